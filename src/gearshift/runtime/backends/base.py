@@ -1,4 +1,4 @@
-"""What the runtime asks of a backend: start a batch, and say what became of its samples."""
+"""The interface of backends: start a batch, and report its samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Batch:
 class BatchEvents(Protocol):
     """Where a backend reports, always on the event loop's thread.
 
-    A backend sets `certainty` and `result` of a sample that went well, `error` (a sentence without internals) of
-    one that failed, before it reports it.  `result` maps each output's name to the sample's row of it, an array of
-    one row.  Plain models report all samples at once, right before the batch; models with learned caches report
-    each exit as it happens.
+    Before it reports a sample, a backend sets `certainty` and `result`, or `error` (a sentence
+    without internals) if it failed. `result` maps each output's name to the sample's row of it, an
+    array of one row. Plain models report all samples at once, right before the batch; models with
+    learned caches report each exit as it happens.
     """
 
     def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
@@ -34,22 +34,17 @@ class BatchEvents(Protocol):
         ...
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
-        """The worker of these replicas is gone, as `how` says (words that follow "the worker"), and is started again.
-
-        Batches it ran will not be reported.
-        """
+        """`how` follows "the worker"; its batches are not reported, and it is started again."""
         ...
 
-    def replica_ready(self, replica: int) -> None:
-        """The replica is loaded (again) and takes batches."""
-        ...
+    def replica_ready(self, replica: int) -> None: ...
 
 
 class Backend(Protocol):
     """Runs batches for the router; one contract suite holds for all implementations."""
 
     async def start(self, events: BatchEvents) -> None:
-        """Load and warm up every replica, then return; raises `ModelFailed` when one cannot be loaded."""
+        """Load and warm up every replica; raises `ModelFailed` if one cannot be loaded."""
         ...
 
     def run(self, batch: Batch) -> None:
@@ -57,5 +52,5 @@ class Backend(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End all workers and give everything back; may be called twice."""
+        """End all workers and release everything; may be called twice."""
         ...

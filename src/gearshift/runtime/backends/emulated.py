@@ -1,4 +1,4 @@
-"""Devices that take the profiled time and answer from recorded predictions: the real router at any scale."""
+"""Devices that take the profiled time and answer from records: the real router at any scale."""
 
 import asyncio
 import heapq
@@ -25,14 +25,13 @@ RESTART_S = 0.1
 
 
 class Recorded(NamedTuple):
-    """What a sample will be answered: certainty and result, or an error."""
+    """A sample's recorded answer: certainty and result, or an error."""
 
     certainty: float = 0.0
     result: Arrays | None = None
     error: str = ""
 
     def give(self, sample: Sample) -> None:
-        """Set it on `sample`."""
         if self.error:
             sample.error = self.error
         else:
@@ -43,15 +42,14 @@ End = tuple[int, int, Batch, Leaving, list[Recorded]]
 
 
 class EmulatedBackend:
-    """Holds a batch for the profiled time of its model, then answers each sample from the records.
+    """Holds a batch for the profiled time of its model, then answers from the records.
 
-    The profile's overheads are not held, since router and timer add theirs to a batch here, too.  Of a model with
-    learned caches each sample is answered at its recorded exit, and the rest of the batch goes on.
-
-    A sample's payload is `{"sample": (1,)}`, the number of a recorded one.  Its result holds `quality` and, where the
-    profile has it, `label`.  A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at p99),
-    plus whatever else the event loop is doing then.  `run_ns` (replicas, sizes), where given, is the time of batches
-    with overheads.
+    The profile's overheads are not held, because router and timer add theirs here, too. In models
+    with learned caches each sample is answered at its recorded exit, and the rest of the batch
+    goes on. A sample's payload is `{"sample": (1,)}`, the number of a recorded one. Its result
+    holds `quality` and, if the profile has it, `label`. A batch ends late by the timer's error
+    (`FineTimer`: 66 us at the median, 223 us at p99), plus the event loop's other work. `run_ns`
+    (replicas, sizes), if given, is the time of batches with overheads.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class EmulatedBackend:
         self._lost: set[int] = set()
 
     async def start(self, events: BatchEvents) -> None:
-        """Be ready at once."""
         self._events = events
         self._timer = FineTimer(asyncio.get_running_loop(), self._due)
         self._timer.start()
@@ -84,7 +81,6 @@ class EmulatedBackend:
             events.replica_ready(replica)
 
     def run(self, batch: Batch) -> None:
-        """Hold `batch` for its profiled time from now."""
         if self._timer is None or batch.replica in self._lost:
             return
         now_ns = self._clock.now_ns()
@@ -95,11 +91,10 @@ class EmulatedBackend:
             end_ns = began_ns + leaving.after_ns
             if not self._ends or end_ns < self._ends[0][0]:
                 self._timer.set(end_ns - now_ns)
-            answers = self._answers.of(leaving.samples, model)  # not at the end, when the device waits for what is next
+            answers = self._answers.of(leaving.samples, model)  # now, as the device is busy anyway
             heapq.heappush(self._ends, (end_ns, next(self._order), batch, leaving, answers))
 
     async def stop(self) -> None:
-        """Forget what runs."""
         self._events = None
         self._ends.clear()
         if self._timer is not None:
@@ -107,7 +102,7 @@ class EmulatedBackend:
             self._timer = None
 
     def lose(self, replica: int) -> None:
-        """Have the replica's worker die and come back after `RESTART_S`, as a fault to test with."""
+        """Simulate a fault: the replica's worker dies and returns after `RESTART_S`."""
         self._lost.add(replica)
         self._ends = [end for end in self._ends if end[2].replica != replica]
         heapq.heapify(self._ends)
@@ -139,8 +134,6 @@ class EmulatedBackend:
 
 
 class RecordedAnswers:
-    """What each of `models` was recorded to answer."""
-
     def __init__(self, models: Sequence[str], records: PredictionRecords) -> None:
         rows = records.rows(tuple(models))
         self._quality = records.quality[rows]
@@ -149,7 +142,6 @@ class RecordedAnswers:
         self._count = len(records.part)
 
     def of(self, samples: Sequence[Sample], model: int) -> list[Recorded]:
-        """What `model` answers each of them; an error where no such sample is recorded."""
         return [self._of_number(_number_of(sample), model) for sample in samples]
 
     def _of_number(self, number: int, model: int) -> Recorded:
@@ -167,7 +159,6 @@ def _number_of(sample: Sample) -> int:
 
 
 def emulated_outputs(profile: Profile) -> tuple[TensorSpec, ...]:
-    """The tensors that an emulated operator answers."""
     quality = TensorSpec(name="quality", datatype="FP64", shape=(-1,))
     if profile.predictions.prediction is None:
         return (quality,)

@@ -18,14 +18,13 @@ from gearshift.support.processors import processors_of
 
 
 def available_cores() -> tuple[int, ...]:
-    """The processors this process may run on, by number."""
     return tuple(sorted(processors_of()))
 
 
 def assign_cores(hardware: Hardware, available: Sequence[int] | None = None) -> dict[str, frozenset[int]]:
-    """Disjoint processors for each device, from the highest number downward; the lowest remain for the router.
+    """Disjoint processors for each device, from the highest down; the router gets the lowest.
 
-    Remote devices take none.  Raises `InvalidInput` where the others need more than there are.
+    Remote devices take none. Raises `InvalidInput` if the others need more than there are.
     """
     free = list(available_cores() if available is None else sorted(available))
     if hardware.cores > len(free):
@@ -37,14 +36,14 @@ def assign_cores(hardware: Hardware, available: Sequence[int] | None = None) -> 
 
 
 def router_cores(hardware: Hardware, available: Sequence[int] | None = None) -> frozenset[int]:
-    """The processors that devices leave to the router and the front end; all, where they leave none."""
+    """The processors that devices leave to router and front end; all if they leave none."""
     cores = frozenset(available_cores() if available is None else available)
     taken = frozenset().union(*assign_cores(hardware, available).values())
     return cores - taken or cores
 
 
 def cuda_places(hardware: Hardware) -> dict[str, int]:
-    """Each CUDA device's place among those of its node, in the order of the hardware."""
+    """Each CUDA device's position among those of its node, in the order of the hardware."""
     seen: dict[str, int] = {}
     places = {}
     for device in hardware.devices:
@@ -64,9 +63,9 @@ def _cores(count: int) -> str:
 class LocalBackend(WorkersBackend):
     """Runs batches in worker processes of this machine.
 
-    `cores` are each device's processors, by default those of `assign_cores`, which looks at what this process may use:
-    who pins itself beside the devices assigns them before.  Where they change, `held_by` says what the worker of a
-    replica has when it is started, again or at first.  A worker that is stuck is killed, and so replaced.
+    `cores` are each device's processors, by default those of `assign_cores`, which depends on
+    where this process may run: a process that pins itself must assign them before. If they change,
+    `held_by` gives the processors of a replica's worker at each start. A stuck worker is replaced.
     """
 
     def __init__(
@@ -94,9 +93,9 @@ class LocalBackend(WorkersBackend):
         return frozenset().union(*(self._cores[device.id] for device in devices.devices))
 
     def set_cores(self, replica: int, threads: int, release: Release | None) -> "asyncio.Future[ThreadsSet]":
-        """Tell the replica's worker at once, before the next batch, of its cores; what it answers, or `WorkerDied`.
+        """Set the worker's cores before its next batch; the future may raise `WorkerDied`.
 
-        It computes with no more threads than it has processors, and so may be told of more before it has them.
+        It never has more threads than processors, and so may be told of more beforehand.
         """
         worker = self._slot_of[replica].worker
         if not isinstance(worker, WorkerProcess):
@@ -109,5 +108,5 @@ class LocalBackend(WorkersBackend):
 
 
 def _as_planned(replica: int) -> Sequence[int]:
-    """Where processors do not change: those of its devices."""
+    """Empty: the worker has its devices' processors."""
     return ()

@@ -1,4 +1,4 @@
-"""Workers as actors of a Ray cluster, on its nodes; requests reach them over a TCP connection of their own."""
+"""Workers as actors of a Ray cluster, on its nodes; requests reach them over TCP."""
 
 import asyncio
 import logging
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 
 
 def places_of(sets: Sequence[DeviceSet]) -> tuple[list[Bundle], list[Place]]:
-    """What to reserve, a bundle for each node of the plan, and each worker's place in it.
+    """The bundles to reserve, one per node of the plan, and each worker's place in them.
 
-    A bundle has the cores and the CUDA devices of the node's devices; where a kind is not plain `cpu`, `cuda` or
-    `remote`, also as many of the resource that is called as the kind.  Raises `InvalidInput` for a worker on devices
-    of two nodes, and for a CUDA device with two workers.
+    A bundle has the cores and CUDA devices of the node's devices; for each device of a kind other
+    than `cpu`, `cuda` and `remote`, also one unit of the resource named like the kind. Raises
+    `InvalidInput` for a worker on devices of two nodes, and for a CUDA device with two workers.
     """
     devices = list(dict.fromkeys(device for one in sets for device in one.devices))
     nodes = list(dict.fromkeys(device.node for device in devices))
@@ -98,11 +98,12 @@ def _require_own_cuda(sets: Sequence[DeviceSet]) -> None:
 
 
 class RayBackend(WorkersBackend):
-    """Runs batches in actors that Ray places, watches and starts again.
+    """Runs batches in actors that Ray places, watches and restarts.
 
-    Devices of one node of the plan are on one node of `cluster`, those of different nodes on different ones.  Workers
-    connect to `advertise_host`, by default this machine's address in the cluster, and find `project` at the same path.
-    A worker whose process or node is lost is back when Ray has started it anew, wherever there is room.
+    Devices of one plan node are on one node of `cluster`, those of different plan nodes on
+    different ones. Workers connect to `advertise_host`, by default this machine's address in the
+    cluster, and find `project` at the same path. A worker whose process or node is lost returns
+    when Ray has restarted it, on any node with room.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class RayBackend(WorkersBackend):
         self._listener = Listener(secret, self._arrived)
 
     async def start(self, events: BatchEvents) -> None:
-        """Reserve the devices and start all workers; raises `GearshiftError` with nothing left running."""
+        """Reserve devices and start all workers; raises `GearshiftError`, nothing left running."""
         try:
             host = await asyncio.to_thread(self._cluster.open, self._bundles)
             keep_signals()
@@ -135,7 +136,6 @@ class RayBackend(WorkersBackend):
         await super().start(events)
 
     async def stop(self) -> None:
-        """End all workers and give their devices back."""
         await super().stop()
         self._listener.close()
         for seat in self._seats:
@@ -154,7 +154,7 @@ class RayBackend(WorkersBackend):
 
 
 class Seat:
-    """What stays of a worker while Ray moves it about: its actor, and the connection that it has made last."""
+    """The part of a worker that stays while Ray moves it: its actor and its last connection."""
 
     def __init__(self, number: int, place: Place, cluster: Cluster, secret: bytes) -> None:
         self._number, self._place, self._cluster, self._secret = number, place, cluster, secret
@@ -165,9 +165,9 @@ class Seat:
         self._occupant: RayWorker | None = None
 
     async def connection(self, occupant: "RayWorker") -> tuple[Hello, FrameProtocol]:
-        """The worker's next connection; its actor is started where there is none, or Ray has given it up.
+        """The worker's next connection; starts its actor if there is none, or Ray gave it up.
 
-        Raises `WorkerDied` when Ray gives it up meanwhile.
+        Raises `WorkerDied` if Ray gives it up meanwhile.
         """
         if self._ended is None or self._ended.done():
             if self._ended is not None:
@@ -186,7 +186,6 @@ class Seat:
         return arrived
 
     def arrive(self, hello: Hello, protocol: FrameProtocol) -> None:
-        """The worker has connected, perhaps in the place of one that was not known to be gone."""
         self.close()
         self._arrived = hello, protocol
         protocol.hand_over(_ignore, lambda: self._left(protocol))
@@ -195,11 +194,9 @@ class Seat:
             self._occupant.end(STARTED_ANEW)
 
     def kill(self) -> None:
-        """Have the worker's process killed, and so started again, without waiting for it."""
         asyncio.get_running_loop().run_in_executor(None, self._cluster.restart, self._number)
 
     async def why_missing(self, longest_s: float) -> GearshiftError:
-        """Why no worker has connected."""
         if missing := await asyncio.to_thread(self._cluster.why_not_started):
             return NotReady(f"{missing}; waited {longest_s:g} s: add nodes, or plan for fewer devices")
         host, port = self.router
@@ -209,24 +206,22 @@ class Seat:
         )
 
     def close(self) -> None:
-        """End a connection that nobody has taken yet."""
         if self._arrived is not None:
             self._arrived[1].abort()
             self._arrived = None
 
     async def until_given_back(self, longest_s: float) -> None:
-        """Until Ray says that the actor is gone, which it may forget to do."""
+        """Wait until Ray reports the actor as gone, which it may never do."""
         if self._ended is not None:
             await asyncio.wait((self._ended,), timeout=longest_s)
 
     async def _require_cluster(self) -> None:
-        """End the server where it has lost its place in the cluster: whoever supervises it starts it anew."""
+        """End the server if it has lost its place in the cluster; its supervisor restarts it."""
         if await asyncio.to_thread(self._cluster.has_lost_us):
             log.error("Ray on this machine is gone, and with it the server's place in the cluster; the server ends")
             end_server()
 
     def _actor_ended(self, ended: "asyncio.Future[int]") -> None:
-        """Wake who waits; take the error, of which nobody needs to hear when nobody waits."""
         if not ended.cancelled():
             ended.exception()
         self._news.set()
@@ -237,7 +232,7 @@ class Seat:
 
 
 def _ignore(message: Message, body: memoryview) -> None:
-    """Nothing is said before `Load`."""
+    """Do nothing: workers send no messages before `Load`."""
 
 
 class RayWorker:
@@ -254,19 +249,17 @@ class RayWorker:
 
     @property
     def pid(self) -> int:
-        """The id of its process on its node, 0 before `start`."""
         return 0 if self._hello is None else self._hello.pid
 
     @property
     def not_loaded(self) -> Sequence[LoadFailed]:
-        """Why replicas could not be loaded, where others of it were kept."""
         return self._link.not_loaded
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Wait for it to connect, then have it load; who is started again is waited for without end.
+        """Wait for the worker to connect, without limit for one that is started again; then load.
 
-        Raises `NotReady` where the cluster has no room, `ModelFailed`, `WorkerDied`, or `InvalidInput` where its node
-        has another version of Gearshift.
+        Raises `NotReady` if the cluster has no room, `ModelFailed`, `WorkerDied`, or
+        `InvalidInput` if its node has another version of Gearshift.
         """
         try:
             async with asyncio.timeout(None if load.keep_others else longest_s):
@@ -290,15 +283,13 @@ class RayWorker:
             raise
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """Send it a batch."""
         self._link.run(message, buffers, longest_s=longest_s)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        """Have a replica look up other learned caches from the next batch on."""
         return self._link.adopt(message, weights)
 
     async def stop(self, *, longest_s: float) -> None:
-        """Have it end, kindly for `longest_s`; what is left is killed with the cluster's other actors."""
+        """Ask the worker to end; after `longest_s`, it is killed with the cluster's actors."""
         self._stopping = True
         self._link.ask_to_stop()
         try:
@@ -308,7 +299,7 @@ class RayWorker:
             self.end(LOST)
 
     def end(self, how: str) -> None:
-        """It is gone, or nothing more is to come of it."""
+        """Mark the worker as gone, or as one whose messages no longer count."""
         if self._gone.is_set():
             return
         self._gone.set()

@@ -1,4 +1,4 @@
-"""What backends with workers share: one worker for each distinct device set, started again when it ends."""
+"""The base of backends with workers: one worker per device set, restarted when it ends."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -39,9 +39,9 @@ SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 LONGEST_STOP_S = 5.0
 WARM_UP_SHARE = 0.5
-"""Share of `longest_start_s`; the rest is for loading models and for a last batch that takes longer."""
+"""Share of `longest_start_s`; the rest is for loading and a last, longer batch."""
 LARGE_ROW_BYTES = 16 << 10
-"""From here on to copy a row costs more than to hand it to the socket on its own."""
+"""From this size on, copying a row costs more than sending it from where it lies."""
 
 Say = Callable[[str], None]
 
@@ -50,42 +50,40 @@ Say = Callable[[str], None]
 
 
 class Worker(Protocol):
-    """The router's side of one worker, wherever that runs, from `start` until it has ended.
+    """The router's side of one worker on any machine, from `start` until it has ended.
 
-    `on_done` gets each finished batch, `on_end` is called once when it has ended though nobody stopped it, with how
-    (words that follow "the worker").
+    `on_done` gets each finished batch. `on_end` is called once if the worker ends although nobody
+    stopped it, with the reason (words that follow "the worker").
     """
 
     @property
     def pid(self) -> int:
-        """The id of its process on its machine, 0 before `start`."""
+        """The process id on its machine, 0 before `start`."""
         ...
 
     @property
     def not_loaded(self) -> Sequence[LoadFailed]:
-        """Why replicas could not be loaded, where others of it were kept."""
+        """Failures of replicas that could not be loaded while the others were kept."""
         ...
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Have it start and load; raises `GearshiftError` with nothing left running."""
+        """Start the worker and load its models; raises `GearshiftError`, nothing left running."""
         ...
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """Send it a batch; one that holds it for longer than `longest_s` is stuck."""
+        """Send a batch; a worker that holds it for longer than `longest_s` is stuck."""
         ...
 
-    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        """Have a replica look up other learned caches from the next batch on."""
-        ...
+    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]": ...
 
     async def stop(self, *, longest_s: float) -> None:
-        """Have it end, kindly for `longest_s`; returns when it is gone."""
+        """End the worker, by force after `longest_s`; returns when it is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSet:
-    """What one worker is for: devices, the first of which says their kind, and the replicas that share them."""
+    """The devices of one worker, all of the first one's kind, and the replicas that share them."""
 
     number: int
     devices: tuple[Device, ...]
@@ -94,8 +92,6 @@ class DeviceSet:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A device set and the worker that serves it now, with the replicas that it has loaded."""
-
     devices: DeviceSet
     worker: Worker | None = None
     loaded: Sequence[int] = ()
@@ -105,12 +101,11 @@ class _Slot:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The replicas that the worker serves."""
         return self.devices.replicas
 
 
 class WorkersOptions(TypedDict, total=False):
-    """What every backend with workers takes, see `WorkersBackend`."""
+    """Options of every backend with workers, see `WorkersBackend`."""
 
     project: Required[Path]
     inputs: Required[Sequence[TensorSpec]]
@@ -126,15 +121,16 @@ class WorkersOptions(TypedDict, total=False):
 
 
 class WorkersBackend(ABC):
-    """Runs batches in workers; one that ends is started again, each time after a longer wait.
+    """Runs batches in workers; a worker that ends is restarted, each time after a longer wait.
 
-    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` and `outputs` are the
-    operator's tensors.  A worker that does not answer within `probe_s` while it is idle, or holds a batch for much
-    longer than profiled (`run_ns`: (replicas, sizes); `hangs_after_ns`), is stuck, and is replaced.  A worker that is
-    started again serves those of its models that can be loaded.  Before it serves, each model runs batches of every
-    size that the plan allows, within `WARM_UP_SHARE` of `longest_start_s`; with `warm_up` "few" of the smallest and
-    the largest alone.  `thread_counts` are the numbers of threads that a worker may be told to compute with; between
-    batches that follow one another closely it stays awake, for `awake_s` at most.
+    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` and
+    `outputs` are the operator's tensors. A worker is stuck, and is replaced, if it does not answer
+    within `probe_s` while idle, or holds a batch for much longer than profiled (`run_ns`:
+    (replicas, sizes); `hangs_after_ns`). A restarted worker serves those of its models that can be
+    loaded. Before it serves, each model runs batches of every size that the plan allows, within
+    `WARM_UP_SHARE` of `longest_start_s`; with `warm_up` "few", only the smallest and the largest.
+    `thread_counts` are the numbers of threads that a worker may be told to use; between batches in
+    quick succession it stays awake, for `awake_s` at most.
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
@@ -150,15 +146,15 @@ class WorkersBackend(ABC):
         self._events: BatchEvents | None = None
         self._stopped = False
         self.on_not_finite: Callable[[int, int], None] = _nobody_hears
-        """Is told of a replica how many lookups of learned caches met NaN or infinity in a batch."""
+        """Called with a replica and its cache lookups of a batch that met NaN or infinity."""
         self._told_cold: set[str] = set()
 
     @abstractmethod
     def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> Worker:
-        """A worker for these devices, not started."""
+        """Make a worker for these devices, not started."""
 
     async def start(self, events: BatchEvents) -> None:
-        """Start all workers at once; raises `ModelFailed` or `WorkerDied` with nothing left running."""
+        """Start all workers; raises `ModelFailed` or `WorkerDied` with nothing left running."""
         self._events = events
         starts = [asyncio.create_task(self._start_worker(slot)) for slot in self._slots]
         try:
@@ -170,11 +166,10 @@ class WorkersBackend(ABC):
             await self.stop()
             raise
         for slot in self._slots:
-            if slot.worker is not None:  # else it has ended already and is being started again
+            if slot.worker is not None:  # else it has ended already and is being restarted
                 self._tell_ready(slot)
 
     def run(self, batch: Batch) -> None:
-        """Send `batch` to its replica's worker."""
         slot = self._slot_of[batch.replica]
         try:
             parts, buffers = assemble(batch.samples)
@@ -188,7 +183,7 @@ class WorkersBackend(ABC):
             asyncio.get_running_loop().call_soon(self._fail_unsent, slot, batch)
 
     async def stop(self) -> None:
-        """End all workers, kindly where nothing runs on them; nothing is left running."""
+        """End all workers, by force where a batch is running; nothing is left running."""
         self._stopped = True
         self._events = None
         restarts = [slot.restart for slot in self._slots if slot.restart is not None]
@@ -206,7 +201,7 @@ class WorkersBackend(ABC):
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
 
     async def adopt(self, message: Adopt, weights: bytes) -> Adopted:
-        """Have a replica look up other learned caches; raises `WorkerDied` where it has no worker."""
+        """Have a replica use other learned caches; raises `WorkerDied` if it has no worker."""
         worker = self._slot_of[message.replica].worker
         if worker is None:
             raise WorkerDied("it is gone")
@@ -219,7 +214,7 @@ class WorkersBackend(ABC):
         return hangs_after_ns(run_ns, self._shortest_hang_ns) / NS_PER_S
 
     async def _start_worker(self, slot: _Slot, *, again: bool = False) -> None:
-        """Start the slot's worker, with all of its replicas unless it is `again`."""
+        """Start the slot's worker; if `again`, replicas that cannot be loaded are left out."""
         worker = self._make_worker(
             slot.devices,
             lambda done, body: self._batch_done(slot, done, body),
@@ -234,7 +229,6 @@ class WorkersBackend(ABC):
             self._tell_cold(self._tables.model_of(replica.replica), replica)
 
     def _tell_cold(self, model: str, replica: Loaded) -> None:
-        """Say once for each model that it may well not work, or be slow at first."""
         if model in self._told_cold or not (replica.warm_up_failure or replica.cold_sizes):
             return
         self._told_cold.add(model)
@@ -270,7 +264,6 @@ class WorkersBackend(ABC):
         )
 
     def _warm_up_rows(self, largest: int) -> tuple[int, ...]:
-        """The sizes to run, the smallest and the largest first."""
         between = range(2, largest) if self._warms_all else ()
         return (*sorted({1, largest}), *between)
 
@@ -302,7 +295,6 @@ class WorkersBackend(ABC):
         self._events.replicas_lost(slot.replicas, how)
 
     async def _restart(self, slot: _Slot, how: str) -> None:
-        """Start the worker again until it stays; each attempt waits twice as long as the one before, up to a bound."""
         loop = asyncio.get_running_loop()
         names = ", ".join(self._tables.replica_ids[replica] for replica in slot.replicas)
         while slot.worker is None:
@@ -328,7 +320,6 @@ class WorkersBackend(ABC):
 
 
 def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
-    """The distinct sets of devices that replicas are placed on."""
     devices = {device.id: device for device in hardware.devices}
     by_devices: dict[tuple[int, ...], list[int]] = {}
     for replica in range(len(tables.replica_ids)):
@@ -341,22 +332,22 @@ def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
 
 
 def _say_nothing(text: str) -> None:
-    """Where nobody listens."""
+    """Ignore the message."""
 
 
 def _nobody_hears(replica: int, count: int) -> None:
-    """Where nobody counts."""
+    """Ignore the count."""
 
 
 # Batches -------------------------------------------------------------------------------------------------------------
 
 
 def assemble(samples: Sequence[Sample]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
-    """A batch's rows as parts of equal shapes, one wherever possible, and the buffers of their tensors."""
+    """A batch's rows as parts of equal shapes, one if possible, and the tensors' buffers."""
     payloads: list[dict[str, NDArray[Any]]] = [sample.payload for sample in samples]  # type: ignore[misc]
     try:
         headers, buffers = pack_rows(payloads)
-    except ValueError:  # rows differ in a dimension that varies
+    except ValueError:  # rows differ in a variable dimension
         return _assemble_by_shape(payloads)
     return (RunPart(rows=tuple(range(len(samples))), tensors=headers),), buffers
 
@@ -375,10 +366,7 @@ def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...],
 
 
 def pack_rows(payloads: Sequence[Arrays]) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """Payloads of one row each as tensors of n rows; raises `ValueError` where their shapes differ.
-
-    Small rows are put together; large ones follow one another on the socket from where they lie.
-    """
+    """Concatenate small rows, send large ones uncopied; raises `ValueError` if shapes differ."""
     headers: list[TensorHeader] = []
     buffers: list[Buffer] = []
     for name, first in payloads[0].items():
@@ -400,9 +388,9 @@ def _differ(rows: Sequence[NDArray[Any]]) -> bool:
 
 
 def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:
-    """Give the samples of a batch that `done` tells of their result and certainty, or their error; answers these.
+    """Give samples the result and certainty, or error, that `done` has for them; return these.
 
-    Raises `FrameError` for tensors that are not what they are said to be, before any sample has something.
+    Raises `FrameError` for malformed tensors, before any sample is changed.
     """
     offset, rows = 0, list(done.failed)
     unpacked: list[tuple[NDArray[np.float64], Arrays]] = []
@@ -411,7 +399,7 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
         (certainty,) = unpack_tensors(first, body, offset).values()
         unpacked.append((certainty, unpack_tensors(others, body, offset + first[0].size_bytes)))
         offset += part_bytes(part)
-        if any(value != value for value in certainty.tolist()):  # noqa: PLR0124  NaN, sooner than NumPy says it of few
+        if any(value != value for value in certainty.tolist()):  # noqa: PLR0124  NaN, faster than NumPy for few values
             raise FrameError("a certainty that is not a number")
     for part, (certainty, outputs) in zip(done.parts, unpacked, strict=True):
         rows += part.rows

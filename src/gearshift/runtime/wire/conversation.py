@@ -1,4 +1,7 @@
-"""Checks that each message of a worker answers a request: the router outlives a model that an attacker controls."""
+"""Checks that each message of a worker answers a request.
+
+So the router survives a model that an attacker controls.
+"""
 
 import math
 from collections import deque
@@ -33,14 +36,11 @@ OF_AN_ATTENDANT = InUse, Event, Attended
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise `FrameError` with the reason `what` unless `holds`."""
     if not holds:
         raise FrameError(what)
 
 
 class _Running:
-    """A batch under way: its rows without a result so far, and the number of segments of its model."""
-
     __slots__ = ("left", "segments", "through")
 
     def __init__(self, rows: set[int], segments: int, through: bool) -> None:
@@ -50,7 +50,7 @@ class _Running:
 class Conversation:
     """The requests to a worker that it has not answered yet.
 
-    Each message of a worker answers one request, once.  `attends`: the process attends to learned caches.
+    Each message of a worker answers one request, once. `attends`: to learned caches.
     """
 
     def __init__(self, *, attends: bool) -> None:
@@ -62,7 +62,6 @@ class Conversation:
         self._adopting: deque[int] = deque()
 
     def said(self, message: Message) -> None:
-        """Remember a message to the worker that it has to answer."""
         match message:
             case Run():
                 rows = {row for part in message.parts for row in part.rows}
@@ -153,7 +152,7 @@ def _take_rows(running: _Running, rows: Sequence[int]) -> None:
 
 
 def _check_part(part: DonePart, segments: int) -> int:
-    """Bytes of its tensors; their content is checked where they are unpacked."""
+    """The bytes of its tensors; their content is checked when they are unpacked."""
     rows, size_bytes = len(part.rows), 0
     if not part.tensors:
         raise FrameError("rows without a certainty")
@@ -169,7 +168,7 @@ def _check_part(part: DonePart, segments: int) -> int:
     if len(outputs) > 1 and len({tensor.name for tensor in outputs}) != len(outputs):
         raise FrameError("two outputs of one name")
     if part.exits:
-        exits = segments if segments > 1 else MOST_SEGMENTS  # such a model may say where rows left, and not stop there
+        exits = segments if segments > 1 else MOST_SEGMENTS  # one segment may still report exits
         if len(part.exits) != rows:
             raise FrameError(f"exits of not {rows} rows")
         if min(part.exits) < 0 or max(part.exits) >= exits:

@@ -1,4 +1,4 @@
-"""What crosses the socket between the router's process and a worker, by receiver."""
+"""Messages between the router's process and a worker, by receiver."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from gearshift.model import TensorSpec
 
 
 class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One tensor of a frame's body: tensors follow one another there in the order of their headers.
+    """One tensor of a frame's body; the body has tensors in the order of their headers.
 
-    `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the other side; where
-    only some were, as when requests of both kinds share a batch, it has one byte per element, 1 for `str`.
+    `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the
+    other side. If only some were, as when requests of both kinds share a batch, it has one byte
+    per element, 1 for `str`.
     """
 
     name: str
@@ -25,7 +26,7 @@ class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A replica, the model it is a copy of, and the batch sizes to warm it up with, the first two in any case."""
+    """A replica, its model, and the batch sizes to warm up; the first two always run."""
 
     replica: int
     model: str
@@ -33,24 +34,19 @@ class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Load these replicas from the `gearshift.toml` at `project`; answered by `Loaded` or `LoadFailed` for each.
+    """Load replicas from the `gearshift.toml` at `project`; answered per replica.
 
-    The first `LoadFailed` is the last answer, and the worker ends, unless it is to `keep_others`.
-
-    `device_kind` says where PyTorch modules and ONNX files go; a worker sees no other CUDA devices than its own.
-
-    `inputs` are the operator's tensors, from which warm-up batches of zeros are made; without them none is run.
-    `outputs` are those that models' answers are made into; without them they pass as they are.
-    From `warm_up_s` after this on, no more begins of a replica but those that run in any case.
-
-    `thread_counts` are those that `SetThreads` may ask for; sessions of ONNX files are made for each of them.
-
-    Between batches that follow one another closely the worker stays awake, `awake_s` at most (`BlockingConnection`).
-
-    Models behind endpoints have more time to ask again while `profiling`.
-
-    With `adaptation` the process does not run batches: it audits and adapts the learned caches of the only replica's
-    model (`attending.py`), by these settings.
+    Each answer is `Loaded` or `LoadFailed`. The first `LoadFailed` is the last answer, and the
+    worker ends, unless `keep_others` is set. `device_kind` says where PyTorch modules and ONNX
+    files go; a worker sees only its own CUDA devices. `inputs` are the operator's tensors, from
+    which warm-up batches of zeros are made; without them none is run. `outputs` are the tensors
+    that models' answers are converted to; without them answers pass unchanged. `warm_up_s` after
+    this message, only the warm-up batches that always run still start. `thread_counts` are those
+    that `SetThreads` may ask for; sessions of ONNX files are made for each of them. Between
+    batches in quick succession the worker stays awake, for `awake_s` at most
+    (`BlockingConnection`). While `profiling`, models behind endpoints have more time to ask again.
+    With `adaptation` the process does not run batches: it audits and adapts the learned caches of
+    the only replica's model (`attending.py`), by these settings.
     """
 
     project: str
@@ -74,9 +70,9 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Run a batch on a replica; answered by `Done`.  The body holds the parts' tensors one after another.
+    """Run a batch on a replica; answered by `Done`. The body holds the parts' tensors in order.
 
-    With `through` no row leaves a model with learned caches early, and each of its segments is timed.
+    With `through`, no row leaves learned caches early, and each segment is timed.
     """
 
     batch: int
@@ -86,16 +82,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Compute with so many threads from the next batch on; answered by `ThreadsSet`."""
+    """Compute with this many threads from the next batch on; answered by `ThreadsSet`."""
 
     threads: int
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Run on `processors` alone from the next batch on, and in control group `group`, if any, on so many `cores`.
+    """Run only on `processors` from the next batch on, with `cores` in control group `group`.
 
-    It is sent before `SetThreads`, and not answered.  A worker that is to lose cores gives them up so, and actuators do
-    the same after it; one that has got more is told of all, lest an order from before hold.
+    It is sent before `SetThreads`, and not answered. A worker that is to lose cores releases them
+    this way, and actuators enforce the same afterwards. A worker that gains cores gets this
+    message too, because an older one might still hold.
     """
 
     processors: tuple[int, ...]
@@ -104,9 +101,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Look up another version of a replica's learned caches, whose weights are the body, but not after segments `off`.
+    """Use another version of a replica's learned caches, except after segments `off`.
 
-    Answered by `Adopted`.
+    The weights are the body. Answered by `Adopted`.
     """
 
     replica: int
@@ -115,10 +112,10 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A row that learned caches have answered, to be audited or learnt from; its tensors are the body.
+    """A row that learned caches have answered, to audit or learn from; its tensors are the body.
 
-    It left after `exit_segment`, by the caches of `version`.  The last tensor is what was answered as its scores, if
-    `scored`.
+    It left after `exit_segment`, by the caches of `version`. If `scored`, the last tensor has its
+    scores.
     """
 
     audited: bool
@@ -133,7 +130,7 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The first frame over TCP: prove with `nonce` that you know the run's secret; answered by `Hello`."""
+    """The first frame over TCP: prove knowledge of the run's secret for `nonce` with `Hello`."""
 
     nonce: bytes
 
@@ -146,14 +143,13 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A replica is loaded and warm; `memory_bytes` is by how much more memory the worker holds (`held_bytes`).
+    """A replica is loaded and warm; `memory_bytes` is the growth of the worker (`held_bytes`).
 
-    A model with learned caches has several `segments`.
-    On a CUDA device it is the most that PyTorch's tensors took there beyond what was there before, 0 without any.
-
-    `warm_up_failure` is what the model raised where it failed on every batch of zeros; `cold_sizes` are the batch sizes
-    for which there was no time.  `classes` are what the columns of its scores stand for, where it says so.  While
-    profiling, `files` are hashes of what the model was loaded from.
+    A model with learned caches has several `segments`. On a CUDA device, `memory_bytes` is the
+    maximum of PyTorch's tensors beyond those there before, 0 without any. `warm_up_failure` is the
+    error of a model that failed on every batch of zeros; `cold_sizes` is the number of batch sizes
+    for which there was no time. `classes` name the columns of its scores, if the model names them.
+    While profiling, `files` are hashes of the files that the model was loaded from.
     """
 
     replica: int
@@ -175,9 +171,9 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows that went well; the first tensor is their certainty, the others are the outputs.
+    """Rows that succeeded; the first tensor is their certainty, the others are the outputs.
 
-    `exits` says after which segment each row left, where the model has learned caches.
+    `exits` has the segment after which each row left, for models with learned caches.
     """
 
     rows: tuple[int, ...]
@@ -186,15 +182,15 @@ class DonePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A batch is done: its rows are in `parts`, or in `failed` where the model failed on that row alone.
+    """A batch is done: its rows are in `parts`, or in `failed` if the model failed on that row.
 
-    Of those in `failed`, `unanswered` are the ones of which it said why it has no answer (`Predicted.failure`), and of
-    these, `unusable` the ones to which an answer came that does not count.
-    Where `more` is set, these rows have left a model with learned caches and others of the batch go on.
-    `run_s` is the time in the model, `segment_s` that of each segment of a batch that was to go `through`; `waited_s`,
-    in which a remote model waited to ask again while profiling, is in neither.
-    `first_failure` says what the model raised first, for logs and never for clients.
-    `not_finite` lookups of learned caches met NaN or infinity, and were misses.
+    `unanswered` are the rows of `failed` for which the model said why it has no answer
+    (`Predicted.failure`); `unusable` are those of them whose answer does not count. With `more`,
+    these rows have left a model with learned caches early, and others of the batch go on. `run_s`
+    is the time in the model, `segment_s` that of each segment of a batch run `through`; neither
+    includes `waited_s`, in which a remote model waited to ask again while profiling.
+    `first_failure` is the model's first error, for logs and never for clients. `not_finite`
+    lookups of learned caches met NaN or infinity, and were misses.
     """
 
     batch: int
@@ -211,11 +207,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The worker lives, and has done all that it was told before."""
+    """The worker is alive and has handled all earlier messages."""
 
 
 class ThreadsSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """So many threads compute since `since_ns`; where they are not those asked for, `problem` says why.
+    """The number of threads since `since_ns`; if it is not the requested one, `problem` says why.
 
     The time is of the worker's monotonic clock, which processes of one machine share.
     """
@@ -226,7 +222,7 @@ class ThreadsSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A replica looks up this version of its learned caches; or the one before, where there is a `problem`."""
+    """A replica uses this version of its learned caches, or the last one if `problem` is set."""
 
     replica: int
     version: int = 0
@@ -234,7 +230,7 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class InUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The version of learned caches to look up, whose weights are the body, but not after segments `off`."""
+    """The version of learned caches to use, except after segments `off`; weights are the body."""
 
     version: int
     manifest: bytes
@@ -242,14 +238,14 @@ class InUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """What the journal is to hold of adaptation and audits."""
+    """An entry for the journal about adaptation and audits."""
 
     event: str
     facts: dict[str, Any]
 
 
 class AuditOfLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Audited hits of a cache, how many disagree, and bounds of the share that does."""
+    """Audited hits of a cache, those that disagree, and bounds of the share that disagrees."""
 
     segment: int
     audited: int
@@ -259,7 +255,7 @@ class AuditOfLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Attended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """What adaptation and audits have done since the process started, by name, and what audits say of each cache."""
+    """Counts of adaptation and audits since the process started, and audit results per cache."""
 
     counts: dict[str, float]
     outcomes: dict[str, int]
@@ -267,10 +263,10 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The first frame of a worker over TCP: which of the run's workers it is, and `proof` that it may say so.
+    """The first frame of a worker over TCP: its number in the run, with `proof` of the secret.
 
-    `host` and `pid` are where it runs, `version` is its Gearshift's.  `nonce` is a number used once, with
-    which the router shows that it belongs to the run.
+    `host` and `pid` are where it runs, `version` is its Gearshift's. `nonce` is a number used
+    once, with which the router proves that it belongs to the run.
     """
 
     worker: int

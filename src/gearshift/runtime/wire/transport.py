@@ -1,10 +1,10 @@
-"""Frames over a stream socket, Unix or TCP: a small header that says what the raw bytes of tensors after it are.
+"""Frames over a stream socket, Unix or TCP: a small header, then raw tensor bytes.
 
     | header length, 4 bytes | body length, 8 bytes | header: msgpack | body: tensors, one after another |
 
-Numbers are little-endian.  Over TCP a tag follows, once both sides have shown who they are (`seal.py`).  Tensors cross
-as their bytes, never pickled; an element of a BYTES tensor is its length in 4 bytes and then itself, as in the Open
-Inference Protocol's binary form.
+Numbers are little-endian. Over TCP a tag follows, once both sides are authenticated (`seal.py`).
+Tensors cross as their bytes, never pickled; an element of a BYTES tensor is its length in 4 bytes
+and then its bytes, as in the Open Inference Protocol's binary form.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _PREFIX = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 WORKERS: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-"""Of what router and workers tell one another."""
+"""For messages between router and workers."""
 
 Buffer = bytes | memoryview
 Decoder = msgspec.msgpack.Decoder[Any]
@@ -51,7 +51,7 @@ OnFrame = Callable[[Any, memoryview], None]
 
 
 class FrameError(ValueError):
-    """A frame is over a bound, is not what its header says, or says what must not be said now."""
+    """A frame is over a bound, does not match its header, or is not allowed now."""
 
 
 class EndOfStream(EOFError):
@@ -63,7 +63,6 @@ class EndOfStream(EOFError):
 
 @lru_cache(maxsize=1024)
 def datatype_named(dtype: np.dtype[Any]) -> str:
-    """`datatype_of` for arrays of this type, looked up once."""
     return datatype_of(np.empty(0, dtype))
 
 
@@ -86,12 +85,11 @@ def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]
 
 
 def bytes_of(numbers: NDArray[Any]) -> memoryview:
-    """The bytes of an array of numbers, which is not copied where it is contiguous."""
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: int = 0) -> dict[str, NDArray[Any]]:
-    """The arrays that `headers` describe in `body` from `offset`; numbers share its memory."""
+    """Numbers share the body's memory; raises `FrameError` if a header does not match it."""
     arrays = {}
     for header in headers:
         end = offset + header.size_bytes
@@ -114,7 +112,7 @@ def _unpack(header: TensorHeader, data: memoryview) -> NDArray[Any]:
 
 
 def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
-    """Elements of `array` with their lengths in front, and whether they are text, one by one where only some are."""
+    """Elements, each after its length, and whether they are text (one byte each if mixed)."""
     elements = array.ravel().tolist()
     are_text = [isinstance(element, str) for element in elements]
     text = all(are_text) or (bytes(are_text) if any(are_text) else False)
@@ -126,7 +124,6 @@ def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
 
 
 def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) -> NDArray[Any]:
-    """The array of objects, `str` or `bytes`, that `pack_bytes` made `data` of."""
     count = math.prod(shape)
     if isinstance(text, bytes) and len(text) != count:
         raise FrameError(f"a BYTES tensor of {count} elements says of {len(text)} whether they are text")
@@ -153,7 +150,7 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) 
 
 
 def encode_frame(message: msgspec.Struct, buffers: Sequence[Buffer] = (), seal: Seal | None = None) -> list[Buffer]:
-    """The frame as buffers to write one after another; raises `FrameError` when it is over a bound."""
+    """The frame as buffers to write in order; raises `FrameError` if it is over a bound."""
     header = _ENCODER.encode(message)
     body_bytes = sum(len(buffer) for buffer in buffers)
     _check_bounds(len(header), body_bytes, WIDE)
@@ -162,7 +159,7 @@ def encode_frame(message: msgspec.Struct, buffers: Sequence[Buffer] = (), seal: 
 
 
 class Bounds(NamedTuple):
-    """The largest header and the largest body of a frame, in bytes; one that comes `alone` has nothing behind it."""
+    """The largest header and body of a frame, in bytes; an `alone` frame has none after it."""
 
     header: int = LARGEST_HEADER_BYTES
     body: int = LARGEST_BODY_BYTES
@@ -180,11 +177,12 @@ def _check_bounds(header_bytes: int, body_bytes: int, bounds: Bounds) -> None:
 
 
 class FrameReader:
-    """Cuts a stream into frames without a copy of large ones.
+    """Cuts a stream into frames without copying large ones.
 
-    Bytes are read into `buffer()`, then `received` is told how many.  Small frames arrive several at a time in one
-    scratch buffer; one that does not fit there gets a buffer of its own, which its tensors keep.  `bounds` and `seal`
-    may be changed between frames, where one came alone; `decoder` says which messages there are.
+    Bytes are read into `buffer()`, then `received` gets their number. Small frames arrive several
+    at a time in one scratch buffer; a frame that does not fit there gets its own buffer, which its
+    tensors keep. `bounds` and `seal` may be changed between frames, if the last one came alone;
+    `decoder` defines the messages.
     """
 
     def __init__(self, bounds: Bounds = WIDE, decoder: Decoder = WORKERS) -> None:
@@ -196,7 +194,7 @@ class FrameReader:
         self._large_header_bytes = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The buffer for the next bytes; never empty."""
         return (self._scratch if self._large is None else self._large)[self._filled :]
 
     def received(self, count: int) -> list[Frame]:
@@ -262,7 +260,7 @@ def shortened(text: str) -> str:
 
 
 def widen(sock: socket.socket) -> None:
-    """Larger buffers, as far as the system allows, so that a batch leaves in few writes."""
+    """Enlarge the buffers as far as the system allows, so that a batch leaves in few writes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
 
@@ -273,10 +271,11 @@ def widen(sock: socket.socket) -> None:
 class BlockingConnection:
     """A socket on which frames are sent and received one after another.
 
-    After some work a wait does not sleep at first, for an eighth (`AWAKE_PART`) of the time that the work took and at
-    most `awake_s`, where the wait before was no longer than that: a processor that has slept wakes late, and what it
-    runs then is slow at first.  Who else wants the processor meanwhile gets it.  For less than `LEAST_AWAKE_S` that is
-    not worth what it takes from others.
+    After some work, `receive` polls before it sleeps: for an eighth (`AWAKE_PART`) of the time
+    that the work took and at most `awake_s`, if the wait before was no longer than that. A
+    processor that has slept wakes late and is slow at first. Polling yields the processor to
+    anybody else who wants it. Polling for less than `LEAST_AWAKE_S` costs others more than it
+    gains.
     """
 
     def __init__(self, sock: socket.socket, bounds: Bounds = WIDE) -> None:
@@ -288,15 +287,12 @@ class BlockingConnection:
         self.awake_s = 0.0
 
     def widen_bounds(self) -> None:
-        """Take frames of any size that there is from now on."""
         self._reader.bounds = WIDE
 
     def seal(self, ours: Seal, theirs: Seal) -> None:
-        """Tag frames from now on, and take none without its tag."""
         self._seal, self._reader.seal = ours, theirs
 
     def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a whole frame."""
         pending: list[Buffer] = [buffer for buffer in encode_frame(message, buffers, self._seal) if len(buffer)]
         while pending:
             sent = self._socket.sendmsg(pending[:MOST_BUFFERS_PER_CALL])
@@ -306,7 +302,6 @@ class BlockingConnection:
                 pending[0] = memoryview(pending[0])[sent:]
 
     def waits(self, within_s: float) -> bool:
-        """Whether something arrives within that time, or has arrived."""
         return bool(self._frames) or bool(select.select([self._socket], [], [], within_s)[0])
 
     def receive(self) -> Frame:
@@ -322,7 +317,7 @@ class BlockingConnection:
         return self._frames.pop(0)
 
     def take_arrived(self, kinds: tuple[type[M], type[N]]) -> list[M | N]:
-        """Messages of these kinds that have arrived by now; the other frames are left for `receive`."""
+        """Remove and return arrived messages of these kinds; others stay for `receive`."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._take_bytes(socket.MSG_DONTWAIT)
@@ -331,7 +326,6 @@ class BlockingConnection:
         return found
 
     def _look_until(self, end_s: float) -> None:
-        """Look again and again until a frame is whole, or until then."""
         while not self._frames and time.perf_counter() < end_s:
             try:
                 self._take_bytes(socket.MSG_DONTWAIT)
@@ -349,9 +343,9 @@ class BlockingConnection:
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Hands each frame to `on_frame` as it completes, and says once through `on_end` that the other side is gone.
+    """Hands complete frames to `on_frame`; calls `on_end` once when the other side is gone.
 
-    A bad frame, or one that `on_frame` refuses with `FrameError`, ends the connection; `fault` says why.
+    A bad frame, or a `FrameError` of `on_frame`, ends the connection; `fault` says why.
     """
 
     def __init__(
@@ -365,23 +359,19 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.fault = ""
 
     def seal(self, ours: Seal, theirs: Seal) -> None:
-        """Tag frames from now on, and take none without its tag."""
         self._seal, self._reader.seal = ours, theirs
 
     def hand_over(self, on_frame: OnFrame, on_end: Callable[[], None]) -> None:
-        """Let another receiver have what comes from now on, of any size that there is."""
+        """Hand later frames to another receiver, and accept frames up to the largest size."""
         self._on_frame, self._on_end, self._reader.bounds = on_frame, on_end, WIDE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to write to."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another base
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over complete frames."""
         try:
             for message, body in self._reader.received(nbytes):
                 self._on_frame(message, body)
@@ -390,25 +380,21 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side is gone."""
         self._on_end()
 
     def send(self, message: msgspec.Struct, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a frame; nothing happens when the other side is gone.  Raises `FrameError` when it is over a bound."""
+        """Send a frame unless the other side is gone; raises `FrameError` over a bound."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(encode_frame(message, buffers, self._seal))
 
     @property
     def unsent_bytes(self) -> int:
-        """What the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Close the socket."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the socket without sending what is not sent yet."""
         if self._transport is not None:
             self._transport.abort()

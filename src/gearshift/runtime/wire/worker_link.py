@@ -1,4 +1,4 @@
-"""The router's side of the conversation with one worker, whatever carries its frames."""
+"""The router's side of the messages with one worker, over any transport."""
 
 import asyncio
 from collections import deque
@@ -34,11 +34,12 @@ OnOther = Callable[[Message, memoryview], None]
 
 
 class WorkerLink:
-    """What is said to a worker and what it says, from `attach` until `close`.
+    """Exchanges messages with a worker, from `attach` until `close`.
 
-    `on_done` gets each finished batch, and what leaves one before its end.  With `probe_s` the worker is looked after
-    (`Health`) from `watch` on, and `stuck(why)` is called once when there is no hope for it.  `not_loaded` is why
-    replicas could not be loaded.  `on_other` gets what no worker says, but a process that attends to learned caches.
+    `on_done` gets each finished batch, and rows that leave one early. With `probe_s` the worker is
+    probed (`Health`) from `watch` on, and `stuck(why)` is called once when it is stuck.
+    `not_loaded` has the failures of replicas. `on_other` gets those of a process that attends to
+    caches.
     """
 
     def __init__(
@@ -62,14 +63,10 @@ class WorkerLink:
         self._adoptions: deque[asyncio.Future[Adopted]] = deque()
 
     def attach(self, protocol: FrameProtocol) -> None:
-        """Speak through `protocol`, whose frames go to `received`."""
         self._protocol = protocol
 
     async def load(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Have the worker load; raises `ModelFailed`, also when that takes longer than `longest_s`.
-
-        Where `load` keeps others, those that cannot be loaded are in `not_loaded`, unless none could.
-        """
+        """Raises `ModelFailed`, also after `longest_s`; failed replicas are in `not_loaded`."""
         self._loading, self._to_load = asyncio.get_running_loop().create_future(), len(load.replicas)
         self._keeps_others = load.keep_others
         self.send(load)
@@ -81,60 +78,53 @@ class WorkerLink:
             raise ModelFailed(f"loading {models} took longer than {longest_s:g} s") from None
 
     def fail_loading(self, error: Exception) -> bool:
-        """End `load` with `error`; False where nothing is being loaded."""
         if self._loading is None or self._loading.done():
             return False
         self._loading.set_exception(error)
         return True
 
     def watch(self) -> None:
-        """Look after the worker from now on."""
         if self._probe_s is not None:
             loop = asyncio.get_running_loop()
             self._health = Health(loop, probe_s=self._probe_s, ask=lambda: self.send(Ping()), stuck=self._stuck)
             self._health.start()
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """Send a batch, which may take `longest_s`; it is lost without a word when the worker is gone."""
+        """Send a batch, which may take `longest_s`; it is lost silently if the worker is gone."""
         self.send(message, buffers)
         if self._health is not None:
             self._health.began(longest_s)
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
-        """Have the worker compute with so many threads; what it answers, or `WorkerDied`."""
+        """Set the worker's number of threads; the future raises `WorkerDied` if it is gone."""
         answer: asyncio.Future[ThreadsSet] = asyncio.get_running_loop().create_future()
         self._threads.append(answer)
         self.send(SetThreads(threads=threads))
         return answer
 
     def release(self, message: Release) -> None:
-        """Have the worker run on these processors alone, right before an order of threads."""
         self.send(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        """Have the worker look up other learned caches; what it answers, or `WorkerDied`."""
         answer: asyncio.Future[Adopted] = asyncio.get_running_loop().create_future()
         self._adoptions.append(answer)
         self.send(message, [weights])
         return answer
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a frame; it is lost without a word when the worker is gone."""
+        """Send a frame; it is lost silently if the worker is gone."""
         if self._protocol is not None:
             self._protocol.send(message, buffers)
             self._conversation.said(message)
 
     @property
     def unsent_bytes(self) -> int:
-        """What the worker has not taken yet."""
         return 0 if self._protocol is None else self._protocol.unsent_bytes
 
     def ask_to_stop(self) -> None:
-        """Ask the worker to end."""
         self.send(Stop())
 
     def close(self) -> None:
-        """Say and look no more."""
         if self._protocol is not None:
             self._protocol.close()
         if self._health is not None:
@@ -147,7 +137,7 @@ class WorkerLink:
         self._adoptions.clear()
 
     def received(self, message: Message, body: memoryview) -> None:
-        """Take a frame of the worker; raises `FrameError` for one that it may not send."""
+        """Handle a frame of the worker; raises `FrameError` for one that it may not send."""
         self._conversation.heard(message, len(body))
         match message:
             case Done():
@@ -176,7 +166,6 @@ class WorkerLink:
                     self._on_other(message, body)
 
     def _end_loading(self) -> None:
-        """Once all is known, or enough; where nothing could be loaded, why is told of the first."""
         whole = len(self._loaded) + len(self.not_loaded) == self._to_load
         if self.not_loaded and (not self._keeps_others or (whole and not self._loaded)):
             self.fail_loading(ModelFailed(why_not_loaded(self.not_loaded[0])))
@@ -185,5 +174,4 @@ class WorkerLink:
 
 
 def why_not_loaded(failed: LoadFailed) -> str:
-    """A sentence."""
     return f"model {failed.model!r} cannot be loaded: {failed.reason}"

@@ -1,4 +1,4 @@
-"""What is asked of Ray: to reserve the plan's devices, and to keep one actor alive for each worker."""
+"""The requests to Ray: reserve the plan's devices, and keep one actor alive per worker."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ Bundle = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a worker runs: within which of the reserved bundles, on which of the node's cores, with how many GPUs.
+    """A worker's bundle, its cores on the node, and its number of GPUs.
 
     `cores` count from the node's highest-numbered processor downward.
     """
@@ -45,26 +45,26 @@ class Cluster(Protocol):
     """The part of Ray that the backend uses; all calls may block, and are made from any thread."""
 
     def open(self, bundles: Sequence[Bundle]) -> str:
-        """Connect, and ask for `bundles`, each on a node of its own; this machine's address, as other nodes see it.
+        """Reserve `bundles`, each on its own node; this machine's address in the cluster.
 
-        Raises `InvalidInput` where there is no cluster.
+        Raises `InvalidInput` if there is no cluster.
         """
         ...
 
     def start(self, worker: int, place: Place, router: Address, secret: bytes) -> "Future[int]":
-        """Start the actor of a worker, in place of an earlier one; the future ends when it is not started again."""
+        """Start a worker's actor, replacing an earlier one; the future ends if Ray gives it up."""
         ...
 
     def restart(self, worker: int) -> None:
-        """Kill the worker's process; it is started again where there is room."""
+        """Kill the worker's process; Ray starts it again where there is room."""
         ...
 
     def why_not_started(self) -> str:
-        """What is missing for the workers to run, as a sentence; empty where nothing is."""
+        """What the workers still lack to run, as a sentence; empty if nothing."""
         ...
 
     def has_lost_us(self) -> bool:
-        """Whether this process counts as gone, as its own node is: nothing that it starts would live."""
+        """Whether Ray counts this process's node as dead, so that nothing it starts would live."""
         ...
 
     def close(self) -> None:
@@ -73,9 +73,10 @@ class Cluster(Protocol):
 
 
 class RayCluster:
-    """A cluster of Ray at `address` ("auto", or host:port), to which this process connects as a driver.
+    """A Ray cluster at `address` ("auto", or host:port), which this process joins as a driver.
 
-    The connection stays until the process ends, as Ray knows one for each process; a second cluster object shares it.
+    The connection stays until the process ends, because Ray has one per process; cluster objects
+    share it.
     """
 
     def __init__(self, address: str) -> None:
@@ -87,7 +88,6 @@ class RayCluster:
         self._lock = threading.Lock()
 
     def open(self, bundles: Sequence[Bundle]) -> str:
-        """See `Cluster`; one placement group, with strategy STRICT_SPREAD where there are several bundles."""
         ray = load_extra("ray", extra="ray", where=WHERE)
         if not ray.is_initialized():
             self._connect(ray)
@@ -97,7 +97,7 @@ class RayCluster:
         strategy = "STRICT_SPREAD" if len(bundles) > 1 else "STRICT_PACK"
         with self._lock:
             self._ray = ray
-            if not self._closed:  # as where a server is ended while it connects
+            if not self._closed:  # closed if the server was ended while it connected
                 self._group = placement_group([dict(bundle) for bundle in bundles], strategy=strategy)
         return str(get_node_ip_address())
 
@@ -115,7 +115,7 @@ class RayCluster:
             ) from error
 
     def start(self, worker: int, place: Place, router: Address, secret: bytes) -> "Future[int]":
-        """See `Cluster`; Ray starts the actor again without end, and calls `serve` anew."""
+        """See `Cluster`; Ray restarts the actor without limit, and calls `serve` each time."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         with self._lock:
@@ -125,7 +125,7 @@ class RayCluster:
                 placement_group=self._group, placement_group_bundle_index=place.bundle
             )
             actor_class = self._ray.remote(
-                num_cpus=0,  # the bundle holds the cores, which workers on overlapping device sets share
+                num_cpus=0,  # the bundle holds the cores; workers on overlapping device sets share them
                 num_gpus=place.gpus,
                 max_restarts=-1,
                 max_task_retries=-1,
@@ -137,13 +137,11 @@ class RayCluster:
             return ended
 
     def restart(self, worker: int) -> None:
-        """See `Cluster`."""
         with self._lock:
             if worker in self._actors:
                 self._ray.kill(self._actors[worker], no_restart=False)
 
     def why_not_started(self) -> str:
-        """See `Cluster`."""
         with self._lock:
             if self._group is None:
                 return ""
@@ -156,12 +154,10 @@ class RayCluster:
         return f"Ray has no nodes free with {wanted}, one for each; free in the whole cluster are {free}"
 
     def has_lost_us(self) -> bool:
-        """See `Cluster`."""
         here = self._ray.get_runtime_context().get_node_id()
         return any(node["NodeID"] == here and not node["Alive"] for node in self._ray.nodes())
 
     def close(self) -> None:
-        """See `Cluster`."""
         with self._lock:
             self._closed = True
             group, self._group = self._group, None
@@ -179,7 +175,7 @@ class RayCluster:
 
 
 def keep_off_standard_output() -> None:
-    """Log what Ray tells drivers of nodes and actors, at level debug; it prints that, and has no setting for it."""
+    """Log Ray's messages at debug level: Ray prints them, and has no setting for it."""
     module = import_module("ray._private.worker")
     if hasattr(module, "print_to_stdstream"):
 
@@ -190,20 +186,20 @@ def keep_off_standard_output() -> None:
 
 
 def keep_signals() -> None:
-    """Undo, in the main thread, that Ray's library prints a stack when a signal comes that ends the server in order."""
+    """Undo Ray's handlers, which print a stack at an orderly end; only in the main thread."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.getsignal(number))
 
 
 def end_server() -> None:
-    """End the server at once but in order, with status 1: as by two signals."""
+    """End the server at once but in order, with status 1, as two signals do."""
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
 
 
 def knock(address: str) -> None:
-    """Raise `InvalidInput` where `address` is of no form that is known, or nobody listens; Ray takes minutes for it."""
+    """Raise `InvalidInput` if nobody listens at `address`; Ray would take minutes for it."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -225,12 +221,12 @@ def knock(address: str) -> None:
 
 
 class WorkerActor:
-    """A worker as an actor of Ray: its models run in the actor's process, its requests come over TCP."""
+    """A worker as a Ray actor: models run in the actor's process, requests arrive over TCP."""
 
     def serve(self, router: Address, worker: int, secret: bytes, cores: tuple[int, ...], logs: LogSettings) -> int:
-        """Work for the router until it says stop.
+        """Work for the router until it sends `Stop`.
 
-        When the connection is lost, this process ends: Ray starts it again, unless the router is gone too.
+        When the connection is lost, this process ends: Ray restarts it unless the router is gone.
         """
         from gearshift.runtime.workers.tcp import serve_router
 
@@ -243,7 +239,7 @@ class WorkerActor:
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Keep to these processors, counted from the highest; to any, where there are not so many."""
+    """Pin to these processors, counted from the highest; not at all if there are too few."""
     available = sorted(processors_of(), reverse=True)
     if cores and max(cores) < len(available):
         pin_process({available[core] for core in cores})

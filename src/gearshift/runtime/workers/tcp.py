@@ -1,4 +1,4 @@
-"""Workers on other machines: they connect to the router over TCP, and both prove that they belong to its run.
+"""Workers on other machines: they connect over TCP, and both sides prove they know a secret.
 
     router                                      worker
       | <-------------- connects ---------------- |
@@ -9,9 +9,10 @@
       | <== Pong ================================ |
       | === Load, Run, Ping, ... ===============> |    as over a Unix socket
 
-The secret itself never crosses.  Each frame of `===` carries a tag under a key of its direction, which comes from the
-secret and both numbers: who sits between the two can neither add, change, repeat nor reorder frames.  It can read them,
-as nothing is encrypted, and end or hold up the connection.
+The secret itself is never sent. Each frame of `===` carries a tag under a key of its direction,
+which is derived from the secret and both numbers: a third party between the two can neither add,
+change, repeat nor reorder frames. It can read them, as nothing is encrypted, and end or delay the
+connection.
 """
 
 import asyncio
@@ -44,12 +45,12 @@ log = logging.getLogger(__name__)
 
 
 def proof_of(secret: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """A worker's proof that it knows the secret, made of this connection's challenge and of the worker's `hello`."""
+    """A worker's proof that it knows the secret, for this challenge and its `hello`."""
     return _derived(secret, b"proof", challenge, hello)
 
 
 def seals_of(secret: bytes, challenge: Challenge, hello: Hello) -> tuple[Seal, Seal]:
-    """The seals of the router's and of the worker's frames after this greeting, and after no other one."""
+    """The seals of the router's and the worker's frames, valid for this greeting only."""
     return (
         Seal(_derived(secret, b"to worker", challenge, hello)),
         Seal(_derived(secret, b"to router", challenge, hello)),
@@ -62,12 +63,11 @@ def _derived(secret: bytes, purpose: bytes, challenge: Challenge, hello: Hello) 
 
 
 def number_used_once() -> bytes:
-    """A random number, so that no two connections have the same challenge."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel end a connection whose other side has been silent for some 25 s, as it does not exist."""
+    """Have the kernel end a connection whose other side has been silent for about 25 s."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -77,10 +77,11 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 class Listener:
-    """Takes the connections of a run's workers on one address; `arrived` gets each that has proved itself.
+    """Accepts workers' connections on one address; `arrived` gets the authenticated ones.
 
-    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with frames of 4 KiB; where
-    one more comes the oldest goes, of an address with more than `MOST_STRANGERS_OF_ADDRESS` first.
+    Up to `MOST_STRANGERS` others may be open at once, each for `LONGEST_GREETING_S` and with
+    frames of 4 KiB. When one more arrives, the oldest is closed, first of an address with more
+    than `MOST_STRANGERS_OF_ADDRESS`.
     """
 
     def __init__(self, secret: bytes, arrived: Arrived) -> None:
@@ -89,7 +90,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str) -> tuple[str, int]:
-        """Listen on any free port of `host` alone; its address.  Raises `InvalidInput` where that cannot be."""
+        """Listen on any free port of `host` only; return the address. Raises `InvalidInput`."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: _Stranger(self), host, 0)
@@ -101,14 +102,13 @@ class Listener:
         return host, self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Take no more, and end those that have not said who they are."""
+        """Stop listening, and close connections that are not authenticated."""
         if self._server is not None:
             self._server.close()
         for stranger in tuple(self._strangers):
             stranger.abort()
 
     def add(self, stranger: "_Stranger", address: str | None) -> None:
-        """One has come."""
         if len(self._strangers) >= MOST_STRANGERS:
             oldest = self._strangers.longest_waited_for()
             if oldest is not None:
@@ -117,27 +117,24 @@ class Listener:
         self._strangers.add(stranger, address)
 
     def remove(self, stranger: "_Stranger") -> None:
-        """It has left, or said who it is."""
         self._strangers.remove(stranger)
 
     def seals(self, challenge: Challenge, hello: Hello) -> tuple[Seal, Seal]:
-        """As `seals_of`; raises `FrameError` for the greeting of a stranger."""
+        """Like `seals_of`; raises `FrameError` if the proof is wrong."""
         if not hmac.compare_digest(hello.proof, proof_of(self._secret, challenge, hello)):
             raise FrameError(UNKNOWN)
         return seals_of(self._secret, challenge, hello)
 
     def let_in(self, stranger: "_Stranger", hello: Hello) -> None:
-        """It has proved itself."""
         self.remove(stranger)
         self._arrived(hello, stranger)
 
     def turned_away(self, why: str) -> None:
-        """A stranger was."""
         log.warning("a connection to the port for workers was closed, as %s", why)
 
 
 class _Stranger(FrameProtocol):
-    """A connection that has to say first who it is."""
+    """A connection that is not authenticated yet."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(self._greeted, self._left, GREETING)
@@ -145,12 +142,11 @@ class _Stranger(FrameProtocol):
         self._hello: Hello | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.waited_for_since_s = asyncio.get_running_loop().time()
-        """Its turn begins with the connection: it has to send its greeting."""
+        """Its turn begins with the connection, because it has to send its greeting."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the challenge."""
         super().connection_made(transport)
-        name = transport.get_extra_info("peername")  # none where it has left by now
+        name = transport.get_extra_info("peername")  # None if it has left by now
         self._listener.add(self, name[0] if name else None)
         keep_alive(transport.get_extra_info("socket"))
         self._timer = asyncio.get_running_loop().call_later(LONGEST_GREETING_S, self.abort)
@@ -185,10 +181,9 @@ class _Stranger(FrameProtocol):
 
 
 def serve_router(address: tuple[str, int], worker: int, secret: bytes) -> int:
-    """Connect to the router at `address` and do as it says until it says `Stop`; the status of `main_loop`.
+    """Connect to the router at `address` and obey it until `Stop`; the status of `main_loop`.
 
-    Raises `EndOfStream` or `OSError` when the connection cannot be made, or ends, as it does where somebody speaks who
-    is not the router.
+    Raises `EndOfStream` or `OSError` when the connection ends, or for a false router.
     """
     with socket.create_connection(address, timeout=LONGEST_GREETING_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -205,7 +200,7 @@ def serve_router(address: tuple[str, int], worker: int, secret: bytes) -> int:
 
 
 def greet(connection: BlockingConnection, worker: int, secret: bytes, host: str) -> None:
-    """Greet the router, and check its proof that it knows the secret; raises `FrameError` without one."""
+    """Greet the router, and check its proof that it knows the secret; raises `FrameError`."""
     challenge, _ = connection.receive()
     if not isinstance(challenge, Challenge):
         raise FrameError("it is no port for workers")

@@ -1,4 +1,4 @@
-"""The router's side of one worker: its process, its socket, and its end."""
+"""The router's side of one local worker: its process, its socket, and its end."""
 
 import asyncio
 import os
@@ -32,12 +32,13 @@ MOST_UNSENT_BYTES = 64 << 20
 
 
 class WorkerProcess:
-    """A worker pinned to `cores`, alive from `start` until it has ended by itself or by `stop` or `kill`.
+    """A worker pinned to `cores`, alive from `start` until it ends or is stopped or killed.
 
-    `cuda` are the CUDA devices it alone sees, by their place among those that this process sees.
-    `on_done` gets each finished batch.  `on_end` is called once when the process is gone, unless it was stopped, with
-    how it ended (words that follow "the worker").  With `probe_s` it is looked after (`Health`), and killed when stuck.
-    The kernel kills the worker when the *thread* that called `start` ends (PR_SET_PDEATHSIG).
+    `cuda` are the CUDA devices that it alone sees, numbered among those that this process sees.
+    `on_done` gets each finished batch. `on_end` is called once when the process is gone, unless it
+    was stopped, with the reason (words that follow "the worker"). With `probe_s` it is probed
+    (`Health`), and killed when stuck. The kernel kills the worker when the *thread* that called
+    `start` ends (PR_SET_PDEATHSIG).
     """
 
     def __init__(
@@ -62,19 +63,17 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id, 0 before `start`."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def not_loaded(self) -> Sequence[LoadFailed]:
-        """Why replicas could not be loaded, where others of the worker were kept."""
         return self._link.not_loaded
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
-        """Start the process and have it load; nothing is left running where it cannot.
+        """Start the process and load; on failure nothing is left running.
 
-        Where `load` keeps others, those that cannot be loaded are in `not_loaded`, unless none could.
-        Raises `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
+        If `load` keeps others, failures are in `not_loaded`, unless all fail. Raises
+        `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
         """
         loop = asyncio.get_running_loop()
         environment = self._environment(load)
@@ -101,39 +100,33 @@ class WorkerProcess:
             raise
 
     def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """Send a batch; it is lost without a word when the worker is gone, of which `on_end` tells.
-
-        Who holds it for longer than `longest_s` is stuck.
-        """
+        """The batch is lost silently if the worker is gone; after `longest_s` it is stuck."""
         self._link.run(message, buffers, longest_s=longest_s)
 
     def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
-        """Have the models compute with so many threads from the next batch on."""
         return self._link.set_threads(threads)
 
     def release(self, message: Release) -> None:
-        """Have it run on these processors alone from the next batch on."""
         self._link.release(message)
 
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        """Have a replica look up other learned caches from the next batch on."""
         return self._link.adopt(message, weights)
 
     def send(self, message: Message, buffers: Sequence[Buffer]) -> bool:
-        """Send a frame, unless very much has not been taken yet; whether it was sent."""
+        """Send a frame, unless more than `MOST_UNSENT_BYTES` wait; return whether it was sent."""
         if self._link.unsent_bytes > MOST_UNSENT_BYTES:
             return False
         self._link.send(message, buffers)
         return True
 
     def terminate(self, why: str) -> None:
-        """Kill the worker without waiting; `on_end` will tell, with `why`."""
+        """Kill the worker without waiting; `on_end` will report it with `why`."""
         if not self._gone.is_set():
             self._killed_for = why
             self._signal(signal.SIGKILL)
 
     async def stop(self, *, longest_s: float) -> None:
-        """Ask the worker to end, then make it; returns when it is gone."""
+        """Ask the worker to end, then force it; returns when it is gone."""
         self._stopping = True
         if self._process is None or self._gone.is_set():
             return
@@ -144,7 +137,6 @@ class WorkerProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """End the worker and all that it started, at once."""
         self._stopping = True
         if self._process is not None and not self._gone.is_set():
             self._signal(signal.SIGKILL)
@@ -165,7 +157,7 @@ class WorkerProcess:
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=2,  # what a model prints must not mix with our own standard output
+            stdout=2,  # a model's prints must not mix with our own standard output
             pass_fds=(fd,),
             start_new_session=True,
         )
@@ -174,10 +166,10 @@ class WorkerProcess:
         if not self._stopping and not self._gone.is_set():
             if self._protocol is not None and self._protocol.fault:
                 self._killed_for = SENT.format(self._protocol.fault)
-            self._signal(signal.SIGKILL)  # its socket is closed, so nothing more will come of it
+            self._signal(signal.SIGKILL)  # its socket is closed, so it can send nothing more
 
     def _ended(self) -> None:
-        """The process is a zombie: kill what it started (its group still has its id), then reap it."""
+        """Kill what the zombie started (its group still has its id), then reap it."""
         assert self._process is not None
         self._signal(signal.SIGKILL)
         status = self._process.wait()
@@ -205,12 +197,10 @@ class WorkerProcess:
 
 
 def thread_settings(cores: int) -> dict[str, str]:
-    """The environment that keeps libraries to as many threads as there are cores."""
     return dict.fromkeys(THREAD_SETTINGS, str(max(1, cores)))
 
 
 def how_it_ended(status: int, killed_for: str = "") -> str:
-    """What became of a process with this exit status, in words that follow "the worker"."""
     if killed_for:
         return f"was killed ({killed_for})"
     if status >= 0:
@@ -221,10 +211,7 @@ def how_it_ended(status: int, killed_for: str = "") -> str:
 
 
 def visible_cuda(places: Sequence[int], seen: str | None) -> str:
-    """The value of `CUDA_VISIBLE_DEVICES` for devices at `places` among those `seen` by its present value.
-
-    Raises `InvalidInput` for a place beyond them.
-    """
+    """`CUDA_VISIBLE_DEVICES` for `places` among those `seen` at present; raises `InvalidInput`."""
     names = None if seen is None else [name.strip() for name in seen.split(",") if name.strip()]
     if names is None:
         return ",".join(str(place) for place in places)
