@@ -1,4 +1,4 @@
-"""What a service is doing, as plain data for operators."""
+"""The state of a service as plain data for operators."""
 
 from collections.abc import Set as AbstractSet
 from typing import Literal
@@ -21,7 +21,7 @@ class ServedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica: whether its worker is ready and its model answers, who waits for it, and who is in its batch."""
+    """A replica: its samples, and whether its worker is ready and its model answers."""
 
     id: str
     model: str
@@ -32,11 +32,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """With how many of the `audited` early answers of a gear's stage the strongest model disagrees.
+    """The `audited` early answers of a gear's stage, and those the strongest model disagrees with.
 
-    `low` and `high` bound the share of all such answers, at 99.9 % at all times at once; `planned_low` and
-    `planned_high` bound it by the profile's records, None where these do not say.  `alarm` is `above` or `below` where
-    both do not meet.
+    `low` and `high` bound the share for all such answers, at 99.9 % at all times at once;
+    `planned_low` and `planned_high` bound it by the profile's records, None if these have no such
+    answers. `alarm` is `above` or `below` if the two intervals do not overlap.
     """
 
     gear: int
@@ -52,11 +52,12 @@ class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdaptingStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the world has moved from what the plan was made for.
+    """How far load, run times and answers have moved from those the plan was made for.
 
-    `load_distance` is the Kolmogorov distance between measured and planned load over the latest `window_s`; 0 before
-    that has passed, or where the plan does not say.  `load_factor` is what measured load is multiplied by.
-    `slow_or_fast_models` have run times that are not as profiled.  `audits_dropped` found no slack.
+    `load_distance` is the Kolmogorov distance between measured and planned load over the latest
+    `window_s`; 0 before that time has passed, or if the plan does not say. `load_factor` is the
+    factor by which measured load is multiplied. `slow_or_fast_models` have run times that differ
+    from the profile. `audits_dropped` found no slack.
     """
 
     load_distance: float
@@ -69,7 +70,7 @@ class AdaptingStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan made anew from the live load: whether one is at work, what became of the last, and the one on offer.
+    """Planning again from the live load: whether it runs, the last outcome, and the plan on offer.
 
     `offered` names a file in the folder given by `--plans`, for `gearshift swap`.
     """
@@ -81,12 +82,14 @@ class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: its plan, the gear in force, of 0 to `last_gear`, with its range and its cascade, and what is held.
+    """A service: its plan, the gear in force with its range and cascade, and what it holds.
 
-    `load` is what the gear was looked up by at the last tick, `rate_qps` the arrivals alone, both in requests per
-    second.  `pinned` is true while an operator keeps the gear.  `waiting` counts samples in queues, `open_requests`
-    accepted requests that are not answered yet, `held_bytes` those of requests being read or not answered; beyond
-    `most_waiting` and `most_held_bytes` requests are refused.  `silent_models` have answered nothing of late.
+    Gears go from 0 to `last_gear`. `load` is the load that chose the gear at the last tick,
+    `rate_qps` the arrivals alone, both in requests per second. `pinned` is true while an operator
+    keeps the gear. `waiting` counts samples in queues, `open_requests` accepted requests that are
+    not answered yet, `held_bytes` the bytes of requests being read or not answered; beyond
+    `most_waiting` and `most_held_bytes` requests are refused. `silent_models` have given no
+    answers of late.
     """
 
     plan: ServedPlan
@@ -126,7 +129,6 @@ def status_of(
     most_held_bytes: int,
     adapting: AdaptingStatus | None = None,
 ) -> Status:
-    """The status of a service of `plan` whose replicas `ready` have a worker, and whose models `silent` answer none."""
     waiting, running = router.queue_lengths(), router.running_lengths()
     return Status(
         plan=plan,
@@ -162,7 +164,7 @@ def status_of(
 
 
 def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
-    """What the journal says of a shift that `router` has just made; its reason is what the load was looked up by."""
+    """The reason of the shift is the rate, the backlog, or an operator's pin."""
     metered = "backlog" if router.load > router.scaling.factor * router.rate_qps else "rate"
     return {
         "before": before,
