@@ -1,1 +1,1 @@
-"""Changing a worker's cores while it serves: one interface, whatever carries the change out."""
+"""Changes a worker's cores while it serves: one interface, several mechanisms."""

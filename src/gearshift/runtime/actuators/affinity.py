@@ -1,4 +1,4 @@
-"""Which processors a worker runs on."""
+"""Sets the processors that a worker runs on."""
 
 import math
 import os
@@ -12,7 +12,10 @@ MOST_ROUNDS = 8
 
 
 class AffinityActuator:
-    """Pins all threads of process `pid` to the first so many processors of `pool`; threads made later inherit that."""
+    """Pins all threads of process `pid` to the first processors of `pool`.
+
+    Threads made later inherit this.
+    """
 
     name = "affinity"
 
@@ -21,7 +24,6 @@ class AffinityActuator:
         self._asked = 0.0, 0
 
     def apply(self, cores: float) -> Effect:
-        """Pin every thread, and look whether the kernel did so."""
         asked_ns = self._now()
         wanted = max(1, math.ceil(cores))
         processors = set(self._pool[:wanted])
@@ -36,16 +38,15 @@ class AffinityActuator:
         return Effect(cores=self._of(held), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
     def in_force(self) -> float:
-        """Processors of its pool that the process may use."""
         return self._of(self._held())
 
     def _of(self, held: set[int]) -> float:
-        """Cores that so many processors stand for: what was asked for, where they are as many as it rounds up to."""
+        """The requested cores, if their number rounded up is held; else the number held."""
         cores, wanted = self._asked
         return cores if len(held) == wanted else float(len(held))
 
     def _pin(self, processors: set[int]) -> None:
-        """Every thread; again while new ones appear that an unpinned one may have made."""
+        """Pin every thread; repeat for new ones, which a thread not yet pinned may have made."""
         pinned: set[int] = set()
         for _ in range(MOST_ROUNDS):
             new = {int(task.name) for task in Path(f"/proc/{self._pid}/task").iterdir()} - pinned

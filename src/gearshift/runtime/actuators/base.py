@@ -1,4 +1,4 @@
-"""What every actuator does, and several of them in the order that keeps threads within the cores there are."""
+"""The interface of actuators, and a chain of them that keeps threads within the cores."""
 
 import math
 import re
@@ -14,9 +14,10 @@ Now = Callable[[], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a change came to: `cores` in force since `effective_ns`, asked for at `asked_ns` (both of one clock).
+    """The result of a change: `cores` in force since `effective_ns`, requested at `asked_ns`.
 
-    Where that is not what was asked for, `problem` says why and what to do; serving goes on with what there is.
+    Both times are of one clock. If the cores are not the requested ones, `problem` gives the
+    reason and a remedy; serving goes on with the cores in force.
     """
 
     cores: float
@@ -26,29 +27,28 @@ class Effect:
 
     @property
     def took_s(self) -> float:
-        """From asking to taking effect."""
         return (self.effective_ns - self.asked_ns) / 1e9
 
 
 class Actuator(Protocol):
     """Gives a worker cores.
 
-    `apply` returns once the change holds, or cannot: it raises nothing, and takes no longer than its own bound.
+    `apply` returns once the change holds, or cannot: it raises nothing, and is bounded in time.
     """
 
     name: str
 
     def apply(self, cores: float) -> Effect:
-        """Give so many cores from now on; actuators of whole cores round up."""
+        """Give this many cores from now on; actuators of whole cores round up."""
         ...
 
     def in_force(self) -> float:
-        """Cores as they are now, also where somebody else has changed them; as last known, where nobody can tell."""
+        """The present cores, even if somebody else changed them; the last known if unreadable."""
         ...
 
 
 class EmulatedActuator:
-    """Cores that are only a number; as many as `most`."""
+    """Cores that are only a number, at most `most`."""
 
     name = "emulated"
 
@@ -56,23 +56,21 @@ class EmulatedActuator:
         self.cores, self._most, self._now = cores, most, now
 
     def apply(self, cores: float) -> Effect:
-        """Take note of the number."""
         asked_ns = self._now()
         self.cores = min(cores, self._most)
         problem = "" if self.cores == cores else f"{cores:g} cores were asked for, there are {self._most:g}"
         return Effect(cores=self.cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
     def in_force(self) -> float:
-        """The number."""
         return self.cores
 
 
 class ActuatorChain:
-    """Actuators one after the other: quota, affinity, threads to grow, and the other way round to shrink.
+    """Actuators in order: quota, affinity, threads to grow; the reverse to shrink.
 
-    So there are never more threads than cores: a thread too many waits for the others at every step (two threads on
-    one free core were measured 12 times slower than one).  What an earlier one did not get is not asked of a later
-    one.  Every problem is said once, whatever the numbers in it, until it is gone.
+    So there are never more threads than cores: an extra thread delays the others at every step
+    (two threads on one free core were measured 12 times slower than one). A later actuator is
+    asked for no more than an earlier one got. Each problem is reported once until it is gone.
     """
 
     name = "chain"
@@ -82,7 +80,7 @@ class ActuatorChain:
         self._problems: dict[str, str] = {}
 
     def apply(self, cores: float) -> Effect:
-        """All of them; the effect of the slowest, and the fewest cores that any of them has in force."""
+        """Apply all; the effect has the slowest's time, and the fewest cores in force."""
         grows = cores >= self.cores
         effects, reached = [], cores
         for actuator in self._actuators if grows else reversed(self._actuators):
@@ -100,7 +98,6 @@ class ActuatorChain:
         )
 
     def in_force(self) -> float:
-        """The fewest of any."""
         return min(actuator.in_force() for actuator in self._actuators)
 
     def _tell(self, name: str, problem: str) -> None:

@@ -10,16 +10,18 @@ from gearshift.errors import InvalidInput, require
 from gearshift.runtime.actuators.base import Effect, Now
 
 PERIOD_US = 5_000
-"""Short, so that a worker that has used up its share waits for milliseconds: at the usual 100 ms, half a core made a
-p99 of 56 ms out of 4 ms, at 10 ms one of 15 ms."""
+"""Short, so that a worker that has used up its share waits only for milliseconds.
+
+With half a core, the p99 rose from 4 ms to 56 ms at the usual 100 ms, and to 15 ms at 10 ms.
+"""
 LEAST_QUOTA_US = 1_000
 UNLIMITED = float("inf")
 
 
 class CgroupActuator:
-    """Bounds the processor time of the group in `folder`: `cpu.max` (version 2), or `cpu.cfs_quota_us` (version 1).
+    """Bounds a group's processor time: `cpu.max` (version 2) or `cpu.cfs_quota_us` (version 1).
 
-    `most` cores at most are asked for.  Raises `InvalidInput` when made for a folder that is no such group.
+    It asks for `most` cores at most. Raises `InvalidInput` if `folder` is no such group.
     """
 
     name = "cgroup"
@@ -33,7 +35,6 @@ class CgroupActuator:
         self._known = self._cores()
 
     def apply(self, cores: float) -> Effect:
-        """Write the quota, and read back what holds."""
         asked_ns = self._now()
         allowed = min(cores, self._most)
         problem = "" if allowed == cores else f"{cores:g} cores were asked for, there are {self._most:g}"
@@ -58,14 +59,13 @@ class CgroupActuator:
         return cores_of_group(self._folder, self.version)
 
     def in_force(self) -> float:
-        """By the quota, as it stands in the group."""
         with contextlib.suppress(OSError, ValueError):
             self._known = self._cores()
         return self._known
 
 
 def cgroup_version(folder: Path) -> int:
-    """1 or 2; raises `InvalidInput` where the folder bounds no processor time."""
+    """1 or 2; raises `InvalidInput` if the folder bounds no processor time."""
     if (folder / "cpu.max").exists():
         return 2
     if (folder / "cpu.cfs_quota_us").exists():
@@ -78,7 +78,7 @@ def cgroup_version(folder: Path) -> int:
 
 
 def cores_of_group(folder: Path, version: int) -> float:
-    """The cores that the group may use; infinite without a bound.  Raises `OSError` where it cannot be read."""
+    """The cores that the group may use; infinite without a bound. Raises `OSError`."""
     if version == 2:
         quota, period = (folder / "cpu.max").read_text().split()
         return UNLIMITED if quota == "max" else int(quota) / int(period)
@@ -87,7 +87,7 @@ def cores_of_group(folder: Path, version: int) -> float:
 
 
 def own_groups(lines: Sequence[str] | None = None, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
-    """Folders of the groups with processor time that this process is in, version 2 first; those that are there."""
+    """Existing folders of this process's groups with processor time, version 2 first."""
     if lines is None:
         try:
             lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -105,7 +105,7 @@ def own_groups(lines: Sequence[str] | None = None, root: Path = Path("/sys/fs/cg
 
 
 def _write_over(file: Path, text: str) -> None:
-    """Write into a file that the kernel made; a missing one is not made."""
+    """Write into a file that the kernel made, without creating a missing one."""
     descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, text.encode())

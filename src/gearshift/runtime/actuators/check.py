@@ -1,4 +1,4 @@
-"""Which actuators work on this machine, tried out, and how fast each took effect."""
+"""Tries out which actuators work on this machine, and how fast."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ TRIES = 3
 
 
 class ActuatorCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an actuator works here, the longest that a change took, and else why it does not work."""
+    """Whether an actuator works here; the longest time of a change, or why it does not work."""
 
     works: bool
     took_s: float | None = None
@@ -27,7 +27,7 @@ class ActuatorCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_actuators() -> dict[str, ActuatorCheck]:
-    """Try each on this process, or on a control group made for it, and leave everything as it was."""
+    """Try each on this process or on a temporary control group, and restore everything."""
     return {"threads": _threads(), "affinity": _affinity(), "cgroup": _cgroup(), "kubernetes": _kubernetes()}
 
 

@@ -1,4 +1,4 @@
-"""The container that this process runs in, as Kubernetes tells it, and its cores while the router is in it too."""
+"""This process's container, by Kubernetes, and its cores, which include the router's."""
 
 import os
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from gearshift.runtime.actuators.kubernetes import ACCOUNT, Container, Kubernete
 from gearshift.runtime.actuators.own_group import NO_GROUP
 
 ROUTER_CORES = 1
-"""Of the container's cores, the router's."""
+"""Cores of the container that the router takes."""
 
 
 class BesideRouter:
     """An actuator of a container, for the worker in it: the container has `ROUTER_CORES` more.
 
-    Nothing is in force before it was asked once, so that a pod does not keep what it happened to begin with.
+    Before the first request 0 cores are in force, so that a pod does not keep its first ones.
     """
 
     name = "kubernetes"
@@ -26,7 +26,6 @@ class BesideRouter:
         self._container, self._asked = container, False
 
     def apply(self, cores: float) -> Effect:
-        """Have the container get so many and the router's."""
         self._asked = True
         effect = self._container.apply(cores + ROUTER_CORES)
         return Effect(
@@ -37,7 +36,6 @@ class BesideRouter:
         )
 
     def in_force(self) -> float:
-        """What the router leaves of the container's."""
         return self._of_worker(self._container.in_force()) if self._asked else 0.0
 
     def _of_worker(self, cores: float) -> float:
@@ -45,9 +43,9 @@ class BesideRouter:
 
 
 def container_here(name: str, *, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Container:
-    """The container `name` of this pod: its API server and its own name (`HOSTNAME`) stand in the environment.
+    """The container `name` of this pod, from the environment (API server, `HOSTNAME`).
 
-    Namespace, token and certificates are files in `account`.  Raises `InvalidInput` outside a pod.
+    Namespace, token and certificates are files in `account`. Raises `InvalidInput` outside a pod.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     namespace = account / "namespace"
@@ -67,7 +65,7 @@ def container_here(name: str, *, environ: Mapping[str, str] = os.environ, accoun
 
 
 def this_pod(container: str, now: Now) -> Actuator:
-    """What resizes the container of this process, by the clock `now`; raises `InvalidInput` outside a pod."""
+    """The actuator for this process's container, on clock `now`; raises `InvalidInput`."""
     here, groups = container_here(container), own_groups()
     if not groups:
         raise InvalidInput(NO_GROUP, remedy="serve with --actuator processors")

@@ -1,4 +1,7 @@
-"""A container's cores through the API server of Kubernetes: the pod's `resize` subresource, general since 1.35."""
+"""Changes a container's cores through the Kubernetes API: the pod's `resize` subresource.
+
+That is generally available since 1.35.
+"""
 
 import contextlib
 import http.client
@@ -22,7 +25,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LONGEST_S = 5.0
 LOOK_EVERY_S = 0.01
 SHARE_FOR_WHY = 0.2
-"""Of the time, kept for asking why a change does not come."""
+"""Share of the time that is kept for asking why a change does not take effect."""
 MOST_BYTES = 4 << 20
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PATCH = "application/strategic-merge-patch+json"
@@ -30,7 +33,7 @@ _PATCH = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """Which container of which pod, and where its API server is; raises `InvalidInput` for names that are none."""
+    """A container, its pod and its API server; raises `InvalidInput` for malformed names."""
 
     server: str
     namespace: str
@@ -52,10 +55,11 @@ class Container:
 
 
 class KubernetesActuator:
-    """Resizes a container in place, and waits until its own control group shows it, at most `longest_s` in all.
+    """Resizes a container in place, and waits until its own control group shows it.
 
-    The pod's status is no acknowledgement: it was measured to follow the control group by more than a minute.  It is
-    asked only for why a change does not come: `Deferred` or `Infeasible`.
+    It waits `longest_s` at most. The pod's status is no acknowledgement: it was measured to follow
+    the control group by more than a minute. It is only asked for the reason, `Deferred` or
+    `Infeasible`, if a change does not take effect.
     """
 
     name = "kubernetes"
@@ -76,7 +80,6 @@ class KubernetesActuator:
         self._known = cores_of_group(group, self._version)
 
     def apply(self, cores: float) -> Effect:
-        """Ask the API server, then look at the control group until it has changed."""
         asked_ns = self._now()
         until_ns = asked_ns + round(self._longest_s * 1e9)
         millicores = max(1, round(cores * 1000))
@@ -97,13 +100,12 @@ class KubernetesActuator:
         return Effect(cores=self.in_force(), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
     def in_force(self) -> float:
-        """By the quota, as it stands in the container's own group."""
         with contextlib.suppress(OSError, ValueError):
             self._known = cores_of_group(self._group, self._version)
         return self._known
 
     def _ask(self, method: str, what: str, body: object, until_ns: int) -> dict[str, Any]:
-        """The answer of the API server, whole before `until_ns`; raises `OSError` where it is not, or is no success."""
+        """The API server's answer; raises `OSError` if late, `InvalidInput` if an error."""
         connection = self._connect(until_ns)
         where = self._container
         path = f"/api/v1/namespaces/{where.namespace}/pods/{where.pod}{what}"
@@ -149,7 +151,7 @@ class KubernetesActuator:
 
 
 def refusal(pod: dict[str, Any]) -> str:
-    """Why the node does not resize the pod now, from its conditions; empty where it does."""
+    """The reason why the node does not resize the pod now, from its conditions; empty if none."""
     status = pod.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     for condition in conditions if isinstance(conditions, list) else ():
@@ -162,7 +164,7 @@ def refusal(pod: dict[str, Any]) -> str:
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
-    """End a connection that takes too long, however slowly it still moves."""
+    """End a connection that takes too long, even if data still trickles in."""
     if connection.sock is not None:
         with contextlib.suppress(OSError):
             connection.sock.shutdown(socket.SHUT_RDWR)
@@ -173,5 +175,4 @@ def _why(error: Exception) -> str:
 
 
 def in_a_pod(account: Path = ACCOUNT) -> bool:
-    """Whether this process has a service account, as containers of a pod have."""
     return (account / "token").is_file()

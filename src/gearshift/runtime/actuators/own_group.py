@@ -1,4 +1,4 @@
-"""A control group of our own below one that this process is in, for a process whose time is to be bounded."""
+"""A new control group below one of this process, to bound a process's processor time."""
 
 import contextlib
 import os
@@ -15,10 +15,7 @@ NO_GROUP = "this process is in no control group with processor time"
 
 
 def make_group(name: str) -> Path:
-    """A new group with processor time; raises `InvalidInput`, saying why, where none can be made.
-
-    Those of ours that were left behind go.
-    """
+    """Raises `InvalidInput` with the reason; also removes abandoned groups."""
     why = NO_GROUP
     for parent in own_groups():
         sweep(parent)
@@ -39,12 +36,11 @@ def make_group(name: str) -> Path:
 
 
 def move_into(group: Path, pid: int) -> None:
-    """Have the group bound the process with all its threads; raises `OSError` where it may not."""
     (group / "cgroup.procs").write_text(str(pid))
 
 
 def remove_group(group: Path) -> None:
-    """Remove the group; what still runs in it goes on in the one above.  Does nothing where it is gone."""
+    """Remove the group, if it exists; its processes move to the group above."""
     with contextlib.suppress(OSError):
         for pid in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):  # it has ended by now
@@ -53,7 +49,7 @@ def remove_group(group: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Remove empty groups below `parent` that were made by processes of ours which have ended, as by SIGKILL."""
+    """Remove empty groups below `parent` whose makers have ended, as by SIGKILL."""
     for group in parent.glob("gearshift-*"):
         made_by = MADE_BY.fullmatch(group.name)
         if made_by is None or Path(f"/proc/{made_by[1]}").exists():
@@ -65,7 +61,7 @@ def sweep(parent: Path) -> None:
 
 @contextlib.contextmanager
 def bounded(pid: int, cores: float) -> Iterator[None]:
-    """Bound the processor time of a process meanwhile; raises `InvalidInput` where that cannot be done."""
+    """Bound the processor time of a process in this context; raises `InvalidInput`."""
     group = make_group(f"gearshift-{os.getpid()}-{pid}")
     try:
         move_into(group, pid)

@@ -1,4 +1,4 @@
-"""The inference thread pool: how many threads a model computes with."""
+"""The inference thread pool: the number of threads a model computes with."""
 
 import math
 import time
@@ -14,10 +14,10 @@ SetThreads = Callable[[int], None]
 
 
 class ThreadsActuator:
-    """Sets the number of threads, in the thread that runs inference: `apply` is called there, between two batches.
+    """Sets the number of threads; `apply` runs in the thread of inference, between two batches.
 
-    `set_threads` is `torch.set_num_threads`, which takes microseconds and holds from the next call in this thread, or
-    `SessionsByThreads.use`.  Never more threads than this process may use cores.
+    `set_threads` is `torch.set_num_threads`, which takes microseconds and holds from the next call
+    in this thread, or `SessionsByThreads.use`. Threads never exceed usable cores.
     """
 
     name = "threads"
@@ -27,7 +27,6 @@ class ThreadsActuator:
         self._cores = 1.0
 
     def apply(self, cores: float) -> Effect:
-        """As many threads as cores, rounded up, and as cores are there."""
         asked_ns = self._now()
         wanted, there = max(1, math.ceil(cores)), usable_processors()
         threads = min(wanted, there)
@@ -39,15 +38,14 @@ class ThreadsActuator:
         return Effect(cores=self._cores, asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
     def in_force(self) -> float:
-        """As many as were set, and as cores are there now."""
         return min(self._cores, float(usable_processors()))
 
 
 class SessionsByThreads(Generic[S]):
-    """One ready session per number of threads, as ONNX Runtime's cannot change theirs; `session` is the one in use.
+    """One ready session per number of threads, as ONNX Runtime cannot change it in a session.
 
-    `make` is called for every count at once, so that a change waits for nothing.  Between counts the next lower one is
-    used: threads never exceed cores.
+    `session` is the one in use. `make` is called for every count at once, so that a change waits
+    for nothing. Between counts the next lower one is used: threads never exceed cores.
     """
 
     def __init__(self, make: Callable[[int], S], counts: Sequence[int]) -> None:
@@ -58,12 +56,11 @@ class SessionsByThreads(Generic[S]):
         self.session: S = self._sessions[min(self._sessions)]
 
     def use(self, threads: int) -> None:
-        """Use the session with so many threads from now on."""
         self.session = self._sessions[max((c for c in self._sessions if c <= threads), default=min(self._sessions))]
 
 
 def torch_threads() -> SetThreads:
-    """PyTorch's own; raises `ImportError` where it is not installed."""
+    """PyTorch's setter; raises `ImportError` if it is not installed."""
     import torch
 
     set_threads: Any = torch.set_num_threads

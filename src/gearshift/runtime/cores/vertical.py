@@ -1,4 +1,4 @@
-"""Cores that grow and shrink in place while replicas serve: who is scaled, asked once a period, carried out beside."""
+"""Changes the cores of serving replicas in place, once a period, in a separate thread."""
 
 import asyncio
 import logging
@@ -21,18 +21,18 @@ from gearshift.runtime.router.by_deadline import DeadlineQueues
 
 NOWHERE = -1, -1
 LATEST_BATCHES = 64
-"""Which are known when a change has taken effect."""
+"""The batches that are known when a change has taken effect."""
 
 Span = tuple[int, int]
-"""When a batch began and ended."""
+"""When a batch started and ended."""
 
 log = logging.getLogger(__name__)
 
 Actuate = Callable[[int], Actuator]
-"""What gives a replica's worker cores, as that worker is now."""
+"""Makes the actuator for a replica's present worker."""
 
 TellWorker = Callable[[int, int], None]
-"""What tells a replica's worker how many cores it is to have."""
+"""Tells a replica's worker its new number of cores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,19 +46,17 @@ class ScaledReplica:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledWorker:
-    """A worker whose cores change, the replicas that take turns on it, and the cores that it begins with."""
+    """A worker whose cores change, its replicas, which take turns, and its cores at the start."""
 
     replicas: tuple[ScaledReplica, ...]
     cores: int
 
     @property
     def id(self) -> str:
-        """The ids of its replicas."""
         return "+".join(one.id for one in self.replicas)
 
     @property
     def lead(self) -> int:
-        """The replica by which its worker is found."""
         return self.replicas[0].replica
 
     @property
@@ -68,42 +66,42 @@ class ScaledWorker:
 
 
 class NoScaling:
-    """Cores stay as they are."""
+    """Cores never change."""
 
     def tell(self, metrics: CoreMetrics) -> None:
-        """There is nothing to tell."""
+        """Do nothing."""
 
     async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
-        """Nothing begins."""
+        """Do nothing."""
 
     def let_in(self) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def shifted(self, gear: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def replicas_lost(self, replicas: Sequence[int]) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def replica_ready(self, replica: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     async def stop(self) -> None:
-        """Nothing ends."""
+        """Do nothing."""
 
 
 class VerticalScaling(NoScaling):
-    """Shares cores among workers, anew every period, from the router's queues and what has come to them.
+    """Divides cores among workers every period, by the router's queues and arrivals.
 
-    `shared` says how; its replicas are those of `scaled`, worker by worker.  With `in_gear` (gears, scaled), anew at
-    every shift too: each has at least the cores of the gear in force, and just these with scaler `static`.
-
-    Changes are made in a thread of their own, as some take long; the router reckons with the cores in force, and with
-    the fewer ones from the moment at which a worker is to lose some.  `tell_worker(replica, cores)` is called in the
-    event that decides, before any batch that it lets start.
+    `shared` sets the rules; its replicas are those of `scaled`, worker by worker. With `in_gear`
+    (gears, scaled), cores are also divided at every shift: each worker has at least the cores of
+    the gear in force, and exactly these with scaler `static`. Changes run in a separate thread, as
+    some take long. The router computes with the cores in force; for a worker that is to lose
+    cores, with the new number at once. `tell_worker(replica, cores)` is called in the event that
+    decides, before any batch that the event starts.
     """
 
     def __init__(
@@ -141,10 +139,9 @@ class VerticalScaling(NoScaling):
         self._lost: set[int] = set()
         self._fault = ""
         self._without: dict[int, str] = {}
-        """Workers that are back and have no actuator, and why."""
+        """Returned workers without an actuator, and the reason."""
 
     def tell(self, metrics: CoreMetrics) -> None:
-        """Count in `metrics` from now on."""
         self._metrics = metrics
         metrics.cores.clear()
         for one, cores in zip(self._scaled, self._in_force, strict=True):
@@ -153,7 +150,6 @@ class VerticalScaling(NoScaling):
                 metrics.changes.labels(one.id, result)
 
     async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
-        """Give the cores of the plan, and then those that are needed; `changed` is called where run times change."""
         assert queues is not None
         self._queues, self._changed = queues, changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
@@ -172,18 +168,17 @@ class VerticalScaling(NoScaling):
         self._begin(self._scale())
 
     def let_in(self) -> None:
-        """All requests come here from now on, and what came before says nothing of their rate."""
+        """Start to measure the arrival rate now, because all requests come here from now on."""
         self._demand.let_in(self._clock.now_ns())
 
     def shifted(self, gear: int) -> None:
-        """Give what the new gear asks for; who is to lose cores is reckoned with as small at once."""
+        """Give the cores for the new gear; the router computes with lost cores at once."""
         if not self._in_gear or self._thread is None:
             return
         self._least = self._in_gear[gear]
         self._begin(self._give(self._wanted()))
 
     def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
-        """Compare a batch's time with the model's, unless cores have changed meanwhile."""
         i, k = self._place.get(replica, NOWHERE)
         if i < 0:
             return
@@ -194,13 +189,11 @@ class VerticalScaling(NoScaling):
             self._metrics.error.labels(one.id, str(cores)).observe(error)
 
     def replicas_lost(self, replicas: Sequence[int]) -> None:
-        """Their cores stay as they are until their workers are back."""
         self._lost.update(replicas)
         for replica in replicas:
             self._without.pop(self._place.get(replica, NOWHERE)[0], None)
 
     def replica_ready(self, replica: int) -> None:
-        """Its worker is another: it gets the cores that it needs now, or once they can be had."""
         i, k = self._place.get(replica, NOWHERE)
         if k == 0 and self._scalers:
             self._take_on(i)
@@ -208,7 +201,7 @@ class VerticalScaling(NoScaling):
                 self._begin(self._give(self._wanted()))
 
     async def stop(self) -> None:
-        """Leave cores as they are."""
+        """End; cores stay as they are."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -216,10 +209,9 @@ class VerticalScaling(NoScaling):
             await asyncio.get_running_loop().run_in_executor(None, partial(self._thread.shutdown, cancel_futures=True))
         self._close()
 
-    # Steps, of which `i` is the worker -------------------------------------------------------------------------------
+    # Steps; `i` is the number of the worker --------------------------------------------------------------------------
 
     def _take_on(self, i: int) -> None:
-        """Change the cores of the worker that is there now; why that cannot be is told once."""
         one = self._scaled[i]
         try:
             self._scalers[i].act_through(self._actuate(one.lead))
@@ -247,7 +239,6 @@ class VerticalScaling(NoScaling):
             self._tell_fault(error)
 
     def _tell_fault(self, error: BaseException) -> None:
-        """Say that serving goes on with the cores there are; once where the same fault comes again and again."""
         if repr(error) != self._fault:
             self._fault = repr(error)
             log.error("cores could not be changed, and serving goes on with those there are: %r", error)
@@ -257,7 +248,7 @@ class VerticalScaling(NoScaling):
             self._demand.arrived(self._numbers[replica], self._clock.now_ns(), sample.request.deadline_ns)
 
     async def _scale(self) -> None:
-        """Every period, on a fixed grid; periods that a change has taken are passed over."""
+        """Run every period, on a fixed grid; periods that a change takes up are skipped."""
         period_ns = to_ns(self._scaling.period_s)
         while True:
             now_ns = self._clock.now_ns()
@@ -276,7 +267,7 @@ class VerticalScaling(NoScaling):
         return self._demand.shares(waiting, now_ns, in_gear=self._least, asked=self._asked)
 
     def _give(self, shares: Sequence[int]) -> Coroutine[None, None, None]:
-        """Tell at once what is decided; what carries it out."""
+        """Tell workers at once; the returned coroutine carries the change out."""
         self._asked = [*shares]
         self._changes += 1
         for one, before, cores in zip(self._scaled, self._in_force, shares, strict=True):
@@ -292,7 +283,7 @@ class VerticalScaling(NoScaling):
         effects = await asyncio.get_running_loop().run_in_executor(self._thread, give_all, scalers, wanted)
         for i, effect in zip(here, effects, strict=True):
             cores = int(self._scalers[i].cores)
-            if number == self._changes or cores < self._in_force[i]:  # a later one may be about to take cores away
+            if number == self._changes or cores < self._in_force[i]:  # a later change may take cores away
                 self._reckon_with(i, cores)
             if effect is not None:
                 self._tell_effect(i, effect)
@@ -303,7 +294,6 @@ class VerticalScaling(NoScaling):
                 self._reckon_with(i, cores)
 
     def _reckon_with(self, i: int, cores: int) -> None:
-        """The router goes by so many cores from now on."""
         one, now_ns = self._scaled[i], self._clock.now_ns()
         cores = min(max(1, cores), one.most)
         if cores != self._in_force[i]:
@@ -315,24 +305,20 @@ class VerticalScaling(NoScaling):
         self._metrics.cores.labels(one.id).set(cores)
 
     def _tell_effect(self, i: int, effect: Effect) -> None:
-        """How long the change took."""
         self._metrics.changes.labels(self._scaled[i].id, "short" if effect.problem else "whole").inc()
         self._metrics.effect.observe(effect_s(effect, self._batches[i]))
 
 
 def effect_s(effect: Effect, batches: Sequence[Span]) -> float:
-    """Seconds until a change held, without the batch that ran when it was asked for, of the worker's latest batches."""
+    """Seconds until a change took effect, less those of the batch running at the request."""
     running = [ended for begun, ended in batches if begun <= effect.asked_ns < ended]
     from_ns = min(max(running, default=effect.asked_ns), effect.effective_ns)
     return (effect.effective_ns - from_ns) / NS_PER_S
 
 
 class _FromThread(NoJournal):
-    """Writes on the event loop's thread."""
-
     def __init__(self, journal: Journal | NoJournal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal, self._loop = journal, loop
 
     def write(self, event: str, **facts: object) -> None:
-        """Soon."""
         self._loop.call_soon_threadsafe(partial(self._journal.write, event, **facts))

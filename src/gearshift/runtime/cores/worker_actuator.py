@@ -1,4 +1,4 @@
-"""What changes the cores of a live worker: processors out of a shared pool, and its threads by a message."""
+"""Changes the cores of a live worker: processors of a shared pool, and threads by a message."""
 
 import asyncio
 import math
@@ -15,13 +15,13 @@ from gearshift.runtime.wire.messages import ThreadsSet
 LONGEST_ANSWER_S = 5.0
 
 SetThreads = Callable[[float], Awaitable[ThreadsSet]]
-"""Has a worker compute with threads for so many cores."""
+"""Sets a worker's threads for this many cores."""
 
 
 class PoolAffinity:
     """Pins a worker to processors that no other worker of the pool holds.
 
-    One that is gone keeps what it holds: who is started in its place has that, perhaps by now.
+    A worker that is gone keeps its processors for the one started in its place.
     """
 
     name = "affinity"
@@ -31,7 +31,6 @@ class PoolAffinity:
         self._affinity = AffinityActuator(pid, pool.held[worker], now=now)
 
     def apply(self, cores: float) -> Effect:
-        """Hold so many, and pin every thread to them."""
         if not Path(f"/proc/{self._pid}").exists():
             return self._affinity.apply(cores)
         held = self._pool.resize(self._worker, max(1, math.ceil(cores)))
@@ -39,15 +38,14 @@ class PoolAffinity:
         return self._affinity.apply(cores)
 
     def in_force(self) -> float:
-        """Processors of its own that the worker may use."""
         return self._affinity.in_force()
 
 
 class WorkerThreads:
-    """Has a worker set its threads between two batches, and waits for its answer, for `longest_s` at most.
+    """Sets a worker's threads between two batches, and waits `longest_s` at most for the answer.
 
-    `ask` speaks to the worker on `loop`; `apply` is called in another thread than the loop's.  A worker that has as
-    many threads already is not asked, as it would answer after the batch that it runs.
+    `ask` sends to the worker on `loop`; `apply` is called in another thread than the loop's. A
+    worker that has as many threads already is not asked, as it would answer only after its batch.
     """
 
     name = "threads"
@@ -62,10 +60,10 @@ class WorkerThreads:
         now: Now = time.monotonic_ns,
     ) -> None:
         self._ask, self._loop, self._cores, self._longest_s, self._now = ask, loop, cores, longest_s, now
-        self._threads = 0  # as the worker said last, where it has answered the last question
+        self._threads = 0  # by the worker's last answer, 0 if it did not answer
 
     def apply(self, cores: float) -> Effect:
-        """As many threads as cores, rounded up; what was there stays where the worker does not answer."""
+        """Set as many threads as cores, rounded up; no change if the worker does not answer."""
         asked_ns = self._now()
         wanted, problem, effective_ns = max(1, math.ceil(cores)), "", asked_ns
         if wanted == self._threads:
@@ -87,7 +85,6 @@ class WorkerThreads:
         return Effect(cores=self._cores, asked_ns=asked_ns, effective_ns=effective_ns, problem=problem)
 
     def in_force(self) -> float:
-        """As many as the worker said last."""
         return self._cores
 
     async def _answer(self, cores: float) -> ThreadsSet:
@@ -95,7 +92,7 @@ class WorkerThreads:
 
 
 class FractionalCores:
-    """An actuator of processors for a worker whose cores, as profiled, are each `core_share` of one."""
+    """An actuator of processors for a worker whose profiled cores are `core_share` of one each."""
 
     name = "cores"
 
@@ -103,7 +100,6 @@ class FractionalCores:
         self._actuator, self._core_share = actuator, core_share
 
     def apply(self, cores: float) -> Effect:
-        """That share of so many processors."""
         effect = self._actuator.apply(round(cores * self._core_share, 6))
         return Effect(
             cores=self._in_cores(effect.cores),
@@ -113,7 +109,6 @@ class FractionalCores:
         )
 
     def in_force(self) -> float:
-        """By the processor time there is."""
         return self._in_cores(self._actuator.in_force())
 
     def _in_cores(self, processors: float) -> float:

@@ -11,27 +11,27 @@ from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
 from gearshift.support.retry_after import asked_pause_s
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses that say nothing of the request: the same one may be answered later."""
+"""Statuses that are not about the request: the same one may be answered later."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LATER = 0.1
-"""By up to this share a pause that the endpoint asked for is longer, so that not all come back at once."""
+"""Requested pauses are lengthened by up to this share, so that clients do not return together."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a request is sent at most, and how long after the first time the last one is sent."""
+    """The most attempts, and the longest time from the first to the last of them."""
 
     most_attempts: int
     longest_s: float
 
 
 def pause_s(attempts: int, asked_s: float | None, spent_s: float, patience: Patience, draw: float) -> float | None:
-    """How long to wait before the next attempt; None where there is to be none.
+    """Seconds to wait before the next attempt; None if there is to be none.
 
-    `attempts` have been made in `spent_s`, `asked_s` is the pause that the endpoint asked for, and `draw` is from 0 to
-    1.  Without a pause that was asked for, each is twice as long as the one before.
+    `attempts` have been made in `spent_s`, `asked_s` is the pause that the endpoint asked for, and
+    `draw` is from 0 to 1. Without a requested pause, each one is twice as long as the one before.
     """
     if attempts >= patience.most_attempts:
         return None
@@ -44,10 +44,10 @@ def pause_s(attempts: int, asked_s: float | None, spent_s: float, patience: Pati
 
 
 class Asking:
-    """Requests to an endpoint, each sent again while it fails for the moment and there is patience.
+    """Requests to an endpoint, repeated while they fail temporarily and patience lasts.
 
-    Those that failed are sent again together.  `waited_s` is how long profiling has taken beyond the longest round of
-    each call: that time belongs to no run of the model.
+    Failed requests are repeated together. `waited_s` is the time of profiling beyond the longest
+    round of each call: that time belongs to no run of the model.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class Asking:
         self.waited_s = 0.0
 
     def ask(self, requests: Sequence[Asked]) -> list[Reply]:
-        """The replies to `requests`."""
         begun_s = round_begun_s = time.monotonic()
         replies = self._endpoint.ask(requests)
         longest_round_s, attempts = time.monotonic() - begun_s, 1

@@ -17,7 +17,7 @@ from gearshift.runtime.remote.label_tokens import Span, peeled, probability, str
 
 OLD_FIELD, NEW_FIELD = "max_tokens", "max_completion_tokens"
 OF_THE_SAMPLE = frozenset({400, 413, 422})
-"""Statuses that say that this request will never be answered: its content is filtered, or too long."""
+"""Statuses for requests that will never be answered: the content is filtered, or too long."""
 LONGEST_QUOTED = 60
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
 class Unusable(ModelFailed):
-    """An answer came, and it is none that counts; the same request would not get a better one."""
+    """An answer arrived that does not count; the same request would not get a better one."""
 
 
 class _Token(msgspec.Struct):
@@ -59,8 +59,8 @@ class _Completion(msgspec.Struct):
 class RemoteChat:
     """A model behind OpenAI's chat completions: one request per sample, several at a time.
 
-    The label is the answer's text, the certainty the probability of the tokens that spell it.  With `quoting`, failures
-    quote answers that are none of the classes.
+    The label is the answer's text, the certainty the probability of the tokens that spell it. With
+    `quoting`, failures quote answers that are none of the classes.
     """
 
     def __init__(
@@ -74,11 +74,10 @@ class RemoteChat:
 
     @property
     def waited_s(self) -> float:
-        """As of `Asking`."""
         return self._asking.waited_s
 
     def decode(self, inputs: Arrays) -> Arrays:
-        """The inputs by name; raises `ModelFailed` where the prompt names another."""
+        """The inputs by name; raises `ModelFailed` if the prompt names another."""
         for _, field in self._template:
             if field is not None and field not in inputs:
                 raise ModelFailed(
@@ -102,7 +101,7 @@ class RemoteChat:
         return Predicted({LABEL: labels}, certainty, failure or odd, unusable=unusable if odd else None)
 
     def _replies(self, inputs: Arrays, rows: Sequence[int]) -> list[Reply]:
-        """The replies to all rows; those that were refused for the old name of a field are asked by the new one."""
+        """The replies to all rows; those refused for a field's old name get the new one."""
         replies = self._asking.ask([self._request(inputs, row) for row in rows])
         if self._settings.tokens_field or self._tokens_field == NEW_FIELD:
             return replies
@@ -130,7 +129,7 @@ class RemoteChat:
         return Asked("POST", "/chat/completions", msgspec.json.encode(content))
 
     def _judged(self, reply: Reply) -> tuple[str, float]:
-        """Label and certainty of an answer; raises `Unusable` or `ModelFailed` where it has none."""
+        """Label and certainty of an answer; raises `Unusable` or `ModelFailed` if it has none."""
         url = self._settings.shown_url
         if reply.failure or reply.status != 200:
             kind = Unusable if reply.status == 200 or reply.status in OF_THE_SAMPLE else ModelFailed
@@ -149,7 +148,6 @@ class RemoteChat:
         return label, probability(text, span, [(token.spelled(), token.logprob) for token in tokens])
 
     def _label(self, text: str) -> tuple[str, Span]:
-        """The label that an answer gives, and where it stands there."""
         begin, end = whole = stripped(text)
         if not self._classes:
             return text[begin:end], whole
@@ -162,7 +160,6 @@ class RemoteChat:
 
 
 def _as_text(value: Any) -> str:
-    """One sample's input as it stands in a prompt: text as it is, several values with commas between."""
     elements: Sequence[Any] = np.asarray(value).ravel().tolist()
     return ", ".join(
         element.decode(errors="replace") if isinstance(element, bytes) else str(element) for element in elements

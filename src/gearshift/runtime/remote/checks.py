@@ -10,7 +10,7 @@ MOST_NAMED = 5
 
 
 def require_askable(project: Project, samples: Samples) -> None:
-    """Raise `InvalidInput` where a remote model lacks its key, or its prompt or classes do not fit the samples."""
+    """Raise `InvalidInput` if a remote model lacks its key, or does not fit the samples."""
     for name, model in project.models.items():
         if model.remote is not None:
             where = f"{PROJECT_FILE}, field models.{name}.remote"

@@ -1,4 +1,4 @@
-"""Blocking exchanges with one HTTP server, several at a time: bounded in time and size, without redirects."""
+"""Blocking, bounded exchanges with one HTTP server, several at a time, without redirects."""
 
 import http.client
 import socket
@@ -23,7 +23,7 @@ LONGEST_END_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request; `path` comes behind that of the endpoint."""
+    """One request; `path` is appended to the endpoint's."""
 
     method: str
     path: str
@@ -33,9 +33,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer, names of headers in lower case; or a `failure` in words, which may be `passing`.
+    """A complete answer, header names in lower case; or a `failure` in words.
 
-    Without an answer the status is 0.
+    A `passing` failure may succeed later. Without an answer the status is 0.
     """
 
     status: int = 0
@@ -46,10 +46,10 @@ class Reply:
 
 
 class Endpoint:
-    """Connections to the server of `settings`, at most `most_requests`; TLS is verified, proxies are not used.
+    """Connections to the server of `settings`, at most `most_requests`; verifies TLS, no proxies.
 
-    `where` is the field of the project file; `directory` its folder.  Raises `InvalidInput` where the key's variable
-    is not set or the certificates to trust cannot be read.
+    `where` is the field of the project file; `directory` its folder. Raises `InvalidInput` if the
+    key's variable is not set or the trusted certificates cannot be read.
     """
 
     def __init__(self, settings: RemoteSettings, directory: Path, where: str) -> None:
@@ -67,7 +67,7 @@ class Endpoint:
         self._busy = OfProcess(set[http.client.HTTPConnection])
 
     def ask(self, requests: Sequence[Asked], within_s: float | None = None) -> list[Reply]:
-        """The replies to `requests`, all within `longest_s` or sooner; those that are not there by then have failed."""
+        """The replies to `requests`, within `within_s` or `longest_s`; later ones are failures."""
         left_s = self._settings.longest_s if within_s is None else within_s
         end_s = time.monotonic() + left_s
         futures = [self._threads.own().submit(self._exchange, request, end_s) for request in requests]
@@ -76,7 +76,7 @@ class Endpoint:
         return [future.result() if future in there else self._late() for future in futures]
 
     def close(self) -> None:
-        """Close all kept connections, and end the threads when what they wait for is over."""
+        """Close all kept connections; threads end when their exchanges are over."""
         self._threads.own().shutdown(wait=False)
         self._free.close()
 
@@ -94,7 +94,7 @@ class Endpoint:
         return f"{self._url} answered with status {reply.status}{again}: {printable}"
 
     def _cut_off(self, futures: Sequence["Future[Reply]"]) -> None:
-        """End what still goes on: a thread that waits on a socket sees its end."""
+        """Shut down sockets of unfinished exchanges, so that the threads waiting on them end."""
         for future in futures:
             future.cancel()
         if all(future.done() for future in futures):
@@ -145,7 +145,6 @@ class Endpoint:
         return {**headers, header: f"Bearer {self._key}" if bearer else self._key}
 
     def _connection(self, end_s: float) -> http.client.HTTPConnection:
-        """A connected one: kept, unless the server has closed it, or new."""
         if (kept := self._free.take()) is not None:
             kept.sock.settimeout(_left_s(end_s))
             return kept

@@ -1,35 +1,33 @@
-"""How probable the tokens are that spell a label."""
+"""The probability of the tokens that spell a label."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 LEFT = " \t\r\n\v\f\"'`*_([{<\u201c\u2018\u00ab"
 RIGHT = " \t\r\n\v\f\"'`*_)]}>.,;:!\u201d\u2019\u00bb"
-"""Characters allowed around an answer that is one class: blanks, quotes, marks of emphasis, the end of a sentence."""
+"""Characters allowed around a class: blanks, quotes, emphasis, the end of a sentence."""
 MARKS = str.maketrans({"\u2581": " ", "\u0120": " ", "\u010a": "\n"})
-"""How some servers write blanks and line breaks of tokens."""
+"""Characters that some servers write for blanks and line breaks of tokens."""
 
 Span = tuple[int, int]
 """Where text begins in an answer, and where it ends."""
 
 
 def stripped(text: str) -> Span:
-    """Where the text without blanks around it lies."""
     begin = len(text) - len(text.lstrip())
     return begin, max(begin, len(text.rstrip()))
 
 
 def peeled(text: str) -> Span:
-    """Where the text lies without the characters of `LEFT` before it and of `RIGHT` after it."""
     begin = len(text) - len(text.lstrip(LEFT))
     return begin, max(begin, len(text.rstrip(RIGHT)))
 
 
 def probability(text: str, span: Span, tokens: Sequence[tuple[bytes, float]]) -> float:
-    """The probability of what lies at `span` of the answer `text`, by its `tokens` and their log-probabilities.
+    """The probability of `span` in the answer `text`, from its `tokens` and log-probabilities.
 
-    It is the product over all tokens that spell some of it, whatever comes before or after them.  A token may be a part
-    of a character.  Where tokens do not spell the answer, all of them count.
+    It is the product over all tokens that spell some of it, even if they spell more. A token may
+    be a part of a character. If the tokens do not spell the answer, all of them count.
     """
     spelled = [token for token, _ in tokens]
     begun = _begin_of(text, _decoded(spelled))
@@ -53,7 +51,7 @@ def _decoded(spelled: Sequence[bytes]) -> str:
 
 
 def _begin_of(text: str, spelled: str) -> int | None:
-    """Where the answer begins in what its tokens spell; servers cut blanks, and give tokens that are not shown."""
+    """Where the answer begins in its tokens' text; servers cut blanks, and give hidden tokens."""
     if spelled.startswith(text):
         return 0
     begin, end = stripped(text)

@@ -1,4 +1,4 @@
-"""A remote endpoint as a model: batches go out as requests, and what comes back is judged like any model's answer."""
+"""A remote endpoint as a model: batches become requests, answers are checked like a model's."""
 
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,18 @@ from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
 WORTH_SPLITTING = frozenset({400, 413, 422, 500})
-"""Statuses that may be the fault of one sample of a batch, or of its size."""
+"""Statuses that one sample of a batch, or the batch's size, may have caused."""
 
 
 def is_remote_model(project: Project, name: str) -> bool:
-    """Whether the project's model `name` is behind an endpoint."""
     return name in project.models and project.models[name].remote is not None
 
 
 def open_remote(project: Project, directory: Path, name: str, *, profiling: bool = False) -> RunnableModel:
-    """Model `name` of the project, found at its endpoint; `directory` is the folder of `gearshift.toml`.
+    """Model `name` of the project behind its endpoint; `directory` has the `gearshift.toml`.
 
-    While `profiling` there is more time to ask again.
-    Raises `InvalidInput` where key or certificates are missing, `ModelFailed` where the endpoint has no such model.
+    While `profiling` there is more time to ask again. Raises `InvalidInput` if key or certificates
+    are missing, `ModelFailed` if the endpoint has no such model.
     """
     settings = project.models[name]
     assert settings.remote is not None
@@ -54,7 +53,7 @@ def open_remote(project: Project, directory: Path, name: str, *, profiling: bool
 
 
 def without_answers(n: int, failure: str) -> Predicted:
-    """That none of n samples has an answer, which asking for them one by one would not better."""
+    """No answers for n samples; unlike `ModelFailed`, this does not split the batch."""
     return Predicted({LABEL: np.full(n, "", dtype=object)}, np.full(n, np.nan), failure)
 
 
@@ -83,11 +82,10 @@ class RemoteV2:
 
     @property
     def waited_s(self) -> float:
-        """As of `Asking`."""
         return self._asking.waited_s
 
     def find(self) -> None:
-        """Ask the server for the model's inputs; raises `ModelFailed` where it lacks the model or binary tensors."""
+        """Ask for the model's inputs; raises `ModelFailed` without the model or binary tensors."""
         server = self._metadata("/v2", _Server)
         if BINARY_EXTENSION not in (server.extensions or ()):
             url = self._settings.shown_url
@@ -95,7 +93,7 @@ class RemoteV2:
         self._inputs = [tensor.name for tensor in self._metadata(self._path, _Model).inputs or ()]
 
     def decode(self, inputs: Arrays) -> Arrays:
-        """The inputs by the names they have there; an only input needs no name in common."""
+        """The inputs by the endpoint's names; a single input may have another name."""
         if len(inputs) == len(self._inputs) == 1:
             return {self._inputs[0]: next(iter(inputs.values()))}
         missing = [name for name in self._inputs if name not in inputs]
@@ -107,7 +105,7 @@ class RemoteV2:
         return {name: inputs[name] for name in self._inputs} or inputs
 
     def predict(self, inputs: Arrays) -> dict[str, NDArray[Any]] | Predicted:
-        """Outputs by name, or no answers where the endpoint gave none."""
+        """Outputs by name, or no answers if the endpoint gave none."""
         n = len(next(iter(inputs.values())))
         (reply,) = self._asking.ask([self._request(inputs)])
         if reply.failure or reply.status != 200:
