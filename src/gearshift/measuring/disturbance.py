@@ -1,4 +1,4 @@
-"""How busy other programs keep the processors on which models are timed."""
+"""Measures how busy other programs keep the processors on which models are timed."""
 
 import os
 import time
@@ -12,14 +12,14 @@ SHORTEST_S = 0.5
 
 
 class Disturbance:
-    """Processor time on `cores` that process `pid` and its children did not take, since this was made."""
+    """Processor time on `cores` not taken by process `pid` and its children, since it was made."""
 
     def __init__(self, cores: Collection[int], pid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._cores, self._pid, self._now = sorted(cores), pid, now
         self._before = self._read()
 
     def warning(self) -> str:
-        """What to say of it; empty where that is little, or unknown."""
+        """The warning about other programs; empty if they took little, or it is unknown."""
         now = self._read()
         if self._before is None or now is None:
             return ""
@@ -27,18 +27,17 @@ class Disturbance:
         return told(self._cores, (busy_s - busy_before_s) - (own_s - own_before_s), at_s - before_s)
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Seconds that the cores were busy, that the process took, and the time."""
+        """Seconds that the cores were busy, seconds that the process took, and the time."""
         try:
             per_core = psutil.cpu_times(percpu=True)
             busy_s = sum(sum(per_core[core][:3]) + getattr(per_core[core], "steal", 0.0) for core in self._cores)
-            shared = os.sched_getaffinity(0) & set(self._cores)  # this process, whose child that is, works there too
+            shared = os.sched_getaffinity(0) & set(self._cores)  # then this process, its parent, works there too
             return busy_s, _taken_s(os.getpid() if shared else self._pid), self._now()
         except (psutil.Error, OSError, IndexError, AttributeError):
             return None
 
 
 def told(cores: Collection[int], others_s: float, elapsed_s: float) -> str:
-    """The warning where others took so much of the cores' time; empty where it is little or the time too short."""
     share = others_s / (elapsed_s * len(cores)) if elapsed_s >= SHORTEST_S else 0.0
     if share < LEAST_SHARE:
         return ""
@@ -50,6 +49,5 @@ def told(cores: Collection[int], others_s: float, elapsed_s: float) -> str:
 
 
 def _taken_s(pid: int) -> float:
-    """Seconds of processor time of a process and its children, those included that have ended."""
     process = psutil.Process(pid)
     return sum(sum(one.cpu_times()[:4]) for one in (process, *process.children(recursive=True)))

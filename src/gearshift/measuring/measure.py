@@ -1,4 +1,7 @@
-"""Measuring: each model is run alone in a real worker, pinned as it will be served, and its answers are recorded."""
+"""Measuring: runs each model alone in a real worker, pinned as it will be served.
+
+Records run times and the answers to all samples.
+"""
 
 import asyncio
 import itertools
@@ -57,10 +60,10 @@ LEAST_REPEATS = 3
 SHARE_OF_PAUSES = 0.5
 LONGEST_PAUSE_S = 0.005
 SHARE_OF_TIMING = 0.4
-"""Of the progress; the rest are predictions."""
+"""Share of the progress; the rest is for predictions."""
 
 MOST_UNUSABLE = 20
-"""Answers that do not count, where there has been no other: then something else is wrong than a sample."""
+"""Unusable answers, with no usable one among them, after which the model must be at fault."""
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -69,9 +72,9 @@ Keep = Callable[[Done, memoryview], None]
 
 @dataclass(slots=True)
 class FrontEndTime:
-    """How long the front end took for a request, in the mean; 0 where it was not measured.
+    """Mean time of the front end per request; 0 where it was not measured.
 
-    `router_s` is what a request takes of the router's processor while many come at once.
+    `router_s` is a request's time on the router's processor while many arrive at once.
     """
 
     mean_s: float = 0.0
@@ -83,7 +86,6 @@ FrontEnd = Callable[[Samples], AbstractAsyncContextManager[FrontEndTime]]
 
 @asynccontextmanager
 async def no_front_end(samples: Samples) -> AsyncIterator[FrontEndTime]:
-    """No front end: models are timed alone."""
     yield FrontEndTime()
 
 
@@ -98,15 +100,20 @@ def profile_project(
     core_share: float = 1.0,
     notice: Notice = lambda text: None,
 ) -> Profile:
-    """The profile of the project's models on the highest processors this process may use, or with CUDA device 0.
+    """Profile the project's models on the highest processors it may use, or on CUDA device 0.
 
-    Run times are measured on each of `cores`, with as many threads; on several of them, performance models are fitted.
-    A core is `core_share` of a processor, held by the quota of a control group below 1.
-    `front_end` works beside the models while they are timed, and is measured itself.
-    `progress(what, share)` is told what is done and how far it is.  The profile's `project` is relative to `folder`,
-    where it will be written; without one it is absolute.  Beside `folder` is kept what endpoints answer, until that is
-    forgotten (`measuring/paid.py`), and `notice` hears where it goes on with that.  Raises `ModelFailed` or
-    `InvalidInput` naming the model that cannot be loaded, raises, answers wrong rows or an unusable certainty.
+    Run times are measured on each of `cores`, with as many threads as cores; with several core
+    counts, performance models are fitted. A core is `core_share` of a processor; below 1, the
+    quota of a control group enforces it. `front_end` works next to the models while they are
+    timed, and is measured itself.
+
+    `progress(what, share)` gets what was done and the share of all work. The profile's `project`
+    is relative to `folder`, where the profile will be written; without a folder it is absolute.
+    Answers of endpoints are kept next to `folder` until `runtime/paid.py` deletes them; `notice`
+    gets a message when measuring continues from kept answers.
+
+    Raises `ModelFailed` or `InvalidInput` naming the model that cannot be loaded, raises, answers
+    wrong rows or an unusable certainty.
     """
     import uvloop
 
@@ -115,7 +122,7 @@ def profile_project(
     counts = _core_counts(cores, core_share, project, where=str(project_path))
     samples = load_samples(project, project_path.parent)
     require_askable(project, samples)
-    split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, seed)  # before all is measured
+    split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, seed)  # fails early
     paid = PaidWork(folder)
     measured = run_in_own_loop(
         _measure_all(project, project_path, samples, progress, seed, front_end, counts, core_share, paid, notice),
@@ -155,15 +162,15 @@ def profile_project(
 
 
 def _mean(seconds: Sequence[float]) -> float:
-    """The mean of the values above 0, which were measured; 0 without any."""
+    """The mean of the values above 0, as 0 means not measured; 0 if there are none."""
     return float(np.mean([one for one in seconds if one > 0] or [0.0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredModel:
-    """Run times of a model's segments, its answers to all samples if requested, and the front end's time.
+    """Run times of a model's segments, its answers if requested, and the front end's time.
 
-    `warnings` say what disturbed it and how answers depend on their batch; the model was loaded from `files`.
+    `warnings` name disturbances and answers that depend on their batch; `files` are the model's.
     """
 
     curves: tuple[RunTimeCurve, ...]
@@ -175,12 +182,10 @@ class MeasuredModel:
 
     @property
     def model(self) -> str:
-        """The model's name."""
         return self.curves[0].model
 
 
 def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, where: str) -> tuple[int, ...]:
-    """The core counts to measure, rising; raises `InvalidInput` for more than there are, and for too few points."""
     counts = tuple(sorted(set(cores)))
     require(0.05 <= core_share <= 1, f"core_share is {core_share:g}", remedy="give 0.05 to 1")
     there = int(usable_processors() / core_share + 1e-9)
@@ -212,10 +217,10 @@ async def _measure_all(
     paid: PaidWork,
     notice: Notice,
 ) -> list[MeasuredModel]:
-    """All models in turn in one worker, as they will be served, or each in a worker of its own; per core count.
+    """Measure all models per core count, in one worker or one each, as they will be served.
 
-    Remote models have a worker of their own too, on a device of kind `remote`, whose cores do not matter.  Answers are
-    recorded on the first core count.
+    Remote models have their own worker, on a device of kind `remote`, whose cores do not matter.
+    Answers are recorded on the first core count.
     """
     groups = _groups(project)
     rounds = [
@@ -263,7 +268,7 @@ async def _measure_all(
 
 
 def _groups(project: Project) -> list[tuple[list[str], str]]:
-    """Models that share a worker, and the kind of device they are measured on."""
+    """Groups of models that share a worker, with the kind of device that they are measured on."""
     remote = [name for name in project.models if is_remote_model(project, name)]
     local = [name for name in project.models if name not in remote]
     kinds = [(local, project.profile.device_kind), (remote, REMOTE)]
@@ -309,7 +314,7 @@ async def _measure(
                 )
 
             answers[name] = await _predict_all(bench, name, sizes[-1], samples, told, kept)
-            if device.kind != REMOTE:  # whose answers are paid for
+            if device.kind != REMOTE:  # answers of remote models cost money
                 warnings[name] = await _in_other_batches(bench, name, answers[name], project.profile, samples, seed)
     finally:
         await bench.stop()
@@ -349,7 +354,6 @@ async def _measure(
 
 
 def _require_labels_among_classes(loaded: Mapping[str, Loaded], samples: Samples) -> None:
-    """Raise `InvalidInput` where a model says that it answers none of the labels, before it is timed and asked."""
     if samples.labels is not None:
         labels = class_names(samples.labels)
         for name, one in loaded.items():
@@ -370,13 +374,14 @@ async def _time_sizes(
     seed: int,
     kept: Kept,
 ) -> dict[str, tuple[Timings, Timings]]:
-    """Per model, runs and round trips for each batch size, over real samples; the first of each does not count.
+    """Time runs and round trips per model and batch size over real samples; drop each first one.
 
-    Runs are (repeats, segments), round trips (repeats,); no sample leaves a model with learned caches early.
-    Rounds over all models and sizes in an order drawn anew, half of the batches after a pause, with a front end's
-    work beside: so that each batch finds processor and caches as they are when it is served.  A model of 0.3 ms per
-    sample was seen to take twice as long after a pause of 3 ms, and half as long again beside a busy core.  A round
-    trip ends when a service would have started the next batch, for which the device has to wait.
+    Runs are (repeats, segments), round trips (repeats,); no sample leaves a model with learned
+    caches early. Models and sizes are timed in rounds of random order, half of the batches after a
+    pause, with the front end's work going on, so that each batch finds processor and caches as it
+    would when served. A model of 0.3 ms per sample was seen to take twice as long after a pause of
+    3 ms, and half as long again next to a busy core. A round trip ends when a service would have
+    started the next batch, because the device waits until then.
     """
     generator = np.random.default_rng([seed, 3])
     rows = itertools.cycle(range(len(samples)))
@@ -462,17 +467,17 @@ class Bench:
         self._running = ""
         self._batch: list[Sample] = []
         self._unusable = dict.fromkeys(self.names, 0)
-        """Answers that did not count, of models that have given no other."""
+        """Counts of unusable answers, for models that have given no usable one yet."""
 
     @property
     def pid(self) -> int:
-        """The worker's process."""
         return self._worker.pid
 
     async def start(self, project_path: Path, samples: Samples, *, warm_up_rows: tuple[int, ...]) -> dict[str, int]:
-        """Load the models; by how many bytes each grew the worker, 0 where that is unknown.  Raises `ModelFailed`.
+        """Load the models and return the bytes by which each grew the worker (0: unknown).
 
-        On CUDA, where the worker's own memory says nothing, a batch of zeros is run to see what a batch takes.
+        On CUDA, where the worker's own memory says nothing, a batch of zeros is run to see what a
+        batch takes. Raises `ModelFailed`.
         """
         on_cuda = is_cuda(self._device_kind)
         replicas = tuple(
@@ -502,11 +507,12 @@ class Bench:
         then: Callable[[], None] = lambda: None,
         keep: Keep = lambda done, body: None,
     ) -> tuple[list[Sample], tuple[float, ...], float]:
-        """The finished samples, seconds in each segment, and those from assembling the batch to what is done `then`.
+        """Run a batch: samples, seconds per segment, and seconds from assembly until `then`.
 
-        Where it does not go `through`, samples leave a model with learned caches, and its time is told as a whole.
-        Time in which a remote model waited to ask again does not count.  `keep` hears of what was answered, also where
-        others of the batch failed.  Raises `ModelFailed` when a sample fails or the worker dies.
+        Without `through`, samples may leave a model with learned caches early, and its time is
+        given as a whole. Time in which a remote model waited to ask again does not count. `keep`
+        gets the answers, even if other samples of the batch failed. Raises `ModelFailed` if a
+        sample fails or the worker dies.
         """
         request = Request(id=0, operator="", arrived_ns=0)
         payloads = rows_of(samples.batch(np.array(rows)), len(rows))
@@ -536,7 +542,6 @@ class Bench:
         return batch, tuple(max(seconds, 1e-9) for seconds in done.segment_s or (done.run_s,)), trip_s
 
     def _judge_usable(self, name: str, done: Done, rows: int) -> None:
-        """Raise `ModelFailed` where none of very many answers counts."""
         if name not in self._unusable:
             return
         if len(done.unusable) < rows:
@@ -549,7 +554,6 @@ class Bench:
             )
 
     async def stop(self) -> None:
-        """End the worker."""
         await self._worker.stop(longest_s=1.0)
 
     def _done(self, done: Done, body: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Whether a model's answers depend on what shares their batch: rows are run again, alone and among others."""
+"""Tests whether a model's answers depend on the other rows of a batch, by running rows again."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -21,7 +21,7 @@ REMEDY = (
 )
 
 RunBatch = Callable[[list[int]], Awaitable[tuple[list[Sample], float]]]
-"""Runs these rows as one batch; the finished samples, and seconds."""
+"""Runs these rows as one batch; returns the finished samples, and seconds."""
 
 
 async def found_in_other_batches(
@@ -29,13 +29,13 @@ async def found_in_other_batches(
 ) -> list[str]:
     """Sentences about rows whose answers in other batches differ from those in `answers`.
 
-    One batch of the first rows is run a second time, then up to `ROWS` rows in another order, in batches of the largest
-    and the middle of `sizes` and alone, for about `longest_s`.
+    One batch of the first rows is run a second time, then up to `ROWS` rows in another order, in
+    batches of the largest and the middle of `sizes` and alone, for about `longest_s`.
     """
     n, largest = len(answers.certainty), max(sizes)
     labels = np.asarray(answers.outputs.get(LABEL, ()))
     if labels.shape != (n,) or not np.isfinite(answers.certainty).all():
-        return []  # such answers are refused
+        return []  # such answers are refused elsewhere
     names = class_names(labels)
     noise = NOISE * float(np.ptp(answers.certainty)) + ROUNDING * float(np.abs(answers.certainty).max())
     again, took_s = await run(list(range(min(n, largest))))
@@ -68,13 +68,11 @@ def _batches(rows: NDArray[np.int64], size: int) -> Iterator[list[int]]:
 
 
 def _differing(finished: Sequence[Sample], names: NDArray[np.str_]) -> set[int]:
-    """Rows that are answered with another class than `names` (samples,) say."""
     said = class_names(np.concatenate([sample.result[LABEL] for sample in finished]))  # type: ignore[index]
     rows = np.array([sample.row for sample in finished])
     return set(rows[said != names[rows]].tolist())
 
 
 def _moved(finished: Sequence[Sample], certainty: NDArray[np.float64], noise: float) -> dict[int, float]:
-    """By how much rows differ in certainty that do by more than `noise`."""
     by = {sample.row: abs(sample.certainty - float(certainty[sample.row])) for sample in finished}
     return {row: difference for row, difference in by.items() if difference > noise}

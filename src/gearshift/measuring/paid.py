@@ -1,8 +1,9 @@
-"""Keeps answers of endpoints to an unfinished profile beside its folder, so that no batch is paid for twice.
+"""Keeps endpoints' answers to an unfinished profile, so that no batch is paid for twice.
 
-Each batch is a file of its own, written whole, so that `profile` can continue after any interruption.  A file's name
-has a hash of the model's settings and, for run times, of the way they are measured.  Answers are found by the content
-of their samples, so that other samples may be added or removed.
+They are kept next to the profile's folder. Each batch is a separate file, written atomically, so
+that `profile` can continue after any interruption. A file's name has a hash of the model's
+settings and, for run times, of how they are measured. Answers are found by the content of their
+samples, so that other samples may be added or removed.
 """
 
 import hashlib
@@ -48,14 +49,14 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KeptAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A worker's answer to a batch; samples are named by their content.  The answer's body follows in the file."""
+    """A worker's answer to a batch, with hashes of the samples; its body follows in the file."""
 
     samples: tuple[str, ...]
     done: Done
 
 
 class PaidWork:
-    """The kept batches in the folder beside `profile_folder`; without one, none are kept."""
+    """The kept batches in the folder next to `profile_folder`; without one, none are kept."""
 
     def __init__(self, profile_folder: Path | None) -> None:
         self._folder = None if profile_folder is None else partial_folder(profile_folder)
@@ -63,25 +64,21 @@ class PaidWork:
 
     @property
     def folder(self) -> Path | None:
-        """Where batches are kept."""
         return self._folder
 
     def runs(self, key: str) -> dict[int, KeptRun]:
-        """The timed batches of `key` by their numbers."""
         found: dict[int, KeptRun] = {}
         for path in self._files("run", key):
             try:
                 found[_number(path)] = msgspec.json.decode(path.read_bytes(), type=KeptRun)
             except (OSError, msgspec.MsgspecError):
-                continue  # of another version: it is measured anew
+                continue  # of another version: it is measured again
         return found
 
     def keep_run(self, key: str, number: int, run: KeptRun) -> None:
-        """Keep the timed batch of this number."""
         self._write("run", key, number, "json", msgspec.json.encode(run))
 
     def answers(self, key: str) -> Iterator[tuple[KeptAnswers, memoryview]]:
-        """The answers of `key`, batch by batch."""
         for path in self._files("answers", key):
             try:
                 head, _, body = path.read_bytes().partition(b"\n")
@@ -90,7 +87,6 @@ class PaidWork:
                 continue
 
     def keep_answers(self, key: str, answers: KeptAnswers, body: memoryview | bytes) -> None:
-        """Keep the answers to one more batch."""
         if key not in self._next:
             self._next[key] = 1 + max((_number(path) for path in self._files("answers", key)), default=-1)
         self._write("answers", key, self._next[key], "bin", msgspec.json.encode(answers) + b"\n" + bytes(body))
@@ -105,7 +101,7 @@ class PaidWork:
 
 
 class PaidRuns:
-    """The batches that models are timed with, in order; kept ones are not run again."""
+    """The timed batches in order; kept ones are not run again."""
 
     def __init__(self, work: PaidWork, key: str) -> None:
         self._work, self._key, self._before = work, key, work.runs(key)
@@ -114,13 +110,12 @@ class PaidRuns:
 
     @property
     def kept(self) -> int:
-        """How many are known."""
         return len(self._before)
 
     async def run(self, rows: int, run: Callable[[], Awaitable[Timed]]) -> Timed:
-        """The kept times of the next batch, of `rows` rows, or those of running it now.
+        """The kept times of the next batch, of `rows` rows, or else those of running it now.
 
-        The first batch that runs after kept ones opens connections: it runs twice, and only the second run counts.
+        The first run after kept ones opens connections: it runs twice, and the second one counts.
         """
         number = next(self._numbers)
         before = self._before.get(number)
@@ -135,15 +130,15 @@ class PaidRuns:
 
 
 def count_as_wrong(batch: Sequence[Sample], done: Done) -> None:
-    """Give samples whose answer does not count a label that nobody gives, and no certainty."""
+    """Give samples with an unusable answer certainty 0 and a label that is never correct."""
     for row in done.unusable:
         batch[row].certainty, batch[row].result = 0.0, {LABEL: np.array([""], dtype=object)}
 
 
 class Kept:
-    """Run times and answers of remote models from earlier attempts at a profile, kept for later ones.
+    """Run times and answers of remote models from earlier attempts, kept for later ones.
 
-    Without remote models (`names` is empty) nothing is kept: running local models again costs no money.
+    Without remote models (`names` is empty) nothing is kept: local models cost no money.
     """
 
     def __init__(
@@ -157,16 +152,13 @@ class Kept:
 
     @property
     def found(self) -> str:
-        """How much is known, in words; empty where nothing is."""
         answers = sum(len(rows) for rows in self._answered.values())
         return f"{self.runs.kept} timed batches and {answers} answers" if self.runs.kept or answers else ""
 
     def answered(self, name: str) -> Mapping[int, Sample]:
-        """The finished samples of a model by row."""
         return self._answered.get(name, {})
 
     def keep(self, name: str, rows: Sequence[int], done: Done, body: memoryview) -> None:
-        """Keep the answers to these rows."""
         if name in self._keys:
             answers = KeptAnswers(samples=tuple(self._samples[row] for row in rows), done=done)
             self._work.keep_answers(self._keys[name], answers, body)
@@ -188,21 +180,20 @@ class Kept:
 
 
 def partial_folder(profile_folder: Path) -> Path:
-    """Where the batches of an unfinished profile are kept."""
     return profile_folder.resolve().with_name(profile_folder.resolve().name + SUFFIX)
 
 
 def kept_files(profile_folder: Path) -> list[Path]:
-    """The files in which batches are kept, and what a killed writer has left of them."""
+    """The files of kept batches, and partial files of a killed writer."""
     folder = partial_folder(profile_folder)
     return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
 def forget(profile_folder: Path) -> None:
-    """Remove what was kept for a profile that is written now, and nothing else."""
+    """Delete only the files kept for a profile that is now written."""
     for path in kept_files(profile_folder):
         path.unlink(missing_ok=True)
-    with suppress(OSError):  # it holds something else, or is not there
+    with suppress(OSError):  # missing, or it holds other files
         partial_folder(profile_folder).rmdir()
 
 
@@ -210,19 +201,19 @@ def forget(profile_folder: Path) -> None:
 
 
 def answers_key(project: Project, directory: Path, name: str) -> str:
-    """Names all that the answers of remote model `name` depend on, but for the samples."""
+    """A hash of everything that answers of remote model `name` depend on, except the samples."""
     return _hash([VERSION, name, _settings(project.models[name], without=OF_ASKING), _certainty(project, directory)])
 
 
 def runs_key(project: Project, names: Sequence[str], samples: Samples, seed: int) -> str:
-    """Names all that the run times of remote models `names`, which are timed in turn, depend on."""
+    """A hash of everything that run times of remote models `names`, timed in turn, depend on."""
     how = msgspec.to_builtins(project.profile)
     models = {name: _settings(project.models[name], without=OF_PATIENCE) for name in names}
     return _hash([VERSION, models, how, seed, sample_names(samples.arrays)])
 
 
 def sample_names(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The name of each sample, from its content; of equal ones each has a name of its own."""
+    """A name for each sample, from a hash of its content; equal samples get distinct names."""
     n = len(next(iter(arrays.values())))
     digests = [hashlib.sha256() for _ in range(n)]
     for name in sorted(arrays):
@@ -255,7 +246,6 @@ def _settings(settings: ModelSettings, *, without: tuple[str, ...]) -> dict[str,
 
 
 def _certainty(project: Project, directory: Path) -> str:
-    """The function, and where it is the user's, the file that holds it."""
     file, colon, _ = project.certainty.rpartition(":")
     if not colon:
         return project.certainty

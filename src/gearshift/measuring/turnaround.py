@@ -1,4 +1,4 @@
-"""From a batch's end to the start of the next one: what the service does in between, while the device has nothing."""
+"""Times the service's work from a batch's end to the next start, while the device idles."""
 
 from typing import Self
 
@@ -20,7 +20,7 @@ LABEL = np.zeros(1, dtype=np.int64)
 
 
 class Turnaround:
-    """A service of one replica with samples in its queue, so that what the end of a batch costs it can be timed."""
+    """A service of one replica with a filled queue, to time what the end of a batch costs it."""
 
     def __init__(self, largest_batch_size: int) -> None:
         plan, self._backend = plan_of_one_model(largest_batch_size), OneBatch()
@@ -30,22 +30,18 @@ class Turnaround:
         )
 
     async def __aenter__(self) -> Self:
-        """Be ready to serve."""
         await self._service.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """End the service."""
         await self._service.stop()
 
     @property
     def running(self) -> int:
-        """How many samples the batch has that runs."""
         batch = self._backend.running
         return 0 if batch is None else len(batch.samples)
 
     def hold(self, batch_size: int) -> None:
-        """Have a batch of this size run, and as many samples wait."""
         while self.running:
             self.turn()
         self._arrive(1)  # runs at once, alone
@@ -54,7 +50,7 @@ class Turnaround:
         self._arrive(batch_size)
 
     def turn(self) -> None:
-        """End the batch that runs: the service hears of its samples, and starts those that wait."""
+        """End the running batch: the service gets its samples and starts the waiting ones."""
         self._backend.finish()
 
     def _arrive(self, count: int) -> None:
@@ -63,21 +59,18 @@ class Turnaround:
 
 
 class OneBatch:
-    """A backend of one replica that runs a batch until it is told that it has ended, and answers all alike."""
+    """A backend of one replica that runs a batch until `finish`, and answers all samples alike."""
 
     running: Batch | None = None
 
     async def start(self, events: BatchEvents) -> None:
-        """Be ready at once."""
         self._events = events
         events.replica_ready(0)
 
     def run(self, batch: Batch) -> None:
-        """Hold it."""
         self.running = batch
 
     def finish(self) -> None:
-        """End it, if there is one."""
         batch, self.running = self.running, None
         if batch is not None:
             for sample in batch.samples:
@@ -86,11 +79,10 @@ class OneBatch:
             self._events.batch_finished(batch)
 
     async def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing."""
 
 
 def plan_of_one_model(largest_batch_size: int) -> GearPlan:
-    """One model on one device, at any load."""
     hardware = identical_devices(1)
     settings = ReplicaSettings(replica=MODEL, load_share=1.0, largest_batch_size=largest_batch_size)
     gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=(MODEL,)), replicas=(settings,))

@@ -1,4 +1,4 @@
-"""Cores that change with the gear, and by a scaler, on emulated devices, as the simulator's do."""
+"""Cores of emulated devices that change with the gear and a scaler, like the simulator's."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ from gearshift.runtime.router.by_deadline import DeadlineQueues
 
 
 class EmulatedCores:
-    """Changes rows of `times` (replicas, sizes) with the cores that replicas have, from `run_ns` by cores.
+    """Changes rows of `times` (replicas, sizes) with the replicas' cores, from `run_ns` by cores.
 
-    Begins with the cores of the first gear.  Without `run_ns` nothing ever changes; with `shared`, which needs
-    deadlines, a scaler chooses cores, no fewer than the gear's, where that has some.  `log` takes each decision, `now`
-    tells the time.
+    It starts with the cores of the first gear. Without `run_ns` nothing ever changes; with
+    `shared`, which needs deadlines, a scaler chooses cores, no fewer than the gear's, if it has
+    some. `log` takes each decision.
     """
 
     def __init__(
@@ -48,26 +48,21 @@ class EmulatedCores:
 
     @property
     def next_ns(self) -> int:
-        """When cores take effect next."""
         return min(self._due.values(), default=NEVER_NS)
 
     def came(self, replica: int, sample: Sample) -> None:
-        """A sample has joined the replica's queue."""
         if self._demand is not None:
             self._demand.arrived(replica, self._now(), sample.request.deadline_ns)
 
     def period(self, gear: int, queues: DeadlineQueues | None) -> None:
-        """Choose anew, as a period has ended."""
         self.next_period_ns += self._period_ns
         self._ask(gear, queues)
 
     def shifted(self, gear: int, queues: DeadlineQueues | None) -> None:
-        """Choose anew, where gears have cores of their own."""
         if self._in_gear:
             self._ask(gear, queues)
 
     def _ask(self, gear: int, queues: DeadlineQueues | None) -> None:
-        """Ask for the cores that replicas are to have in `gear` now, where they are others than before."""
         now_ns, replicas = self._now(), len(self._run_ns)
         here = range(replicas if self._in_gear else 0)
         wanted = in_gear = [cores_in_gear(self._in_gear, gear, replicas, replica) for replica in here]
@@ -85,7 +80,6 @@ class EmulatedCores:
                 self._reckon_with(replica, now_ns, queues)
 
     def take_effect(self, now_ns: int, queues: DeadlineQueues | None) -> None:
-        """Reckon with cores that are there now."""
         for replica in sorted(self._due):
             if self._due[replica] <= now_ns:
                 self._reckon_with(replica, now_ns, queues)

@@ -1,4 +1,4 @@
-"""The runtime on a manual clock: the real router, with emulated devices, as fast as it goes."""
+"""The runtime on a manual clock: the real router with emulated devices, at full speed."""
 
 import heapq
 from collections import Counter
@@ -23,9 +23,9 @@ from gearshift.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class VirtualRun:
-    """The decision log, and of each sample (n,) when it was answered, by which model, and how it ended.
+    """The decision log, and per sample (n,) its finish time, answering model and ending.
 
-    `written_ns` is when the router had written what was decided at `finished_ns`.
+    `written_ns` is when the router had written the decisions made at `finished_ns`.
     """
 
     log: list[LogRow]
@@ -47,14 +47,15 @@ def run_virtually(
     shared: SharedCores | None = None,
     front_end: FrontEnd = NO_FRONT_END,
 ) -> VirtualRun:
-    """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]` for a batch.
+    """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]`.
 
-    With `exits`, samples leave their batches at their recorded exits, and batches shrink.
-    With `core_run_ns` (replicas, cores + 1, sizes) in its place, replicas have the cores of the gear in force, more of
-    them from `effect_s` after they are asked for; with `shared`, which needs deadlines, as many as a scaler chooses.
-    `certainty` is (models, records) in the order of `tables.models`.  At one instant batches finish first (by their
-    first device), then the meter ticks, then a scaler chooses, then samples arrive, then cores take effect, then
-    longest waits end.  What falls due while the router is busy, as `front_end` says, waits until it is free again.
+    With `exits`, samples leave their batches at their recorded exits, and batches shrink. With
+    `core_run_ns` (replicas, cores + 1, sizes) in place of `run_ns`, replicas have the cores of the
+    gear in force, additional ones from `effect_s` after they are requested; with `shared`, which
+    needs deadlines, a scaler chooses the number. `certainty` is (models, records) in the order of
+    `tables.models`. At one instant batches finish first (by their first device), then the meter
+    ticks, then a scaler chooses, then samples arrive, then cores take effect, then longest waits
+    end. Events due while the router is busy, by `front_end`, wait for it.
     """
     clock = ManualClock()
     log: list[LogRow] = []

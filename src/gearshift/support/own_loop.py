@@ -1,4 +1,4 @@
-"""An event loop of one's own for a call that waits, also where another loop runs, as in a notebook."""
+"""Runs a coroutine in its own event loop, even where a loop runs already, as in a notebook."""
 
 import asyncio
 import contextvars
@@ -15,10 +15,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run_in_own_loop(main: Coroutine[Any, Any, T], *, loop_factory: LoopFactory | None = None) -> T:
-    """What `main` answers, in a new event loop: here, or in a thread where a loop runs here already.
-
-    Ctrl-C cancels `main`, which is waited for.
-    """
+    """The result of `main`, run in a thread if a loop runs here; Ctrl-C cancels `main`."""
     if not _loop_runs():
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(main)
@@ -36,7 +33,7 @@ def run_in_own_loop(main: Coroutine[Any, Any, T], *, loop_factory: LoopFactory |
         try:
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 answer.set_result(runner.run(known()))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             answer.set_exception(error)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="gearshift")
@@ -55,7 +52,7 @@ def run_in_own_loop(main: Coroutine[Any, Any, T], *, loop_factory: LoopFactory |
 
 
 def require_own_process(what: str) -> None:
-    """Raise `InvalidInput` where `what`, which runs until a signal ends it, would never hear of one."""
+    """Raise `InvalidInput` if `what`, which runs until a signal, would never get one here."""
     remedy = "start it in a process of its own: gearshift serve PLAN"
     require(not _loop_runs(), f"{what} would stop the event loop that runs here, as in a notebook", remedy=remedy)
     if threading.current_thread() is not threading.main_thread():

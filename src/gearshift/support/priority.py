@@ -1,4 +1,4 @@
-"""The lowest priority that the system has, for work that nobody who is served shall notice."""
+"""The lowest priority of the system, for work that must not disturb serving."""
 
 import os
 import sys
@@ -9,13 +9,13 @@ LOWEST_PRIORITY = 19
 
 
 def give_way_to_all() -> None:
-    """Run this thread, and what it starts from now on, only where nothing else wants to.
+    """Run this thread, and those it starts, only when nothing else wants to run.
 
-    Niceness alone decides on shares of a core: what wakes beside such work still waits until its slice is over, up to
-    a tick of 4 ms.  Linux takes the core from what runs as `SCHED_IDLE` at once.
+    Niceness only sets shares of a core: others still wait until the current slice is over, up to a
+    tick of 4 ms. Linux preempts a `SCHED_IDLE` thread at once.
     """
     with suppress(OSError):
         os.nice(LOWEST_PRIORITY)
     if sys.platform == "linux":
-        with suppress(OSError):  # where the sandbox forbids it, niceness is what there is
+        with suppress(OSError):  # some sandboxes forbid it; niceness remains
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -1,4 +1,4 @@
-"""The end of a child process, as an event loop hears of it."""
+"""The end of a child process, as an event of the loop."""
 
 import asyncio
 import os
@@ -8,9 +8,9 @@ from contextlib import suppress
 
 
 class ProcessEnd:
-    """Calls `ended` once on the loop's thread, when a child has ended and is still to be reaped by who started it.
+    """Calls `ended` once on the loop's thread, when a child has ended and is still to be reaped.
 
-    A file of the kernel says so (`pidfd`, from Linux 5.3 on); where there is none, a thread waits.
+    The caller reaps it. The kernel reports the end by `pidfd` (Linux 5.3), else a thread waits.
     """
 
     def __init__(self, pid: int, ended: Callable[[], None]) -> None:
@@ -26,7 +26,6 @@ class ProcessEnd:
             self._loop.add_reader(self._fd, self._tell)
 
     def close(self) -> None:
-        """Listen no more; may be called twice."""
         self._open = False
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
@@ -34,7 +33,7 @@ class ProcessEnd:
             self._fd = -1
 
     def _wait(self) -> None:
-        with suppress(ChildProcessError):  # it has been reaped
+        with suppress(ChildProcessError):  # already reaped
             os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._tell)

@@ -8,10 +8,7 @@ LONGEST_NUMBER = 15
 
 
 def asked_pause_s(retry_after: str) -> float | None:
-    """How long the server asks to wait, in seconds or by a date (RFC 9110, section 10.2.3); None where it does not.
-
-    A date that has passed says little, as clocks differ.
-    """
+    """Seconds to wait (RFC 9110, section 10.2.3); None if none, or a past date (clocks differ)."""
     if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after[:LONGEST_NUMBER])
     try:

@@ -1,6 +1,6 @@
-"""Tensors as raw bytes: the binary tensor extension of the V2 protocol, as servers and as clients need it.
+"""Tensors as raw bytes: the binary tensor extension of the V2 protocol, for servers and clients.
 
-Numbers are little-endian, one after another; an element of BYTES is its length in 4 bytes, then itself.
+Numbers are little-endian; an element of BYTES is its length in 4 bytes, then its bytes.
 """
 
 import math
@@ -17,7 +17,7 @@ from gearshift.model import DATATYPES
 from gearshift.runtime.wire.transport import FrameError, datatype_named, unpack_bytes
 
 INFERENCE_HEADER = "inference-header-content-length"
-"""The header that says how much of a body is JSON, in lower case."""
+"""The header with the number of a body's bytes that are JSON, in lower case."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -28,7 +28,7 @@ class BinaryTensors:
         self._data, self._offset = data, 0
 
     def take(self, size_bytes: int, where: str) -> memoryview:
-        """The next `size_bytes`; raises `InvalidInput` where there are not as many."""
+        """The next `size_bytes`; raises `InvalidInput` if fewer are left."""
         end = self._offset + size_bytes
         if size_bytes < 0 or end > len(self._data):
             left = len(self._data) - self._offset
@@ -42,7 +42,6 @@ class BinaryTensors:
         return data
 
     def end(self) -> None:
-        """Raise `InvalidInput` where bytes are left that no tensor has asked for."""
         left = len(self._data) - self._offset
         require(left == 0, f"{left} bytes after the header belong to no input", remedy="name them by binary_data_size")
 
@@ -50,8 +49,8 @@ class BinaryTensors:
 def read_tensor(data: memoryview, shape: Sequence[int], datatype: str, where: str) -> NDArray[Any]:
     """The array of `shape` in `data`; numbers share its memory, and are read-only.
 
-    Elements of BYTES are `str` where all are UTF-8, as in JSON, else `bytes`.  Raises `InvalidInput` where `data` is
-    too short or too long, and for a BOOL that is neither 0 nor 1.
+    Elements of BYTES are `str` if all are UTF-8, as in JSON, else `bytes`. Raises `InvalidInput`
+    if `data` is too short or too long, and for a BOOL that is neither 0 nor 1.
     """
     if datatype == "BYTES":
         return text_where_it_is(_read_bytes(data, shape, where))
@@ -72,7 +71,7 @@ def _read_bytes(data: memoryview, shape: Sequence[int], where: str) -> NDArray[A
 
 
 def text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
-    """Elements of a BYTES tensor as `str` where all are UTF-8, else as they are."""
+    """Elements of a BYTES tensor as `str` if all are UTF-8, else unchanged."""
     try:
         text = [element.decode() for element in array.ravel().tolist()]
     except UnicodeDecodeError:
@@ -83,7 +82,6 @@ def text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
-    """The elements of `array`; contiguous numbers are not copied."""
     if datatype_named(array.dtype) == "BYTES":
         elements = [as_bytes(element) for element in array.ravel().tolist()]
         return b"".join([part for element in elements for part in (_LENGTH.pack(len(element)), element)])
@@ -92,7 +90,7 @@ def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
 
 
 def as_bytes(element: object) -> bytes:
-    """An element of a BYTES tensor as it is sent; of text with lone surrogates the bytes that they stand for."""
+    """An element of a BYTES tensor as sent; lone surrogates become the bytes they stand for."""
     if isinstance(element, bytes):
         return element
     text = str(element)
@@ -119,17 +117,14 @@ class _Answer(msgspec.Struct):
 
 
 def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
-    """An input in the words of the protocol, its data put at the end of `buffers`."""
+    """The protocol's JSON for an input; its data is appended to `buffers`."""
     buffers.append(write_tensor(array))
     size = {"binary_data_size": len(buffers[-1])}
     return {"name": name, "shape": array.shape, "datatype": datatype_named(array.dtype), "parameters": size}
 
 
 def read_answer(body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Outputs by name, and parameters, of an answer; `headers` in lower case.
-
-    Raises `ValueError` where it is none of the protocol's.
-    """
+    """`headers` in lower case; raises `ValueError` if the answer is not of the protocol."""
     try:
         head_bytes = int(headers.get(INFERENCE_HEADER, len(body)))
         answer = msgspec.json.decode(body[:head_bytes], type=_Answer)

@@ -1,4 +1,4 @@
-"""The processor time that control groups leave to this process, whatever processors it may run on."""
+"""The processor time that control groups leave to this process, whatever its processors."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group, o
 
 
 def quota_cores(groups: Sequence[Path] | None = None) -> float:
-    """The least quota, in cores, of this process's control groups and of all above them; infinite without one."""
+    """The least quota, in cores, of this process's groups and all above; infinite without one."""
     least = math.inf
     for group in own_groups() if groups is None else groups:
         for folder in (group, *group.parents):
@@ -20,7 +20,6 @@ def quota_cores(groups: Sequence[Path] | None = None) -> float:
 
 
 def quota_warning(cores: float, what: str, *, quota: float) -> str:
-    """What to say where `what` takes more `cores` than the quota gives; empty where it does not."""
     if cores <= quota:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Ending several things at once, so that a fault of one leaves no other running."""
+"""Ends several things at once, so that a fault of one leaves no other running."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable

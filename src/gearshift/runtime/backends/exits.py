@@ -1,4 +1,4 @@
-"""When the samples of a batch leave a model with learned caches, by what was profiled and recorded."""
+"""When the samples of a batch leave a model with learned caches, by profile and records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from gearshift.request import Sample
 
 @dataclass(frozen=True, slots=True, order=True)
 class Leaving:
-    """Samples that leave a batch together, `after_ns` from its start, after a segment; `last`: none are left then.
+    """Samples that leave a batch together after a segment, `after_ns` from its start.
 
-    Of a batch, those that leave earlier come first in order.
+    `last` means that none are left then. They are ordered by segment.
     """
 
     segment: int
@@ -21,7 +21,7 @@ class Leaving:
 
 
 class ProfiledExits:
-    """How batches go on each replica: as a whole for `run_ns` (replicas, sizes), or from exit to exit."""
+    """How batches run: as a whole for `run_ns` (replicas, sizes), or from exit to exit."""
 
     def __init__(self, run_ns: Sequence[Sequence[int]], exits: Exits | None, replica_model: Sequence[int]) -> None:
         self._run_ns = run_ns
@@ -35,7 +35,7 @@ class ProfiledExits:
         return self._segment_ns is not None
 
     def of_batch(self, replica: int, samples: Sequence[Sample], records: Sequence[int]) -> list[Leaving]:
-        """Who leaves when, in order; `records` are the recorded samples that they carry, the last exit for unknown."""
+        """The leavings in order; `records` number the recorded samples (unknown: last exit)."""
         if self._segment_ns is None or self._exit_segment is None:
             return [Leaving(0, self._run_ns[replica][len(samples)], samples, last=True)]
         segment_ns, exits = self._segment_ns[replica], self._exit_segment[self._model_of[replica]]

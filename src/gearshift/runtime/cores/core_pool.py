@@ -1,4 +1,4 @@
-"""The processors that the workers of a machine share while a scaler runs, each held by one worker at most."""
+"""The processors that a machine's workers share under a scaler, each held by one at most."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from gearshift.runtime.backends.local import assign_cores
 
 
 class CorePool:
-    """Processors, and who holds which: `held` at first, by the number of the worker."""
+    """Processors, and their holders: `held` at first, by the number of the worker."""
 
     def __init__(self, processors: Sequence[int], held: Mapping[int, Sequence[int]]) -> None:
         self.held = {worker: tuple(mine) for worker, mine in held.items()}
@@ -18,17 +18,15 @@ class CorePool:
         self._free = sorted(set(processors) - taken)
 
     def __len__(self) -> int:
-        """All of them, held or not."""
         return len(self._free) + sum(map(len, self.held.values()))
 
     def held_by(self, worker: int) -> tuple[int, ...]:
-        """What the worker holds; nothing where it is not of the pool."""
         return self.held.get(worker, ())
 
     def resize(self, worker: int, count: int) -> tuple[int, ...]:
-        """What the worker holds from now on: `count` processors, or fewer where no more are free.
+        """Give the worker `count` processors, or fewer if no more are free, and return them.
 
-        It keeps those that it has; the highest free ones come first, as everywhere, and the last that came go first.
+        It keeps its own; the highest free ones are added first, and the last added go first.
         """
         mine = [*self.held[worker]]
         while len(mine) > count:
@@ -41,12 +39,11 @@ class CorePool:
 
 
 def processors_for(cores: float, core_share: float) -> int:
-    """Whole processors for so many cores of the profile, each of which is `core_share` of one."""
+    """Whole processors for this many profiled cores, each of which is `core_share` of one."""
     return max(1, math.ceil(round(cores * core_share, 6)))
 
 
 def on_processors(hardware: Hardware, core_share: float) -> Hardware:
-    """The same devices, with whole processors in place of cores that are each `core_share` of one."""
     return Hardware(
         devices=tuple(
             msgspec.structs.replace(device, cores=processors_for(device.cores, core_share))
@@ -58,10 +55,10 @@ def on_processors(hardware: Hardware, core_share: float) -> Hardware:
 def pooled_cores(
     hardware: Hardware, available: Sequence[int], core_share: float
 ) -> tuple[dict[str, frozenset[int]], tuple[int, ...], frozenset[int]]:
-    """The processors that devices begin with, those that they share, and those of the router.
+    """The processors that devices start with, those that they share, and the router's.
 
-    The router has the lowest; where devices begin with all there are, it shares them.  Raises `InvalidInput` where
-    devices need more than there are.
+    The router has the lowest; if devices start with all there are, it shares them. Raises
+    `InvalidInput` if devices need more than there are.
     """
     first = assign_cores(on_processors(hardware, core_share), available)
     taken = frozenset().union(*first.values())

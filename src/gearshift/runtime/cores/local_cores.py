@@ -1,4 +1,4 @@
-"""What gives each worker of this machine its cores: a quota where cores are shares of one, processors, threads."""
+"""Makes the actuators of local workers: quota for shares of a core, processors, threads."""
 
 import asyncio
 import os
@@ -18,8 +18,9 @@ from gearshift.runtime.wire.messages import Release
 class LocalCores:
     """Actuators for the workers of `backend`, each of one replica, which share `pool`.
 
-    A core is `core_share` of a processor; below 1 a worker is put into a control group, which `close` removes.  Whole
-    cores need no quota beside their processors, unless the one worker's `container` has one.
+    A core is `core_share` of a processor; below 1 a worker is put into a control group, which
+    `close` removes. Whole cores need no quota in addition to processors, unless a `container` has
+    one.
     """
 
     def __init__(
@@ -38,11 +39,10 @@ class LocalCores:
         self._quotas: dict[int, Actuator] = {}
 
     def actuator(self, replica: int) -> Actuator:
-        """For the worker that serves the replica now, in its control group, which is made anew where it is gone.
+        """The actuator of the replica's present worker; recreates its control group if it is gone.
 
-        Raises `InvalidInput` where a quota is needed and there is none, `WorkerDied` where there is no worker.
-
-        Asks for a running event loop.
+        Raises `InvalidInput` if a quota is needed and impossible, `WorkerDied` if there is no
+        worker. Needs a running event loop.
         """
         pid, backend = self._backend.worker_pids()[replica], self._backend
         if not pid:
@@ -62,30 +62,30 @@ class LocalCores:
         return FractionalCores(ActuatorChain(chain, cores=0.0, say=self._say), self._core_share)
 
     def tell(self, replica: int, cores: int) -> None:
-        """Have a change hold for the next batch where the worker's actuator, which is slower, would come too late.
+        """Make a change hold for the next batch; the worker's actuator would be too late.
 
-        A quota is set now, unless the worker loses processors: those it gives up itself, and then of the quota, which
-        is between two batches.
+        A quota is set now, unless the worker loses processors: it gives these up itself between
+        two batches, and lowers the quota then.
         """
         processors, share = processors_for(cores, self._core_share), cores * self._core_share
         loses, quota = processors < len(self._pool.held[replica]), self._quotas.get(replica)
         if quota is not None and not loses:
             quota.apply(share)
         told = self._backend.set_cores(replica, processors, self._order(replica, share) if loses else None)
-        told.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # which nobody waits for
+        told.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # nobody awaits it
 
     def close(self) -> None:
-        """Remove the control groups; workers that still run are bounded no more."""
+        """Remove the control groups; workers that still run are no longer bounded."""
         for group in self._groups.values():
             remove_group(group)
         self._groups.clear()
         self._quotas.clear()
 
     def _order(self, replica: int, share: float) -> Release:
-        """What the worker is to have of the processors that it holds, and of its quota, for `share` of processors.
+        """The processors and the quota that the worker shall have for `share` of processors.
 
-        Actuators send it too, whether cores come or go: a worker may find an older order before it, which it obeys
-        after they have pinned it, and then has them put right at once.
+        Actuators send it too, for gains as well as losses: a worker may find an older order
+        queued, obey it after they have pinned it, and corrects that by the newer one.
         """
         group = str(self._groups[replica]) if replica in self._quotas else ""
         processors = self._pool.held[replica][: processors_for(share, 1)]

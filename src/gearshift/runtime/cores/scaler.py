@@ -1,4 +1,4 @@
-"""What gives a worker the cores that it is to have, and writes down what came of it."""
+"""Gives a worker its cores, and records the result in the journal."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from gearshift.runtime.actuators.base import Actuator, Effect
 class Scaler:
     """Has an actuator give a worker cores; `worker` names it in the journal.
 
-    `cores` are those in force, which somebody else may change: that is seen at the next call of `give`.
+    `cores` are those in force; somebody else may change them, which the next `give` notices.
     """
 
     def __init__(self, worker: str, actuator: Actuator, *, cores: int, journal: Journal | NoJournal) -> None:
@@ -18,14 +18,11 @@ class Scaler:
         self._written: tuple[float, float, str] | None = None
 
     def give(self, cores: int) -> Effect | None:
-        """Have the actuator give so many cores; None where that many are in force.
-
-        What could not be had is asked for again, and stands in the journal once.
-        """
+        """None if these are in force; missing cores are requested again, but journaled once."""
         in_force = self._actuator.in_force()
         if cores == in_force == self.cores:
             return None
-        before = self.cores if cores == in_force else in_force  # a worker that was told ahead may have them by now
+        before = self.cores if cores == in_force else in_force  # a worker told ahead may have them
         effect = self._actuator.apply(cores)
         self.cores = effect.cores
         change = cores, effect.cores, effect.problem
@@ -43,12 +40,11 @@ class Scaler:
         return effect
 
     def act_through(self, actuator: Actuator) -> None:
-        """Change cores through another actuator from now on, as the worker is another."""
         self._actuator = actuator
 
 
 def give_all(scalers: Sequence[Scaler], shares: Sequence[int]) -> list[Effect | None]:
-    """Have all their cores, those that shrink first, so that no core is given twice; what each change came to."""
+    """Give all their cores, shrinking ones first, so that no core is given twice."""
     effects: list[Effect | None] = [None] * len(scalers)
     for i in sorted(range(len(scalers)), key=lambda i: shares[i] - scalers[i].cores):
         effects[i] = scalers[i].give(shares[i])

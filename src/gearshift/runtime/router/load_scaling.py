@@ -1,14 +1,14 @@
-"""The factor on measured load, from the loads of the latest minutes; `simulator/kernel/loop.py` keeps the same books."""
+"""The factor on measured load, from recent minutes; computed as in `simulator/kernel.py`."""
 
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE, load_bin, load_factor
 
 
 class LoadScaling:
-    """Counts metered rates by bin, minute after minute, as many minutes as the plan was made for.
+    """Counts metered rates by bin, for the latest minutes, as many as the plan sets.
 
-    `factor` is 1 until that many have passed, and is estimated anew each minute from then on; 1 for good where the
-    plan is not for accuracy alone.
+    `factor` is 1 until these minutes have passed, and is estimated again each minute from then on;
+    it stays 1 unless the plan is for accuracy alone.
     """
 
     def __init__(self, tables: PlanTables) -> None:
@@ -21,7 +21,6 @@ class LoadScaling:
         self._ticks = 0
 
     def ticked(self, rate_qps: float) -> None:
-        """Count what the meter has measured at a tick."""
         if self._minutes == 0:
             return
         place = load_bin(rate_qps, LOAD_EDGES)

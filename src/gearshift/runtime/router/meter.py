@@ -1,4 +1,4 @@
-"""The arrivals that the router meters: those since the last tick, and the last few, whenever they came."""
+"""The arrivals that the router meters: those since the last tick, and the last few."""
 
 from collections import deque
 
@@ -6,20 +6,16 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arriv
 
 
 class Meter:
-    """Counts arrivals between ticks."""
-
     def __init__(self) -> None:
         self._since_tick = 0
         self._ticked_ns = 0
         self._last: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
 
     def arrived(self, now_ns: int) -> None:
-        """A sample has come."""
         self._since_tick += 1
         self._last.append(now_ns)
 
     def tick(self, now_ns: int) -> float:
-        """The rate of the window that ends now, in samples per second; the next begins."""
         kept = self._last
         rate_qps = arrival_rate_qps(
             self._since_tick,
@@ -32,12 +28,11 @@ class Meter:
         return rate_qps
 
     def copy(self) -> "Meter":
-        """Another that has counted the same."""
         other = Meter()
         other._since_tick, other._ticked_ns, other._last = self._since_tick, self._ticked_ns, self._last.copy()
         return other
 
     @property
     def counted(self) -> tuple[int, int]:
-        """Arrivals since the last tick, and how many of the last ones are kept."""
+        """Arrivals since the last tick, and the number of last ones that are kept."""
         return self._since_tick, len(self._last)

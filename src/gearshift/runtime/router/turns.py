@@ -1,4 +1,4 @@
-"""Whose turn it is among the replicas of a model: `policies/routing.py` with the shares of those that live."""
+"""Chooses replicas in turn (`policies/routing.py`), by the shares of those that are alive."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ from gearshift.policies.routing import carry_turns, choose_replica
 
 
 class Turns:
-    """The rings of all models, in the gear that was shared last; `lost` says which replicas are to be passed over."""
+    """The rings of all models, in the last shared gear; `lost` marks replicas to skip."""
 
     def __init__(self, tables: PlanTables) -> None:
         self._tables = tables
@@ -23,25 +23,22 @@ class Turns:
         self.share(0)
 
     def choose(self, model: int) -> int:
-        """The replica of `model` that is due; -1 where none has a share."""
+        """The replica of `model` that is due; -1 if none has a share."""
         return choose_replica(model, self._last, self._following, self._due, self._stride)
 
     def sharing(self, model: int) -> list[int]:
-        """The replicas of `model` that samples may go to."""
         return [r for r in range(self._model_begin[model], self._model_begin[model + 1]) if self._stride[r] > 0]
 
     def lives(self, model: int) -> bool:
-        """Whether `model` has a replica that samples may go to."""
         return self._last[model] >= 0
 
     def share(self, gear: int) -> None:
-        """Route by the shares of `gear`."""
         base = gear * self._replicas
         for model, (begin, end) in enumerate(pairwise(self._model_begin)):
             carry_turns(self._shares, base, model, begin, end, self._last, self._following, self._due, self._stride)
 
     def share_among_the_living(self, gear: int) -> None:
-        """Give lost replicas' shares to the others of their model, in proportion, or evenly where none has any."""
+        """Divide lost replicas' shares among the others in proportion, or evenly if all are 0."""
         for g in range(self._tables.gears):
             base = g * self._replicas
             for model, (begin, end) in enumerate(pairwise(self._model_begin)):

@@ -1,4 +1,4 @@
-"""A request's rows on their way in, and the answer that they add up to on their way out."""
+"""Splits a request into rows, and joins the rows' results into its answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,12 @@ from gearshift.runtime.service.room import Client
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
-"""Why else a request is refused: no room, the server was not ready, or a model lost its workers or gave no answer."""
+"""Other reasons of refusals: no room, not ready, or a model without workers or answers."""
 Done = Callable[[Answer], None]
 
 
 @dataclass(slots=True, eq=False)
 class OpenRequest:
-    """An accepted request that is not answered yet."""
-
     request: Request
     samples: list[Sample]
     missing: int
@@ -37,14 +35,12 @@ class OpenRequest:
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
-    """Each row of `inputs` as arrays of one row."""
     if rows == 1:
         return [dict(inputs)]
     return [{name: array[row : row + 1] for name, array in inputs.items()} for row in range(rows)]
 
 
 def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> Answer:
-    """The answer to a request all of whose samples are finished."""
     queue_ns = run_ns = 0
     errors: list[str] = []
     rows: list[RowFacts] = []
@@ -79,7 +75,7 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
 
 
 def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
-    """`answer` with what is left of the deadline that the client gave; after it, `late` or refused as `execution`."""
+    """`answer` with the time left until the client's deadline; after it, `late` or refused."""
     deadline_ns = request.order_deadline_ns
     if deadline_ns == NO_DEADLINE_NS:
         return answer
@@ -93,7 +89,7 @@ def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
 
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
-    """Results of one row each as outputs of n rows; raises where their names or shapes differ."""
+    """Join results of one row each; raises `KeyError` or `ValueError` if they do not fit."""
     results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
     if len(results) == 1:
         return results[0]
@@ -104,7 +100,7 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
 
 
 def raise_if_refused(answer: Answer) -> Answer:
-    """`answer`, unless the request is refused: raises `DeadlinePassed`, `QueueFull` or `NotReady`."""
+    """Return `answer`, or raise `DeadlinePassed`, `QueueFull` or `NotReady` if it is a refusal."""
     if answer.outcome != "refused":
         return answer
     if answer.reason in DEADLINE_REASONS:
@@ -115,12 +111,11 @@ def raise_if_refused(answer: Answer) -> Answer:
 
 
 def why_refused(answer: Answer) -> str:
-    """The reason under which a refused answer to an accepted request is counted."""
     return answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER
 
 
 def refused(error: GearshiftError) -> Answer:
-    """What is answered where `error` kept a request out, for `raise_if_refused` to raise it again elsewhere."""
+    """A refusal for `error`, from which `raise_if_refused` raises it in another process."""
     if isinstance(error, QueueFull):
         return Answer(outcome="refused", reason=QUEUE_FULL, errors=(str(error),), retry_after_s=error.retry_after_s)
     return Answer(outcome="refused", reason=str(error), errors=(str(error),))

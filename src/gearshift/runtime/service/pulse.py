@@ -1,4 +1,4 @@
-"""When the router is asked: at every tick of the meter, and at the earliest instant at which something is due."""
+"""Calls the router at every tick of the meter, and when something is due."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from gearshift.support.fine_timer import FineTimer
 
 
 class Pulse:
-    """Calls `tick` on a fixed grid, and `wake` at the latest when asked to; from `start` until `stop`."""
+    """Calls `tick` on a fixed grid, and `wake` at the requested time or before."""
 
     def __init__(self, clock: Clock, tick: Callable[[], None], wake: Callable[[], None]) -> None:
         self._clock, self._tick, self._wake = clock, tick, wake
@@ -18,11 +18,10 @@ class Pulse:
 
     @property
     def started(self) -> bool:
-        """Whether `start` was called."""
         return self._timers is not None
 
     def start(self) -> None:
-        """Open the timers; raises `OSError` where the system gives none."""
+        """Open the timers; raises `OSError` if the system gives none."""
         loop = asyncio.get_running_loop()
         self._timers = FineTimer(loop, self._ticked), FineTimer(loop, self._woken)
         for timer in self._timers:
@@ -30,12 +29,11 @@ class Pulse:
         self._arm_tick()
 
     def stop(self) -> None:
-        """Call nothing more; may be called twice, and before `start`."""
         for timer in self._timers or ():
             timer.stop()
 
     def wake_by(self, due_ns: int) -> None:
-        """Wake at `due_ns`, unless that comes earlier anyway; waking too early does no harm."""
+        """Wake at `due_ns` or before; waking too early does no harm."""
         if self._timers is not None and due_ns < self._armed_ns:
             self._armed_ns = due_ns
             self._timers[1].set(due_ns - self._clock.now_ns())
@@ -45,7 +43,7 @@ class Pulse:
         self._arm_tick()
 
     def _arm_tick(self) -> None:
-        """The next point of the grid; those missed while the loop was held up are passed over."""
+        """Set the next point of the grid; those missed while the loop was held up are skipped."""
         if self._timers is not None:
             now_ns = self._clock.now_ns()
             self._timers[0].set((now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS - now_ns)

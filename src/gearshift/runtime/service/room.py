@@ -1,4 +1,4 @@
-"""How much a service may hold at a time: samples that wait, and memory of requests that come or wait."""
+"""Bounds on what a service holds: waiting samples, and bytes of requests."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from gearshift.model import Arrays
 from gearshift.policies.admission import admits, fair_share, retry_after_s
 
 ROW_BYTES = 1 << 10
-"""Memory of a waiting row besides its tensors; 780 to 1050 were measured, with one to three inputs."""
+"""Memory of a waiting row besides its tensors; 780 to 1050 were measured, for 1 to 3 inputs."""
 STRING_BYTES = 64
 """Memory of an element of a BYTES tensor besides its text."""
 
@@ -28,7 +28,7 @@ def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
 
 
 class Client:
-    """A client connection, and what it holds of requests that are not answered: rows, and bytes in memory."""
+    """A client connection, with the rows and bytes of its unanswered requests."""
 
     __slots__ = ("__weakref__", "held_bytes", "rows")
 
@@ -40,51 +40,44 @@ FEWER = "send fewer rows at once"
 
 
 class Queues(Protocol):
-    """Where samples wait."""
-
     @property
-    def waiting(self) -> int:
-        """Samples that wait."""
-        ...
+    def waiting(self) -> int: ...
 
 
 class Elsewhere(Protocol):
-    """Requests and bytes held outside this room: in front ends, and as answers not yet sent on connections."""
+    """Requests and bytes held outside this room: in front ends, and as answers not yet sent."""
 
     @property
-    def waiting(self) -> int:
-        """Requests that are read there."""
-        ...
+    def waiting(self) -> int: ...
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of those, and of answers that clients have yet to take."""
+        """Bytes of these, and of answers that clients have not taken yet."""
         ...
 
 
 class Nowhere:
-    """There are no other processes."""
+    """Nothing is held in other processes."""
 
     waiting: int = 0
     held_bytes: int = 0
 
 
 class Unsent(Nowhere):
-    """No other processes either, but answers that clients have yet to take."""
+    """No other processes, but answers that clients have not taken yet."""
 
     def count(self, unsent_bytes: int) -> int:
-        """Set the bytes of these answers."""
         self.held_bytes = unsent_bytes
         return unsent_bytes
 
 
 class Room:
-    """Bounds on samples in `queues` and on bytes; `refused` is told of each refusal.
+    """Bounds on samples in `queues` and on bytes; `refused` is called at each refusal.
 
-    What is held `elsewhere` counts too.  No client connection shuts out the others: at most half as many of its rows as
-    may wait count against those that ask for less than half (`fair_share`), and only a single request may hold more
-    than half of the bytes.
-    Waiting samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
+    What is held `elsewhere` counts too. No client connection shuts out the others: of a
+    connection's rows, at most half of `most_requests` count against clients that ask for less than
+    half (`fair_share`), and only a single request may hold more than half of the bytes. Waiting
+    samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
     """
 
     def __init__(
@@ -106,37 +99,34 @@ class Room:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait here, as far as they count."""
         return max(0, self._queues.waiting - self._uncounted_rows)
 
     @property
     def all_held_bytes(self) -> int:
-        """Held bytes, here and elsewhere."""
         return self.held_bytes + self.elsewhere.held_bytes
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        """Whether a request of `rows` may come in, which takes `held_bytes`."""
         clients_rows, waiting, elsewhere = rows, self._queues.waiting, self.elsewhere
         if client is not None and client.rows:
             clients_rows += client.rows
             if client.held_bytes + held_bytes > self.most_bytes // 2:
                 return False
-        if self._uncounted_rows and clients_rows <= self._share:  # else it asks for more, and all that waits counts
+        if self._uncounted_rows and clients_rows <= self._share:  # else all rows count against it
             waiting = self.waiting
         waiting, all_bytes = waiting + elsewhere.waiting, self.held_bytes + elsewhere.held_bytes
         return admits(waiting, all_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
 
     def require(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        """Raise `QueueFull` where a request is one too many now, and `TooLarge` where it would be at any time."""
+        """Raise `QueueFull` if there is no room now, `TooLarge` if there never would be."""
         if not self.admits(rows, held_bytes, client):
             self._require_possible(rows, held_bytes)
             raise self.full(rows, held_bytes)
 
     def require_more(self, read_bytes: int, more_bytes: int) -> None:
-        """As `require`, for more of a request of which `read_bytes` have come.
+        """Like `require`, for more bytes of a request of which `read_bytes` have arrived.
 
-        What is being read takes half of the bytes at most, but for a request that is read alone, so that slow clients
-        with large bodies do not shut out those whose requests come at once.
+        Requests being read take half of the bytes at most, unless one is read alone, so that slow
+        clients with large bodies do not shut out those whose requests arrive at once.
         """
         others_too = self.reading_bytes > read_bytes
         too_many = others_too and self.reading_bytes + more_bytes > self.most_bytes // 2
@@ -145,7 +135,6 @@ class Room:
             raise self.full(0, more_bytes)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
-        """Hold an admitted request."""
         before, client.rows = client.rows, client.rows + rows
         if client.rows > self._share:
             self._uncounted_rows += client.rows - max(before, self._share)
@@ -153,7 +142,6 @@ class Room:
         client.held_bytes += held_bytes
 
     def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
-        """Hold rows, or bytes, of a request no longer."""
         before, client.rows = client.rows, client.rows - rows
         if before > self._share:
             self._uncounted_rows -= before - max(client.rows, self._share)
@@ -169,7 +157,7 @@ class Room:
             )
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
-        """Count a refusal of a request of `rows`, and make its error."""
+        """Count a refusal of a request of `rows`, and return its error."""
         self._refused()
         waiting, all_bytes = self.waiting + self.elsewhere.waiting, self.all_held_bytes
         again_s = retry_after_s(
@@ -181,7 +169,7 @@ class Room:
 
 
 class Reading:
-    """The bytes of a request that is being read, held as they come until the block, or `close`, ends that."""
+    """The bytes of a request being read, held as they arrive until the block ends, or `close`."""
 
     __slots__ = ("_bytes", "_room")
 
@@ -190,7 +178,7 @@ class Reading:
         self._bytes = 0
 
     def hold(self, more_bytes: int) -> None:
-        """Hold further bytes; raises `QueueFull`, or `TooLarge`."""
+        """Hold further bytes; raises `QueueFull` or `TooLarge`."""
         if self._room is not None:
             self._room.require_more(self._bytes, more_bytes)
             self._bytes += more_bytes
@@ -198,7 +186,6 @@ class Reading:
             self._room.reading_bytes += more_bytes
 
     def close(self) -> None:
-        """Hold them no longer; may be called twice."""
         if self._room is not None:
             self._room.held_bytes -= self._bytes
             self._room.reading_bytes -= self._bytes

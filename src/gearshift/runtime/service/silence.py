@@ -1,4 +1,4 @@
-"""Models that give no answers of late, such as those behind an endpoint that is down."""
+"""Models that have given no answers of late, such as those behind an endpoint that is down."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,17 +7,16 @@ from gearshift.request import Sample
 
 
 class Silence:
-    """Counts the batches in a row that nothing answered, by model, and judges them at each tick."""
+    """Counts consecutive batches without an answer, by model, and judges them at each tick."""
 
     def __init__(self, models: Sequence[str]) -> None:
         self._models = tuple(models)
         self._batches = dict.fromkeys(self._models, 0)
         self._last_ns = dict.fromkeys(self._models, 0)
         self.models: frozenset[str] = frozenset()
-        """Those that are silent now."""
+        """The models that are silent now."""
 
     def samples_finished(self, model: str, samples: Sequence[Sample], now_ns: int) -> None:
-        """A batch has ended with these samples, which run nowhere else yet."""
         if not all(sample.unreached for sample in samples):
             self._batches[model] = 0
         else:
@@ -25,7 +24,7 @@ class Silence:
             self._last_ns[model] = now_ns
 
     def ticked(self, now_ns: int) -> Iterator[tuple[str, bool]]:
-        """Each model that is silent from now on, or is so no more."""
+        """The models that became silent or stopped being so."""
         silent = {model for model in self._models if is_silent(self._batches[model], self._last_ns[model], now_ns)}
         changed, self.models = self.models ^ silent, frozenset(silent)
         for model in sorted(changed):

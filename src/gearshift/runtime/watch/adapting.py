@@ -1,4 +1,4 @@
-"""What a service watches of the world beside its requests: load, run times, and what early answers lose."""
+"""Watches load, run times and early answers of a service, for drift from the plan."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ def _nobody() -> None:
 
 
 class Adapting:
-    """Tells metrics and journal of load drift, profile drift and disagreement; moved by the service's own events.
+    """Reports load drift, profile drift and disagreement to metrics and journal.
 
-    `drifts` is called, with the load judged as drifted, at each judgement while it is.  Profiled times `run_ns`
-    (replicas, sizes) and an `audit` are watched where they are given.
+    Driven by the service's events. `drifts` is called at each judgement that finds the load
+    drifted. Profiled times `run_ns` (replicas, sizes) and an `audit` are watched if given.
     """
 
     def __init__(
@@ -49,17 +49,15 @@ class Adapting:
 
     @property
     def window_s(self) -> float:
-        """Over how many seconds load is compared."""
         return self._load.window_s
 
     def tell(self, metrics: AdaptingMetrics) -> None:
-        """Count in `metrics` from now on."""
         self._metrics = metrics
 
     def take_over_from(self, before: "Adapting") -> None:
-        """Go on with its metrics, its arrivals and whom it told; what was judged by its plan is forgotten.
+        """Take over the metrics, arrivals and `drifts` of `before`; drop judgements by its plan.
 
-        `before` may still be moved, by a service that answers what it has accepted, and is heard no more.
+        `before` may still get events, from a service that is ending, but no longer reports.
         """
         self._metrics, self.trace, self._drifts = before._metrics, before.trace, before._drifts
         self._metrics.forget_plan()
@@ -68,7 +66,6 @@ class Adapting:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def ticked(self, router: Router, now_ns: int) -> None:
-        """The meter has ticked."""
         self.trace.ticked(now_ns)
         before = self._load.drifting
         if self._load.ticked(router.rate_qps):
@@ -79,22 +76,19 @@ class Adapting:
         self.audit(router, now_ns)
 
     def batch_finished(self, router: Router, replica: int, size: int, took_ns: int, now_ns: int) -> None:
-        """A batch of `size` samples took so long; what may start has been started."""
         self._times.batch_finished(replica, size, took_ns)
         self.audit(router, now_ns)
 
     def answered(self, sample: Sample, gear: int) -> None:
-        """A sample has its answer, in `gear`."""
         if self._audit is not None:
             self._audit.answered(sample, gear)
 
     def audit(self, router: Router, now_ns: int) -> None:
-        """Ask for the second answer that waits, where devices have time for it."""
         if self._audit is not None:
             self._audit.start(router, now_ns)
 
     def second_answer(self, sample: Sample) -> None:
-        """A sample that no request waits for has come back, perhaps from its audit."""
+        """Handle a sample that no request waits for, perhaps one from the audit."""
         audited = None if self._audit is None else self._audit.finished(sample)
         if audited is None or self._audit is None:
             return
@@ -102,7 +96,7 @@ class Adapting:
         self._metrics.audits.labels("agreed" if agree else "disagreed").inc()
         self._tell_disagreement(self._audit, cell, changed=changed)
 
-    # What is told ----------------------------------------------------------------------------------------------------
+    # Reports ---------------------------------------------------------------------------------------------------------
 
     def _judge_load(self, before: bool) -> None:
         load = self._load
@@ -154,7 +148,6 @@ class Adapting:
     # Operators -------------------------------------------------------------------------------------------------------
 
     def status(self, router: Router) -> AdaptingStatus:
-        """What is known now."""
         audit, tables = self._audit, self._tables
         return AdaptingStatus(
             load_distance=self._load.distance,

@@ -1,4 +1,4 @@
-"""The audit: some early answers are also asked of the strongest model, when there is nothing better to do."""
+"""The audit: asks the strongest model about some early answers, when there is slack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from gearshift.result import wilson_interval
 from gearshift.runtime.router.router import Router
 
 LONGEST_WAIT_NS = NS_PER_S
-"""Then an audit that has found no slack is dropped."""
+"""After this time, an audit that has found no slack is dropped."""
 
 Cell = tuple[int, int]
 """A gear and a stage of its cascade."""
@@ -37,9 +37,9 @@ Interval = tuple[float, float]
 
 @dataclass(slots=True)
 class Disagreement:
-    """Of early answers of a gear and stage: how many were audited, and with how many the strongest model disagrees.
+    """Audited early answers of a gear and stage, and those the strongest model disagrees with.
 
-    `low` and `high` bound the share of all such answers; `alarm` says on which side of the planned interval that is.
+    `low` and `high` bound the share of all; `alarm` says on which side of the plan it is.
     """
 
     audited: int = 0
@@ -60,9 +60,9 @@ class _Audit:
 class Audit:
     """Audits the `share` of early answers that a hash with `seed` selects, one at a time.
 
-    An early answer is one of another model than `strongest` of those placed.  `planned` says in which
-    interval the share of disagreement lies by the records.  `run_ns` is how long the strongest takes for one sample.
-    There is no slack beyond `planned_qps`.
+    An early answer is one of another model than `strongest`, the strongest placed model. `planned`
+    is the interval of disagreement expected from the records. `run_ns` is the strongest model's
+    time for one sample. Above `planned_qps` there is no slack.
     """
 
     def __init__(
@@ -89,7 +89,6 @@ class Audit:
         self.dropped = 0
 
     def answered(self, sample: Sample, gear: int) -> None:
-        """A sample was answered in `gear`; it is kept where it is to be audited."""
         if sample.model == self._strongest or sample.error or sample.degraded_by:
             return
         if not selected(sample.request.id, sample.row, self._seed, self._share):
@@ -106,7 +105,7 @@ class Audit:
         self._waiting = _Audit(again, (gear, stage), _label(sample), now_ns + LONGEST_WAIT_NS)
 
     def start(self, router: Router, now_ns: int) -> None:
-        """Run what waits, where there is slack for it; drop it where there has been none for too long."""
+        """Run the waiting audit if there is slack; drop it if there was none for too long."""
         audit, self._now_ns = self._waiting, now_ns
         if audit is None:
             return
@@ -122,7 +121,10 @@ class Audit:
             self.dropped += 1
 
     def finished(self, sample: Sample) -> tuple[Cell, bool, bool] | None:
-        """Take the second answer: its cell, whether both agree, and whether the alarm has changed; None for others."""
+        """Record a second answer: its cell, whether both agree, and whether the alarm changed.
+
+        None if the sample is not from an audit, or its answer does not count.
+        """
         audit = self._running.pop(sample.request.id, None)
         if audit is None:
             return None
@@ -144,7 +146,6 @@ class Audit:
 
 
 def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
-    """The audit of a plan by its strongest placed model, with the disagreement that its profile recorded."""
     strongest = tables.models.index(strongest_of(profile, tables.models))
     replica = int(tables.model_begin[strongest])
     gears = plan.operators[tables.operator].gears
@@ -160,9 +161,10 @@ def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: f
 
 
 def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -> dict[Cell, Interval]:
-    """Wilson's interval of the recorded samples that each gear and stage answers, other than by the strongest model.
+    """Wilson's interval of disagreement per gear and stage, over recorded samples.
 
-    Nothing where the profile has recorded no predictions, or where a stage answers no recorded sample.
+    Stages of the strongest model, and those that answer no recorded sample, are left out; the
+    result is empty if the profile has no predictions.
     """
     records = profile.predictions
     if records.prediction is None:
@@ -185,7 +187,6 @@ def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -
 
 
 def _label(sample: Sample) -> Any:
-    """The class that a model has answered; None where it names no label."""
     result: Any = sample.result
     if not isinstance(result, dict) or LABEL not in result:
         return None

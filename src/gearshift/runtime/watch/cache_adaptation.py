@@ -1,6 +1,7 @@
-"""The adaptation service of learned caches: a process per model beside the workers, what it hears and what it says.
+"""The adaptation service of learned caches: a process per model next to the workers.
 
-Answers of cached models are drawn here, by hashes alone, and handed on; versions that come back go to all replicas.
+This module draws answers of cached models, by hashes alone, and sends them to these processes. New
+versions that come back go to all replicas.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from gearshift.runtime.workers.worker_process import WorkerProcess
 
 LONGEST_START_S = 600.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S, LONG_WELL_S = 1.0, 300.0, 300.0
-"""One that was well for long is started again as soon as the first time."""
+"""After a process has run for `LONG_WELL_S`, the restart wait begins at the shortest again."""
 LONGEST_STOP_S = 5.0
 WARNED = (
     "cache_off", "cache_version_unusable", "cache_state_unwritten", "cache_audits_lost", "cache_audits_unwritten",
@@ -37,18 +38,19 @@ WARNED = (
 )  # fmt: skip
 
 UNKNOWN = -1
-"""The version of a replica that has not been told one yet; what it answers is not audited."""
+"""A replica whose version is not known yet; its answers are not audited."""
 Place = tuple[WorkersBackend, int]
-"""A replica, and the backend that it is of."""
+"""A replica, and the backend that it belongs to."""
 
 log = logging.getLogger(__name__)
 
 
 class CacheAdaptation:
-    """Attends to the learned caches of `models`, of which `adapting` also learn from what they are asked.
+    """Attends to the learned caches of `models`; those of `adapting` also learn from requests.
 
-    `settings` are those of `gearshift.caches.adapting.adaptation.Adaptation` by name; the processes run on `core`, if given.
-    A process is started when the first replica of its model is ready, and again when it ends.
+    `settings` are those of `gearshift.caches.adapting.adaptation.Adaptation` by name; the processes run on
+    `core`, if given. A process is started with the first ready replica of its model, and again
+    when it ends.
     """
 
     def __init__(
@@ -71,15 +73,12 @@ class CacheAdaptation:
 
     @property
     def audits(self) -> bool:
-        """Whether any answers are audited."""
         return float(self._settings.get("audit_share", 0.0)) > 0
 
     def attend(self, models: Collection[str]) -> None:
-        """Another plan is loaded, which also has these models with learned caches."""
         self._models |= set(models)
 
     def replica_ready(self, model: str, replica: int, backend: WorkersBackend) -> None:
-        """A replica has loaded the caches that were in use then."""
         if model not in self._models:
             return
         if model not in self._attended:
@@ -94,12 +93,10 @@ class CacheAdaptation:
         self._attended[model].replica_ready(replica, backend)
 
     def replica_lost(self, model: str, replica: int, backend: WorkersBackend) -> None:
-        """A replica has no worker for now."""
         if model in self._attended:
             self._attended[model].replicas.pop((backend, replica), None)
 
     def samples_finished(self, model: str, samples: Sequence[Sample], place: Place) -> None:
-        """Draw from what a replica of a model has answered."""
         attended = self._attended.get(model)
         if attended is None:
             return
@@ -111,31 +108,29 @@ class CacheAdaptation:
                 attended.take(sample, attended.replicas.get(place, UNKNOWN), audited=kind == AUDITED)
 
     def not_finite(self, model: str, count: int) -> None:
-        """So many lookups met NaN or infinity."""
         self._metrics.not_finite.labels(model).inc(count)
         if model not in self._told_not_finite:
             self._told_not_finite.add(model)
             log.warning("hidden outputs of model %r held NaN or infinity; such samples go on as misses", model)
 
     def forget(self, backend: WorkersBackend) -> None:
-        """The workers of a backend end."""
         for attended in self._attended.values():
             attended.replicas = {at: version for at, version in attended.replicas.items() if at[0] is not backend}
 
     async def stop(self) -> None:
-        """End all processes; what they have sampled is written."""
+        """End all processes; what they have sampled is written to disk."""
         await all_ended(attended.stop() for attended in self._attended.values())
 
 
 class _Attendance:
-    """One model: its process, its version, and the replicas that are to look it up."""
+    """One model: its process, the caches' version in use, and the replicas that look it up."""
 
     def __init__(
         self, model: str, load: Load, core: int | None, metrics: CacheMetrics, journal: Journal | NoJournal
     ) -> None:
         self._model, self._load, self._core, self._metrics, self._journal = model, load, core, metrics, journal
         self.replicas: dict[Place, int] = {}
-        """The version that each looks up."""
+        """The version that each replica looks up."""
         self._process: WorkerProcess | None = None
         self._in_use: tuple[InUse, bytes] | None = None
         self._counts: dict[str, float] = {}
@@ -148,19 +143,17 @@ class _Attendance:
         self._work: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the process, and keep it running."""
         self._metrics.begin(self._model)
         self._metrics.attended.labels(self._model).set(0)
         self._work = asyncio.get_running_loop().create_task(self._keep_running())
 
     def replica_ready(self, replica: int, backend: WorkersBackend) -> None:
-        """Have it look up the version in use."""
         self.replicas[backend, replica] = UNKNOWN
         if self._in_use is not None:
             self._adopt([(backend, replica)], *self._in_use)
 
     def take(self, sample: Sample, version: int, *, audited: bool) -> None:
-        """Hand on a sample and what was answered by a version, unless the process lags far behind or is gone."""
+        """Send a sample and its answer to the process, unless that lags far behind or is gone."""
         arrays: dict[str, Any] = dict(sample.payload)  # type: ignore[call-overload]
         result: Any = sample.result
         scored = isinstance(result, dict) and SCORES in result
@@ -173,7 +166,6 @@ class _Attendance:
             self._metrics.dropped(self._model)
 
     async def stop(self) -> None:
-        """End the process."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -186,7 +178,7 @@ class _Attendance:
     # The process -----------------------------------------------------------------------------------------------------
 
     async def _keep_running(self) -> None:
-        """Start it, and again each time that it ends, after a longer wait; not where the model has no caches."""
+        """Start the process, and again after growing waits, unless the model has no caches."""
         wait_s = SHORTEST_RESTART_WAIT_S
         while True:
             self._ended.clear()
@@ -238,7 +230,7 @@ class _Attendance:
                     self._tell(message)
                 case Attended():
                     self._count(message)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # it runs a user's code, too
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # it also runs user code
             raise FrameError(f"{type(message).__name__} that is none ({shortened(str(error))})") from None
 
     def _tell(self, message: Event) -> None:
@@ -281,15 +273,15 @@ class _Attendance:
             self._metrics.off.labels(self._model, str(segment)).set(segment in in_use.off)
 
     async def _adopted(self, replicas: Collection[Place], in_use: InUse, weights: bytes) -> None:
-        """Have replicas look the version up, unless another one is by now; each does so between two batches."""
+        """Have replicas use this version between two batches, unless a newer one arrives."""
         for backend, replica in replicas:
             if self._in_use is None or self._in_use[0] is not in_use:
-                return  # whose own task tells all replicas
+                return  # the task of the newer version covers all replicas
             message = Adopt(replica=replica, manifest=in_use.manifest, off=in_use.off)
             try:
                 answer = await backend.adopt(message, weights)
             except WorkerDied:
-                continue  # it is told when it is ready again
+                continue  # it gets the version when it is ready again
             if not answer.problem and (backend, replica) in self.replicas:
                 self.replicas[backend, replica] = in_use.version
             if answer.problem:
@@ -301,7 +293,7 @@ class _Attendance:
 
 
 class AttendedBackend:
-    """A backend of whose answers and replicas the adaptation service also hears (`Backend`, `BatchEvents`)."""
+    """A backend that also reports answers and replicas to the adaptation service."""
 
     def __init__(self, backend: WorkersBackend, tables: PlanTables, caches: CacheAdaptation) -> None:
         self._backend, self._caches = backend, caches
@@ -310,27 +302,22 @@ class AttendedBackend:
         backend.on_not_finite = self._not_finite
 
     async def start(self, events: BatchEvents) -> None:
-        """As the backend."""
         self._events = events
         await self._backend.start(self)
 
     def run(self, batch: Batch) -> None:
-        """As the backend."""
         self._backend.run(batch)
 
     async def stop(self) -> None:
-        """As the backend."""
         self._caches.forget(self._backend)
         await self._backend.stop()
 
     def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
-        """Some of them may be drawn."""
         self._caches.samples_finished(self._models[batch.replica], samples, (self._backend, batch.replica))
         if self._events is not None:
             self._events.samples_finished(batch, samples)
 
     def batch_finished(self, batch: Batch) -> None:
-        """Tell the service."""
         if self._events is not None:
             self._events.batch_finished(batch)
 
@@ -338,18 +325,16 @@ class AttendedBackend:
         self._caches.not_finite(self._models[replica], count)
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
-        """They look nothing up."""
         for replica in replicas:
             self._caches.replica_lost(self._models[replica], replica, self._backend)
         if self._events is not None:
             self._events.replicas_lost(replicas, how)
 
     def replica_ready(self, replica: int) -> None:
-        """It looks up what is in use."""
         self._caches.replica_ready(self._models[replica], replica, self._backend)
         if self._events is not None:
             self._events.replica_ready(replica)
 
 
 def _ignore(done: Done, body: memoryview) -> None:
-    """It runs no batches."""
+    """Do nothing: the process runs no batches."""

@@ -1,4 +1,4 @@
-"""The load of now beside the load that the plan was made for, and the arrivals from which it could be made anew."""
+"""Compares the present load with the planned load, and keeps arrivals to plan again from."""
 
 from collections import deque
 
@@ -9,20 +9,20 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.policies.watch.drift import load_distance, load_drifts
 
 PARTS = 60
-"""Of the window; the oldest is forgotten, and the load judged, at the end of each."""
+"""Parts of the window; at the end of each, the oldest is dropped and the load judged."""
 SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 300.0, 86_400.0
 TICKS_PER_S = NS_PER_S // METER_WINDOW_NS
 
 
 def window_of(over_s: float) -> float:
-    """Over how many seconds load is compared: those of the plan's trace, so that its rhythms count as planned."""
+    """The seconds over which load is compared: the trace's, so its rhythms count as planned."""
     return min(max(over_s, SHORTEST_WINDOW_S), LONGEST_WINDOW_S)
 
 
 class LoadDrift:
     """Counts ticks of the meter by the load range of their rate, over the latest `window_s`.
 
-    Says nothing before that has passed once, nor for a plan that does not say what load it was made for.
+    It judges nothing before that time has passed once, nor for a plan without planned load shares.
     """
 
     def __init__(self, tables: PlanTables, window_s: float) -> None:
@@ -36,7 +36,7 @@ class LoadDrift:
         self._ticks, self._counts, self._windows = 0, [0] * tables.gears, 0.0
 
     def ticked(self, rate_qps: float) -> bool:
-        """Count a tick; whether the load was judged anew."""
+        """Count a tick; whether the load was judged again."""
         if not self._planned:
             return False
         tables = self._tables
@@ -65,7 +65,6 @@ class LiveTrace:
         self._counts: deque[int] = deque(maxlen=int(LONGEST_WINDOW_S))
 
     def ticked(self, now_ns: int) -> None:
-        """Close the seconds that are over."""
         second = now_ns // NS_PER_S
         if self._second >= 0 and second > self._second:
             self._counts.append(self.arrived - self._counted)

@@ -1,4 +1,4 @@
-"""How long batches take beside how long the profile says that they do."""
+"""Compares the run times of batches with the profiled ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,10 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """A model over ten seconds: observed over profiled time, by batch size and in all; whether drift has changed."""
+    """A model's observed over profiled time in ten seconds, by batch size and in total.
+
+    `changed` says whether drift has begun or ended.
+    """
 
     model: int
     by_size: dict[int, float]
@@ -32,7 +35,7 @@ class ModelTimes:
 
 
 class ProfileDrift:
-    """Sums up batches by model and size; `run_ns` (replicas, sizes) are the profiled times, empty where unknown."""
+    """Sums batches by model and size; `run_ns` (replicas, sizes) is the profile, if known."""
 
     def __init__(self, tables: PlanTables, run_ns: Sequence[Sequence[int]]) -> None:
         self._model_of: list[int] = tables.replica_model.tolist()
@@ -43,7 +46,6 @@ class ProfileDrift:
         self._ticks = 0
 
     def batch_finished(self, replica: int, size: int, took_ns: int) -> None:
-        """Count a batch; not one whose start nobody knows, or of a size that was not profiled."""
         if took_ns <= 0 or not self._run_ns or size >= len(self._run_ns[replica]):
             return
         sums = self._sums[self._model_of[replica]]
@@ -55,7 +57,6 @@ class ProfileDrift:
         one.batches += 1
 
     def ticked(self) -> Iterator[ModelTimes]:
-        """Every ten seconds, how the models that ran did."""
         self._ticks += 1
         if self._ticks % SPAN_TICKS:
             return

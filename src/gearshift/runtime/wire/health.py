@@ -1,15 +1,15 @@
-"""Whether a worker is stuck: it is asked while it is idle, and a batch has a longest time."""
+"""Detects stuck workers: idle ones are probed, and a batch has a longest time."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Health:
-    """Looks at a worker every `probe_s`, and calls `stuck(why)` once when there is no hope for it.
+    """Checks a worker every `probe_s`, and calls `stuck(why)` once when it is stuck.
 
-    An idle worker is asked (`ask`) and must have `answered` by the next look.  A busy one must be done within the time
-    given to `began`; that is noticed at the next look.  A look that comes late, as this process was held up itself,
-    says nothing, as the answer may not have been read yet.
+    An idle worker is probed (`ask`) and must have `answered` by the next check. A busy one must be
+    done within the time given to `began`; that is noticed at the next check. A check that is late,
+    because this process was held up itself, decides nothing, as an answer may be unread.
     """
 
     def __init__(
@@ -23,24 +23,19 @@ class Health:
         self._ends_s: float | None = None
 
     def start(self) -> None:
-        """Look from now on."""
         self._arm()
 
     def began(self, longest_s: float | None) -> None:
-        """A batch was sent, which may take `longest_s`, or for ever."""
         self._longest_s = longest_s
         self._ends_s = float("inf") if longest_s is None else self._loop.time() + longest_s
 
     def ended(self) -> None:
-        """The batch is done."""
         self._ends_s = None
 
     def answered(self) -> None:
-        """The worker has answered what it was asked."""
         self._asked = False
 
     def stop(self) -> None:
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,4 +1,4 @@
-"""Tags that prove that a frame is whole, in order and of this session; only the session's key can make them."""
+"""Tags that prove that a frame is complete, in order and of this session, by a secret key."""
 
 import hmac
 from collections.abc import Iterable
@@ -9,13 +9,12 @@ Buffer = bytes | memoryview
 
 
 class Seal:
-    """The tags of one direction of a connection, one frame after another: HMAC-SHA256 of a frame and its number."""
+    """Tags for one direction of a connection: HMAC-SHA256 of each frame and its number."""
 
     def __init__(self, key: bytes) -> None:
         self._key, self._frames = key, 0
 
     def tag(self, pieces: Iterable[Buffer]) -> bytes:
-        """The tag of the next frame, which is `pieces`."""
         code = hmac.new(self._key, self._frames.to_bytes(8, "little"), "sha256")
         for piece in pieces:
             code.update(piece)
@@ -23,5 +22,5 @@ class Seal:
         return code.digest()
 
     def fits(self, pieces: Iterable[Buffer], tag: Buffer) -> bool:
-        """Whether `tag` is that of the next frame."""
+        """Whether `tag` is the next frame's; counts the frame."""
         return hmac.compare_digest(self.tag(pieces), tag)

@@ -1,8 +1,8 @@
-"""When no seat is left, the caller that has kept the server waiting for longest gives up its own.
+"""Connection seats: if none is free, the caller that keeps the server waiting longest loses its.
 
-Strangers go before callers that have shown a key; among strangers, those of an address with more than its share go
-first.  So a client that holds many idle seats loses them one by one to active clients, and no address is refused while
-there is room.
+Strangers go before callers that have shown a key; among strangers, those of an address with more
+than its share go first. So a client that holds many idle seats loses them one by one to active
+clients, and no address is refused while there is room.
 """
 
 import ipaddress
@@ -17,29 +17,23 @@ MOST_LOOKED_AT = 64
 
 
 class Caller(Protocol):
-    """The holder of a seat."""
-
     @property
     def waited_for_since_s(self) -> float | None:
-        """When its turn to say something began, by one clock for all; None where it waits for the server."""
+        """When its turn to send began, on a common clock; None while it waits for the server."""
         ...
 
-    def abort(self) -> None:
-        """Cut it off."""
-        ...
+    def abort(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Address:
-    """An address, how many seats its callers have, and the strangers among them."""
-
     name: str | None
     seats: int = 0
     strangers: OrderedDict[Caller, None] = field(default_factory=OrderedDict)
 
 
 class Seats:
-    """All holders of a seat, in the order in which they are looked at; `most_of_address` is an address's share.
+    """All holders of a seat, in the order of search; `most_of_address` is an address's share.
 
     A request costs nothing here: callers are asked when their turn began only when one has to go.
     """
@@ -59,7 +53,6 @@ class Seats:
         return len(self._strangers) + len(self._known)
 
     def add(self, caller: Caller, address: str | None) -> None:
-        """Give a stranger a seat."""
         name = _network_of(address)
         place = self._addresses.get(name)
         if place is None:
@@ -71,7 +64,6 @@ class Seats:
             self._crowded[place] = None
 
     def remove(self, caller: Caller) -> None:
-        """It has left; nothing happens where it had no seat."""
         place = self._strangers.pop(caller, None) or self._known.pop(caller, None)
         if place is None:
             return
@@ -83,14 +75,14 @@ class Seats:
             del self._addresses[place.name]
 
     def vouch(self, caller: Caller) -> None:
-        """It has shown a key."""
+        """Mark the caller as one that has shown a key."""
         place = self._strangers.pop(caller, None)
         if place is not None:
             del place.strangers[caller]
             self._known[caller] = place
 
     def longest_waited_for(self) -> Caller | None:
-        """The caller that has to go for a new one; None if all that are looked at wait for the server."""
+        """The caller to remove for a new one; None if all those compared wait for the server."""
         found = None
         if self._crowded:
             found = _longest_waited_for(max(self._crowded, key=lambda place: place.seats).strangers)
@@ -98,7 +90,7 @@ class Seats:
 
 
 def _network_of(address: str | None) -> str | None:
-    """The owner's part of an address: the first half of IPv6, since a client chooses the second half freely."""
+    """The owner's part of an address: for IPv6 the first half, as clients choose the second."""
     if address is None or ":" not in address:
         return address
     whole = ipaddress.IPv6Address(address.partition("%")[0])
@@ -106,7 +98,7 @@ def _network_of(address: str | None) -> str | None:
 
 
 def _longest_waited_for(order: OrderedDict[Caller, None] | OrderedDict[Caller, _Address]) -> Caller | None:
-    """The longest waited for among the first `MOST_LOOKED_AT` of `order`; these move to its end."""
+    """The longest idle among the first `MOST_LOOKED_AT` of `order`; these move to its end."""
     found, since_s = None, math.inf
     for _ in range(min(len(order), MOST_LOOKED_AT)):
         caller = next(iter(order))

@@ -1,7 +1,7 @@
-"""The process that attends to the learned caches of one model: audits and adapts them, at the lowest priority.
+"""The process that audits and adapts the learned caches of one model, at lowest priority.
 
-It is started like a worker and never runs a batch, so whatever befalls it, serving goes on.  The model's own loader
-brings the learned caches; nothing here knows more of them than these protocols.
+It is started like a worker and never runs a batch, so serving goes on whatever happens to it. The
+model's own loader brings the learned caches; this module knows only the protocols below.
 """
 
 import os
@@ -22,20 +22,18 @@ from gearshift.runtime.wire.transport import BlockingConnection, shortened, unpa
 from gearshift.support.priority import give_way_to_all
 
 TICK_S = 1.0
-"""How long it waits for something to do."""
+"""The longest wait for a message."""
 MOST_AT_ONCE = 64
-"""Samples taken between two slices of work, so that work goes on however many come."""
+"""Samples taken between two slices of work, so that work goes on however many arrive."""
 TELL_S = 2.0
-"""How often it says what has been done, and looks whether another version is to be used."""
+"""The interval of reports, and of checks for another version to use."""
 IN_LINE = "inline"
-"""How it looks learned caches up: audits are too few for a process beside the model, which would take a core."""
+"""Look caches up in this process: audits are too few for a second one, which would take a core."""
 ANSWERED = "gearshift_scores"
-"""The tensor of what was answered."""
+"""The name of the tensor with the answered scores."""
 
 
 class CacheModel(Protocol):
-    """A model with learned caches."""
-
     version: int
     layers_off: tuple[int, ...]
 
@@ -43,9 +41,7 @@ class CacheModel(Protocol):
         """`scores` (n, classes) and `exit_segment` (n,)."""
         ...
 
-    def adapter(self, settings: Mapping[str, Any], **told: Any) -> "CacheAdapter":
-        """What audits and adapts its caches."""
-        ...
+    def adapter(self, settings: Mapping[str, Any], **told: Any) -> "CacheAdapter": ...
 
 
 class CacheAdapter(Protocol):
@@ -53,37 +49,29 @@ class CacheAdapter(Protocol):
 
     counts: Any
 
-    def learn(self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: Any = None) -> None:
-        """A sample to learn from."""
-        ...
+    def learn(self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: Any = None) -> None: ...
 
-    def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
-        """An answer to audit."""
-        ...
+    def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None: ...
 
     def step(self, now_s: float) -> bool:
-        """One slice of work; False where there is none."""
+        """Do one slice of work; False if there is none."""
         ...
 
     def refresh(self) -> None:
         """Use the version that was rolled back to."""
         ...
 
-    def content(self) -> tuple[bytes, bytes]:
-        """Manifest and weights of the version in use."""
-        ...
+    def content(self) -> tuple[bytes, bytes]: ...
 
-    def audited(self) -> dict[int, tuple[int, int, float, float]]:
-        """What audits say by segment."""
-        ...
+    def audited(self) -> dict[int, tuple[int, int, float, float]]: ...
 
     def save(self) -> None:
-        """Write the window."""
+        """Write the window of samples to disk."""
         ...
 
 
 def attend(message: Load, connection: BlockingConnection) -> int:
-    """Attend to the only replica's model until told to stop; the exit status, 1 where that cannot be."""
+    """Attend to the only replica's model until `Stop`; the exit status is 1 if that fails."""
     (replica,) = message.replicas
     give_way()
     begun = time.perf_counter()
@@ -91,7 +79,7 @@ def attend(message: Load, connection: BlockingConnection) -> int:
         path = Path(message.project)
         model = load_model(read_project(path), path.parent, replica.model, lookups=IN_LINE)
         attendant = Attendant(model, dict(message.adaptation or {}), connection)
-    except Exception as error:  # noqa: BLE001  the door to the user's code
+    except Exception as error:  # noqa: BLE001  user code may raise anything
         reason = str(error) if isinstance(error, GearshiftError) else f"{type(error).__name__}: {error}"
         connection.send(LoadFailed(replica=replica.replica, model=replica.model, reason=shortened(reason)))
         return 1
@@ -100,17 +88,17 @@ def attend(message: Load, connection: BlockingConnection) -> int:
 
 
 def give_way() -> None:
-    """Let all others go first, be the first to go when memory runs out, and leave CUDA devices alone."""
+    """Run only when others do not, be killed first if memory runs out, and use no CUDA device."""
     give_way_to_all()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000")
     except OSError:
-        return  # a system without it
+        return  # this system has no such file
 
 
 class Attendant:
-    """An adapter and the connection on which it hears of samples and says what came of them."""
+    """An adapter, and the connection on which it gets samples and sends reports."""
 
     def __init__(self, model: RunnableModel, settings: dict[str, Any], connection: BlockingConnection) -> None:
         if not hasattr(model.model, "adapter"):
@@ -124,7 +112,6 @@ class Attendant:
         self._told_s = 0.0
 
     def main_loop(self) -> int:
-        """Take samples as they come, and work in between."""
         self._send_in_use()
         busy = True
         while True:
@@ -149,15 +136,15 @@ class Attendant:
         if not message.audited:
             self._adapter.learn(row, left, time.time(), scores if self._scores_are_ours and self._ran(left) else None)
         elif message.version != self._caches.version:
-            return  # what another version answered tells nothing of this one
+            return  # another version's answer tells nothing about this one
         elif scores is not None:
             self._adapter.audit(row, left, int(scores.argmax()))
-        else:  # what the model answers as its own output tells no class: its copy here is asked
+        else:  # the answer has no scores: ask this process's copy of the model
             answer = self._caches.predict(row[None])
             self._adapter.audit(row, int(answer["exit_segment"][0]), int(answer["scores"][0].argmax()))
 
     def _ran(self, exit_segment: int) -> bool:
-        """Whether a row ran to the end, so that what was answered is what the base model says."""
+        """Whether the row ran to the end, so that the base model answered it."""
         return exit_segment == getattr(self._caches, "segments", 0) - 1
 
     def _report(self, now_s: float) -> None:

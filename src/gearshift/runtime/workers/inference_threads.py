@@ -1,4 +1,4 @@
-"""The threads that the models of a worker compute with, changed in the thread that runs them."""
+"""The threads that a worker's models compute with, changed in the thread that runs them."""
 
 import sys
 import time
@@ -22,18 +22,17 @@ class InferenceThreads:
         self._since_ns = 0
 
     def add(self, model: object) -> None:
-        """A model was loaded."""
         if isinstance(model, OnnxFile) and self._counts:
             self._sessions.append((model, SessionsByThreads(model.make_session, self._counts)))
 
     def ask(self, threads: int) -> ThreadsSet:
-        """Compute with so many threads from now on, or as many as this process may use processors."""
+        """Compute with this many threads, or with as many as this process may use processors."""
         self._asked = threads
         effect = self._actuator.apply(threads)
         return ThreadsSet(threads=int(effect.cores), since_ns=self._since_ns, problem=shortened(effect.problem))
 
     def follow(self) -> None:
-        """Before a batch: where processors have come or gone since, as many threads as were asked for last and fit."""
+        """Before a batch: adapt to processors gained or lost since the last request."""
         if self._asked and min(self._asked, usable_processors()) != self._in_use:
             self.ask(self._asked)
 

@@ -1,4 +1,4 @@
-"""Environment variables of workers: those of the server, without the secrets that their models do not ask for."""
+"""Environment variables of workers: the server's, without secrets that no model asks for."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -15,14 +15,14 @@ _OF_THE_SERVER = ("GEARSHIFT_", "OTEL_", "CREDENTIALS_DIRECTORY")
 
 
 def worker_variables(environment: Mapping[str, str], project: Path, models: Collection[str]) -> dict[str, str]:
-    """The variables of `environment` for a worker that loads these models of the `gearshift.toml` at `project`.
+    """The variables for a worker that loads these models of the `gearshift.toml` at `project`.
 
-    Options of the server, names that look like secrets, and keys of remote models are left out, except those that a
-    model of the worker names in `environment` or `api_key_env`.
+    Options of the server, names that look like secrets, and keys of remote models are left out,
+    except those that a model of the worker names in `environment` or `api_key_env`.
     """
     try:
         declared = read_project(project)
-    except InvalidInput:  # which the worker says when it loads
+    except InvalidInput:  # the worker reports it when it loads
         declared = None
     needed, keys = _needed(declared, models), _keys(declared)
     return {
@@ -39,6 +39,5 @@ def _needed(project: Project | None, models: Collection[str]) -> set[str]:
 
 
 def _keys(project: Project | None) -> set[str]:
-    """The variables with keys of any remote model, whatever they are called."""
     models = () if project is None else project.models.values()
     return {one.remote.api_key_env for one in models if one.remote is not None and one.remote.api_key_env}
