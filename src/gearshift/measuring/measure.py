@@ -1,7 +1,4 @@
-"""Measuring: runs each model alone in a real worker, pinned as it will be served.
-
-Records run times and the answers to all samples.
-"""
+"""Measuring: runs each model alone in a real worker, and records run times and answers."""
 
 import asyncio
 import itertools

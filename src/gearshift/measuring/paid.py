@@ -184,7 +184,6 @@ def partial_folder(profile_folder: Path) -> Path:
 
 
 def kept_files(profile_folder: Path) -> list[Path]:
-    """The files of kept batches, and partial files of a killed writer."""
     folder = partial_folder(profile_folder)
     return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 

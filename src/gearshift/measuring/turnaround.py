@@ -50,7 +50,6 @@ class Turnaround:
         self._arrive(batch_size)
 
     def turn(self) -> None:
-        """End the running batch: the service gets its samples and starts the waiting ones."""
         self._backend.finish()
 
     def _arrive(self, count: int) -> None:

@@ -22,7 +22,7 @@ _SPEC = struct.Struct("@qqqq")
 
 
 class FineTimer:
-    """Calls `fired` on the loop's thread once after each `set`; a later `set` replaces it.
+    """Calls `fired` on the loop's thread once after each `set`; a new `set` replaces the last.
 
     Measured with uvloop on a 2-core virtual machine, 1.65 ms asked a thousand times: 66 us late at
     the median, 223 us at p99, 1.8 ms at most.

@@ -1,4 +1,4 @@
-"""What happens to freed memory: a worker keeps it for its next batch, a front end does not."""
+"""Settings for freed memory: a worker keeps it for its next batch, a front end does not."""
 
 import ctypes
 import os

@@ -117,7 +117,6 @@ class _Answer(msgspec.Struct):
 
 
 def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> dict[str, Any]:
-    """The protocol's JSON for an input; its data is appended to `buffers`."""
     buffers.append(write_tensor(array))
     size = {"binary_data_size": len(buffers[-1])}
     return {"name": name, "shape": array.shape, "datatype": datatype_named(array.dtype), "parameters": size}

@@ -12,10 +12,7 @@ MOST_ROUNDS = 8
 
 
 class AffinityActuator:
-    """Pins all threads of process `pid` to the first processors of `pool`.
-
-    Threads made later inherit this.
-    """
+    """Pins all threads of process `pid`, later ones included, to the first of `pool`."""
 
     name = "affinity"
 

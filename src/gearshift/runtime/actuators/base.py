@@ -31,10 +31,7 @@ class Effect:
 
 
 class Actuator(Protocol):
-    """Gives a worker cores.
-
-    `apply` returns once the change holds, or cannot: it raises nothing, and is bounded in time.
-    """
+    """Gives a worker cores; `apply` never raises, and returns once they hold or cannot."""
 
     name: str
 

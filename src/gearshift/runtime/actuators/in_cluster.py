@@ -1,4 +1,4 @@
-"""This process's container, by Kubernetes, and its cores, which include the router's."""
+"""The container of this process, as Kubernetes describes it; its cores include the router's."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Changes a container's cores through the Kubernetes API: the pod's `resize` subresource.
-
-That is generally available since 1.35.
-"""
+"""Changes a container's cores by the Kubernetes API: the pod's `resize`, general since 1.35."""
 
 import contextlib
 import http.client

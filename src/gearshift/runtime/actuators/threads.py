@@ -60,7 +60,6 @@ class SessionsByThreads(Generic[S]):
 
 
 def torch_threads() -> SetThreads:
-    """PyTorch's setter; raises `ImportError` if it is not installed."""
     import torch
 
     set_threads: Any = torch.set_num_threads

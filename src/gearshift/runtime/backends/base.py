@@ -17,7 +17,7 @@ class Batch:
 
 
 class BatchEvents(Protocol):
-    """Where a backend reports, always on the event loop's thread.
+    """Receives a backend's reports, always on the event loop's thread.
 
     Before it reports a sample, a backend sets `certainty` and `result`, or `error` (a sentence
     without internals) if it failed. `result` maps each output's name to the sample's row of it, an
@@ -34,7 +34,7 @@ class BatchEvents(Protocol):
         ...
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
-        """`how` follows "the worker"; its batches are not reported, and it is started again."""
+        """`how` follows "the worker", which restarts; its running batches are never reported."""
         ...
 
     def replica_ready(self, replica: int) -> None: ...

@@ -9,10 +9,7 @@ from gearshift.request import Sample
 
 @dataclass(frozen=True, slots=True, order=True)
 class Leaving:
-    """Samples that leave a batch together after a segment, `after_ns` from its start.
-
-    `last` means that none are left then. They are ordered by segment.
-    """
+    """Samples that leave a batch together, `after_ns` from its start; `last`: none are left."""
 
     segment: int
     after_ns: int = field(compare=False)

@@ -165,10 +165,7 @@ class Seat:
         self._occupant: RayWorker | None = None
 
     async def connection(self, occupant: "RayWorker") -> tuple[Hello, FrameProtocol]:
-        """The worker's next connection; starts its actor if there is none, or Ray gave it up.
-
-        Raises `WorkerDied` if Ray gives it up meanwhile.
-        """
+        """The worker's next connection, from a new actor if needed; raises `WorkerDied`."""
         if self._ended is None or self._ended.done():
             if self._ended is not None:
                 await self._require_cluster()
@@ -299,7 +296,6 @@ class RayWorker:
             self.end(LOST)
 
     def end(self, how: str) -> None:
-        """Mark the worker as gone, or as one whose messages no longer count."""
         if self._gone.is_set():
             return
         self._gone.set()

@@ -83,7 +83,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSet:
-    """The devices of one worker, all of the first one's kind, and the replicas that share them."""
+    """The devices of one worker, the first of which gives their kind, and the replicas on them."""
 
     number: int
     devices: tuple[Device, ...]
@@ -197,7 +197,6 @@ class WorkersBackend(ABC):
         )
 
     def worker_pids(self) -> dict[int, int]:
-        """The process id of each replica's worker, 0 where none runs."""
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
 
     async def adopt(self, message: Adopt, weights: bytes) -> Adopted:

@@ -84,8 +84,8 @@ class LocalCores:
     def _order(self, replica: int, share: float) -> Release:
         """The processors and the quota that the worker shall have for `share` of processors.
 
-        Actuators send it too, for gains as well as losses: a worker may find an older order
-        queued, obey it after they have pinned it, and corrects that by the newer one.
+        Actuators send it too, for gains as well as losses: a worker may obey an older queued order
+        after they have pinned it, and then corrects that by the newer one.
         """
         group = str(self._groups[replica]) if replica in self._quotas else ""
         processors = self._pool.held[replica][: processors_for(share, 1)]

@@ -18,7 +18,7 @@ class Scaler:
         self._written: tuple[float, float, str] | None = None
 
     def give(self, cores: int) -> Effect | None:
-        """None if these are in force; missing cores are requested again, but journaled once."""
+        """None if `cores` are in force; missing ones are requested again, but journaled once."""
         in_force = self._actuator.in_force()
         if cores == in_force == self.cores:
             return None

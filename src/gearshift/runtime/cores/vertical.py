@@ -61,7 +61,6 @@ class ScaledWorker:
 
     @property
     def most(self) -> int:
-        """The most cores that run times are known for."""
         return len(self.replicas[0].run_ns) - 1
 
 

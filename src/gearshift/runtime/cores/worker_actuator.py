@@ -19,10 +19,7 @@ SetThreads = Callable[[float], Awaitable[ThreadsSet]]
 
 
 class PoolAffinity:
-    """Pins a worker to processors that no other worker of the pool holds.
-
-    A worker that is gone keeps its processors for the one started in its place.
-    """
+    """Pins a worker to processors of its own; those of a lost worker stay for the next one."""
 
     name = "affinity"
 

@@ -101,7 +101,7 @@ class RemoteChat:
         return Predicted({LABEL: labels}, certainty, failure or odd, unusable=unusable if odd else None)
 
     def _replies(self, inputs: Arrays, rows: Sequence[int]) -> list[Reply]:
-        """The replies to all rows; those refused for a field's old name get the new one."""
+        """The replies to all rows; rows refused for a field's old name are asked again."""
         replies = self._asking.ask([self._request(inputs, row) for row in rows])
         if self._settings.tokens_field or self._tokens_field == NEW_FIELD:
             return replies

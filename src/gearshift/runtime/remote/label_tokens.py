@@ -10,7 +10,7 @@ MARKS = str.maketrans({"\u2581": " ", "\u0120": " ", "\u010a": "\n"})
 """Characters that some servers write for blanks and line breaks of tokens."""
 
 Span = tuple[int, int]
-"""Where text begins in an answer, and where it ends."""
+"""Begin and end of text in an answer."""
 
 
 def stripped(text: str) -> Span:
@@ -51,7 +51,7 @@ def _decoded(spelled: Sequence[bytes]) -> str:
 
 
 def _begin_of(text: str, spelled: str) -> int | None:
-    """Where the answer begins in its tokens' text; servers cut blanks, and give hidden tokens."""
+    """The answer's position in its tokens' text; servers cut blanks, and give hidden tokens."""
     if spelled.startswith(text):
         return 0
     begin, end = stripped(text)

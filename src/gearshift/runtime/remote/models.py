@@ -105,7 +105,6 @@ class RemoteV2:
         return {name: inputs[name] for name in self._inputs} or inputs
 
     def predict(self, inputs: Arrays) -> dict[str, NDArray[Any]] | Predicted:
-        """Outputs by name, or no answers if the endpoint gave none."""
         n = len(next(iter(inputs.values())))
         (reply,) = self._asking.ask([self._request(inputs)])
         if reply.failure or reply.status != 200:

@@ -68,10 +68,7 @@ class DeadlineRules:
         self._overshoots_ns.append(now_ns - due_ns)
 
     def take_aim(self, *, idle: bool) -> None:
-        """While nothing runs, some answers are forgotten.
-
-        Otherwise a margin that refuses everything would never shrink.
-        """
+        """While nothing runs, forget answers; else a margin that refuses all would remain."""
         for _ in range(min(FORGOTTEN_ANSWERS, len(self._overshoots_ns)) if idle else 0):
             self._overshoots_ns.popleft()
         self.margin_ns = margin_ns(self._overshoots_ns, self._way_ns)
@@ -84,7 +81,6 @@ class DeadlineRules:
 
 
 def end_early(sample: Sample, ending: Ending) -> Sample:
-    """End the sample: degraded with the answer it has, or refused with an error."""
     if ending == Ending.DEGRADED:
         sample.stage, sample.degraded_by = sample.visited.bit_count() - 1, TOO_LATE_FOR_MORE
     else:
@@ -197,7 +193,7 @@ class DeadlineQueues:
         return chosen, reason
 
     def fill(self, replica: int, most: int, now_ns: int) -> list[Sample]:
-        """Take a batch, of at least one sample if any remains, that keeps its deadlines."""
+        """Take a batch of at least one sample that keeps its samples' deadlines."""
         queue, rules, run_ns = self._queues[replica], self._rules, self.run_ns[replica]
         if not queue.limited:
             return queue.take(most, now_ns)

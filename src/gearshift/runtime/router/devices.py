@@ -5,10 +5,7 @@ from gearshift.plans.plan_tables import PlanTables, rows_of
 
 
 class Devices:
-    """Busy devices, by their replicas' batches; `spans` are a replica's devices.
-
-    `on_device` are a device's replicas.
-    """
+    """Busy devices; `spans` are a replica's devices, `on_device` a device's replicas."""
 
     def __init__(self, tables: PlanTables) -> None:
         self.on_device = rows_of(tables.on_device.tolist(), tables.on_device_begin.tolist())

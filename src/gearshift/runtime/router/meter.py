@@ -34,5 +34,4 @@ class Meter:
 
     @property
     def counted(self) -> tuple[int, int]:
-        """Arrivals since the last tick, and the number of last ones that are kept."""
         return self._since_tick, len(self._last)

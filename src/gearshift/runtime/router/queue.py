@@ -107,7 +107,6 @@ class WaitingQueue:
         return is_starving(self.oldest().entered_ns, now_ns, self._starvation_ns)
 
     def next_out(self, now_ns: int) -> Sample:
-        """The sample that goes next: the oldest if it starves, else the most urgent."""
         return self.oldest() if self.is_starving(now_ns) else self.head()
 
     def take(self, count: int, now_ns: int) -> list[Sample]:
@@ -136,7 +135,6 @@ class WaitingQueue:
         return gone
 
     def _forget(self) -> None:
-        """Remove the entries of gone samples, once these are most entries."""
         waiting = self._waiting
         if not waiting:
             self._by_urgency.clear()

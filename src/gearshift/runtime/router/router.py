@@ -71,7 +71,6 @@ class Router:
         self._range_starts: list[float] = tables.range_starts.tolist()
 
         self.gear, self._first = 0, self._stage_models[0]
-        """The gear in force, and the model at which arrivals start in it."""
         self.rate_qps = self.load = 0.0
         self.pinned = False
         self.scaling = LoadScaling(tables)
@@ -89,7 +88,6 @@ class Router:
 
     @property
     def waiting(self) -> int:
-        """Samples in queues or waiting for another worker."""
         return self._queued + self._recovery.count
 
     @property
@@ -100,10 +98,7 @@ class Router:
     # Events. At the same instant they are handled in this order.
 
     def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
-        """Answer or forward samples with certainty (or error) set.
-
-        Devices start new batches in `batch_finished`, or here if the batch goes on.
-        """
+        """Answer or forward samples; start batches here only if theirs goes on."""
         model, running = self._model_of[replica], self._running[replica]
         whole = len(samples) >= len(running)
         self._running[replica] = () if whole else [sample for sample in running if sample not in samples]
@@ -139,7 +134,6 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Meter the load of the window that ends now; shift the gear unless it is pinned."""
         self.rate_qps = self._meter.tick(now_ns)
         tables = self._tables
         self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
@@ -302,10 +296,7 @@ class Router:
         self._touched.clear()
 
     def _start_on(self, device: int, now_ns: int) -> None:
-        """Start the most urgent ready replica of an idle device.
-
-        A replica that spans busy devices is skipped, unless it starves: then the device waits.
-        """
+        """Start the most urgent ready replica; a starving one keeps this device free for it."""
         if self._devices.busy[device]:
             return
         self._devices.wake_ns[device] = NEVER_NS
@@ -384,7 +375,6 @@ class Router:
     # Steps for deadlines.
 
     def _drop(self, sample: Sample, replica: int, ending: Ending, now_ns: int) -> None:
-        """End a sample that has already left the replica's queue."""
         self._queued -= 1
         sample.queue_ns += now_ns - sample.entered_ns
         if ending == Ending.DEGRADED:

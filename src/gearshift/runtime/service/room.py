@@ -52,7 +52,7 @@ class Elsewhere(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of these, and of answers that clients have not taken yet."""
+        """Bytes of requests being read, and of answers that clients have not taken yet."""
         ...
 
 
@@ -157,7 +157,6 @@ class Room:
             )
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
-        """Count a refusal of a request of `rows`, and return its error."""
         self._refused()
         waiting, all_bytes = self.waiting + self.elsewhere.waiting, self.all_held_bytes
         again_s = retry_after_s(

@@ -121,10 +121,7 @@ class Audit:
             self.dropped += 1
 
     def finished(self, sample: Sample) -> tuple[Cell, bool, bool] | None:
-        """Record a second answer: its cell, whether both agree, and whether the alarm changed.
-
-        None if the sample is not from an audit, or its answer does not count.
-        """
+        """The cell, whether both agree, whether the alarm changed; None if it does not count."""
         audit = self._running.pop(sample.request.id, None)
         if audit is None:
             return None

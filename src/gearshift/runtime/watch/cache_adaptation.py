@@ -123,8 +123,6 @@ class CacheAdaptation:
 
 
 class _Attendance:
-    """One model: its process, the caches' version in use, and the replicas that look it up."""
-
     def __init__(
         self, model: str, load: Load, core: int | None, metrics: CacheMetrics, journal: Journal | NoJournal
     ) -> None:

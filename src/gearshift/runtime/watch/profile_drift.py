@@ -23,10 +23,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """A model's observed over profiled time in ten seconds, by batch size and in total.
-
-    `changed` says whether drift has begun or ended.
-    """
+    """A model's observed over profiled time in ten seconds; `changed`: drift began or ended."""
 
     model: int
     by_size: dict[int, float]

@@ -1,7 +1,4 @@
-"""Checks that each message of a worker answers a request.
-
-So the router survives a model that an attacker controls.
-"""
+"""Checks that each message of a worker answers a request, as an attacker may own the model."""
 
 import math
 from collections import deque
@@ -50,7 +47,7 @@ class _Running:
 class Conversation:
     """The requests to a worker that it has not answered yet.
 
-    Each message of a worker answers one request, once. `attends`: to learned caches.
+    Each message answers one request, once. With `attends`, the process attends to learned caches.
     """
 
     def __init__(self, *, attends: bool) -> None:

@@ -88,11 +88,11 @@ class SetThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Run only on `processors` from the next batch on, with `cores` in control group `group`.
+    """Run only on `processors` from the next batch on, with `cores` in `group`, if any.
 
     It is sent before `SetThreads`, and not answered. A worker that is to lose cores releases them
     this way, and actuators enforce the same afterwards. A worker that gains cores gets this
-    message too, because an older one might still hold.
+    message too, because an older one might still hold. `group` is a control group's folder.
     """
 
     processors: tuple[int, ...]
@@ -101,10 +101,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Use another version of a replica's learned caches, except after segments `off`.
-
-    The weights are the body. Answered by `Adopted`.
-    """
+    """Use other learned caches, the body, except after segments `off`; answered by `Adopted`."""
 
     replica: int
     manifest: bytes

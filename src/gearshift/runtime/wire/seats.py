@@ -75,7 +75,6 @@ class Seats:
             del self._addresses[place.name]
 
     def vouch(self, caller: Caller) -> None:
-        """Mark the caller as one that has shown a key."""
         place = self._strangers.pop(caller, None)
         if place is not None:
             del place.strangers[caller]

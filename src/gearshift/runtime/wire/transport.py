@@ -40,7 +40,6 @@ _PREFIX = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 WORKERS: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-"""For messages between router and workers."""
 
 Buffer = bytes | memoryview
 Decoder = msgspec.msgpack.Decoder[Any]

@@ -98,8 +98,6 @@ def give_way() -> None:
 
 
 class Attendant:
-    """An adapter, and the connection on which it gets samples and sends reports."""
-
     def __init__(self, model: RunnableModel, settings: dict[str, Any], connection: BlockingConnection) -> None:
         if not hasattr(model.model, "adapter"):
             raise InvalidInput("it has no learned caches", where=f"model {model.name!r}")

@@ -45,22 +45,17 @@ class Cluster(Protocol):
     """The part of Ray that the backend uses; all calls may block, and are made from any thread."""
 
     def open(self, bundles: Sequence[Bundle]) -> str:
-        """Reserve `bundles`, each on its own node; this machine's address in the cluster.
-
-        Raises `InvalidInput` if there is no cluster.
-        """
+        """Reserve `bundles`, one node each; this machine's address. Raises `InvalidInput`."""
         ...
 
     def start(self, worker: int, place: Place, router: Address, secret: bytes) -> "Future[int]":
         """Start a worker's actor, replacing an earlier one; the future ends if Ray gives it up."""
         ...
 
-    def restart(self, worker: int) -> None:
-        """Kill the worker's process; Ray starts it again where there is room."""
-        ...
+    def restart(self, worker: int) -> None: ...
 
     def why_not_started(self) -> str:
-        """What the workers still lack to run, as a sentence; empty if nothing."""
+        """The resources that the workers lack, as a sentence; empty if none."""
         ...
 
     def has_lost_us(self) -> bool:
@@ -186,7 +181,7 @@ def keep_off_standard_output() -> None:
 
 
 def keep_signals() -> None:
-    """Undo Ray's handlers, which print a stack at an orderly end; only in the main thread."""
+    """Undo Ray's signal handlers, which print a stack at an orderly end; main thread only."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.getsignal(number))
@@ -224,10 +219,7 @@ class WorkerActor:
     """A worker as a Ray actor: models run in the actor's process, requests arrive over TCP."""
 
     def serve(self, router: Address, worker: int, secret: bytes, cores: tuple[int, ...], logs: LogSettings) -> int:
-        """Work for the router until it sends `Stop`.
-
-        When the connection is lost, this process ends: Ray restarts it unless the router is gone.
-        """
+        """Work for the router until `Stop`; end the process, for Ray to restart, if it is lost."""
         from gearshift.runtime.workers.tcp import serve_router
 
         pin(cores)

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 
 def proof_of(secret: bytes, challenge: Challenge, hello: Hello) -> bytes:
-    """A worker's proof that it knows the secret, for this challenge and its `hello`."""
     return _derived(secret, b"proof", challenge, hello)
 
 
@@ -102,7 +101,6 @@ class Listener:
         return host, self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Stop listening, and close connections that are not authenticated."""
         if self._server is not None:
             self._server.close()
         for stranger in tuple(self._strangers):
@@ -134,8 +132,6 @@ class Listener:
 
 
 class _Stranger(FrameProtocol):
-    """A connection that is not authenticated yet."""
-
     def __init__(self, listener: Listener) -> None:
         super().__init__(self._greeted, self._left, GREETING)
         self._listener, self._challenge = listener, Challenge(nonce=number_used_once())

@@ -63,7 +63,7 @@ PR_SET_PDEATHSIG = 1
 LEAST_WARM_UPS = 2
 TELL_WARM_UP_S = 5.0
 OOM_SCORE, MOST_OOM_SCORE, SOONER = Path("/proc/self/oom_score_adj"), 1000, 500
-"""In thousandths of memory: a worker is killed before a router that holds half of it."""
+"""The score counts thousandths of memory: a worker is killed before a router with half of it."""
 ORDERS = SetThreads, Release
 """Messages that may overtake a queued batch and set its core count."""
 
