@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol V2 carries, as structs: bodies in JSON, and a request whatever it was written in."""
+"""Structs of the Open Inference Protocol V2: JSON bodies, and a request in any encoding."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -13,10 +13,10 @@ NO_INPUTS: Arrays = {}
 
 
 class InferRequest(msgspec.Struct, frozen=True):
-    """A request that fits the operator: arrays of `rows` rows, and what was asked beside.
+    """A request that fits the operator: arrays of `rows` rows, and its parameters.
 
-    `outputs` are the names asked for, None for all.  `timeout_us` is 0 when absent.  `binary_output` and, by name,
-    `binary_outputs` say which outputs are wanted as raw bytes where the protocol leaves a choice.
+    `outputs` are the requested names, None for all.  `timeout_us` is 0 if absent.  `binary_output`
+    and, by name, `binary_outputs` choose outputs as raw bytes if the protocol leaves a choice.
     """
 
     id: str
@@ -29,7 +29,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     binary_outputs: Mapping[str, bool] | None = None
 
     def without_inputs(self) -> "InferRequest":
-        """What the answer needs of it, so that the arrays are held by those alone who run them."""
+        """Return the part that the answer needs, so that only backends hold the arrays."""
         return InferRequest(
             self.id,
             NO_INPUTS,
@@ -42,30 +42,29 @@ class InferRequest(msgspec.Struct, frozen=True):
         )
 
     def wants_binary(self, output: str) -> bool:
-        """Whether `output` is wanted as raw bytes."""
         if self.binary_outputs is None:
             return self.binary_output
         return self.binary_outputs.get(output, self.binary_output)
 
 
-# Requests in JSON -----------------------------------------------------------------------------------------------------
-# A member that may be left out may be null, which means the same.
+# Requests in JSON --------------------------------------------------------------------------------
+# An optional member may also be null, with the same meaning.
 
 
 def _bounds(**bounds: int) -> msgspec.Meta:
-    """What the description says of a number; the check itself, with a better sentence, is in `v2`."""
+    """Put bounds into the JSON schema only; `v2` checks them, with a better message."""
     return msgspec.Meta(extra_json_schema=bounds)
 
 
 class InputParameters(msgspec.Struct):
-    """How many bytes after the JSON are the tensor's; shared memory is refused."""
+    """Bytes of the tensor after the JSON; shared memory is refused."""
 
     binary_data_size: Annotated[int | None, _bounds(minimum=0)] = None
     shared_memory_region: str | None = None
 
 
 class InputTensor(msgspec.Struct):
-    """An input: its data flat or nested as its shape is, or in binary after the JSON."""
+    """An input: its data flat or nested as its shape is, or as bytes after the JSON."""
 
     name: str
     shape: list[Annotated[int, _bounds(minimum=1)]]
@@ -83,14 +82,18 @@ class AskedParameters(msgspec.Struct):
 
 
 class AskedOutput(msgspec.Struct):
-    """An output that is wanted."""
+    """A requested output."""
 
     name: str
     parameters: AskedParameters | None = None
 
 
 class InferParameters(msgspec.Struct):
-    """Priority, 1 first and 0 for the operator's; timeout in microseconds, 0 for none; all outputs in binary."""
+    """Priority, timeout and encoding of outputs.
+
+    `priority` is 1 for the most urgent, 0 for the operator's default; `timeout` is in
+    microseconds, 0 for none; `binary_data_output` asks for all outputs in binary.
+    """
 
     priority: Annotated[int | None, _bounds(minimum=0, maximum=LEAST_URGENT)] = None
     timeout: Annotated[int | None, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = None
@@ -98,7 +101,7 @@ class InferParameters(msgspec.Struct):
 
 
 class InferBody(msgspec.Struct):
-    """A request for inference; without `outputs`, or with none of them, all are answered."""
+    """A request for inference; without `outputs`, or with an empty list, all are answered."""
 
     inputs: list[InputTensor]
     id: str | None = None
@@ -107,16 +110,16 @@ class InferBody(msgspec.Struct):
 
 
 class IndexBody(msgspec.Struct):
-    """A request for the index, perhaps of what is ready alone."""
+    """A request for the index; with `ready`, only ready models."""
 
     ready: bool | None = None
 
 
-# Answers in JSON ------------------------------------------------------------------------------------------------------
+# Answers in JSON ---------------------------------------------------------------------------------
 
 
 class WrittenTensor(msgspec.Struct):
-    """An output: its data flat, or in binary after the JSON."""
+    """An output: its data flat, or as bytes after the JSON."""
 
     name: str
     datatype: str

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol V2 in JSON: requests turned into arrays, answers turned into text."""
+"""The Open Inference Protocol V2 in JSON: decode requests into arrays, encode answers."""
 
 import math
 import re
@@ -48,7 +48,7 @@ PACKED = {
     "FP16": "e", "FP32": "f", "FP64": "d", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
 }  # fmt: skip
-"""How `struct` writes them.  It refuses numbers that are too large, and is done before NumPy has begun."""
+"""Format characters of `struct`, which rejects numbers out of range and is faster than NumPy."""
 
 NULL = msgspec.Raw(b"null")
 NOTHING_ASKED = InferParameters()
@@ -58,7 +58,7 @@ _BODY = msgspec.json.Decoder(InferBody)
 _ENCODER = msgspec.json.Encoder()
 
 
-# Requests ------------------------------------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------------
 
 
 def parse_request(
@@ -68,10 +68,10 @@ def parse_request(
     header_bytes: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> InferRequest:
-    """The request in `body`; raises `InvalidInput` that names the field and the reason.
+    """Parse the request in `body`; raises `InvalidInput` naming the field and the reason.
 
-    Of a request with binary tensors the first `header_bytes` are JSON, and the tensors follow; the arrays share the
-    body's memory.  `outputs` are the names of the operator's outputs; without any, every name is let through.
+    With binary tensors the first `header_bytes` are JSON and the tensors follow; the arrays share
+    the body's memory.  `outputs` names the operator's outputs; if empty, every name is accepted.
     """
     text, binary = split(body, header_bytes)
     request = decode_body(text)
@@ -88,7 +88,7 @@ def parse_request(
 
 
 def split(body: bytes, header_bytes: int | None) -> tuple[bytes | memoryview, BinaryTensors | None]:
-    """The JSON of a body, and the tensors behind it, if any; raises `InvalidInput` for a length that cannot be."""
+    """Split a body into JSON and the tensors after it; raises `InvalidInput` for a bad length."""
     if header_bytes is None:
         return body, None
     require(
@@ -100,7 +100,6 @@ def split(body: bytes, header_bytes: int | None) -> tuple[bytes | memoryview, Bi
 
 
 def decode_body(text: bytes | memoryview) -> InferBody:
-    """The request that `text` is; raises `InvalidInput`."""
     try:
         return _BODY.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -108,14 +107,12 @@ def decode_body(text: bytes | memoryview) -> InferBody:
 
 
 def no_request(error: Exception) -> InvalidInput:
-    """The error for a body that is no request."""
     return InvalidInput(f"the body is no inference request: {error}")
 
 
 def declared(
     tensor: InputTensor, inputs: Mapping[str, TensorSpec], arrays: Mapping[str, NDArray[Any]], limits: Limits
 ) -> TensorSpec:
-    """The operator's input that `tensor` is, which is not yet among `arrays`; raises `InvalidInput`."""
     spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
     if spec.name in arrays:
         raise InvalidInput("is given twice", where=f"input {spec.name!r}")
@@ -129,7 +126,6 @@ def whole(
     outputs: Sequence[str],
     binary: BinaryTensors | None,
 ) -> InferRequest:
-    """The request with the arrays of its tensors; raises `InvalidInput` as `whole_request` does."""
     if binary is not None:
         binary.end()
     asked = request.parameters or NOTHING_ASKED
@@ -147,7 +143,7 @@ def whole(
 
 
 def wants_ready_only(body: bytes) -> bool:
-    """Whether a request for the repository's index wants models that are ready alone; an empty body is fine."""
+    """Whether a request for the repository's index wants only ready models; it may be empty."""
     try:
         return bool(body and _INDEX.decode(body).ready)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -155,7 +151,7 @@ def wants_ready_only(body: bytes) -> bool:
 
 
 def binary_array(tensor: InputTensor, binary: BinaryTensors | None, spec: TensorSpec) -> NDArray[Any] | None:
-    """The array of a tensor whose bytes follow the JSON; None where its data is in the JSON; raises `InvalidInput`."""
+    """Return a tensor whose bytes follow the JSON, else None; raises `InvalidInput`."""
     where = f"input {tensor.name!r}"
     size_bytes = None
     if tensor.parameters is not None:
@@ -178,7 +174,6 @@ def binary_array(tensor: InputTensor, binary: BinaryTensors | None, spec: Tensor
 
 
 def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
-    """Which outputs say whether they are wanted as raw bytes, and what they say."""
     said = {}
     for output in outputs:
         if output.parameters is not None:
@@ -193,7 +188,7 @@ def _binary_outputs(outputs: Sequence[AskedOutput]) -> dict[str, bool]:
 
 
 def numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The array in `data`, written flat or nested as `shape` is; raises `InvalidInput`."""
+    """Parse an array written flat or nested as `shape`; raises `InvalidInput`."""
     depth = len(shape) if len(shape) > 1 and NESTED.match(data) is not None else 1
     array, wanted = _read_numbers(data, depth, spec, where), tuple(shape)
     if depth > 1:
@@ -205,7 +200,6 @@ def numbers(data: memoryview, shape: list[int], spec: TensorSpec, where: str) ->
 
 
 def flat_numbers(data: memoryview | bytes, spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The elements of the JSON array `data`; raises `InvalidInput`."""
     return _read_numbers(data, 1, spec, where)
 
 
@@ -246,13 +240,14 @@ def _decoder(datatype: str, depth: int, missing: bool) -> msgspec.json.Decoder[A
     return msgspec.json.Decoder(element)
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[bytes, int | None]:
-    """The answer's body, and how much of it is JSON where binary tensors follow.
+    """Return the answer's body, and the length of its JSON if binary tensors follow it.
 
-    Raises `InvalidInput` when an output asked for was not answered, `NotAcceptable` when JSON cannot carry one.
+    Raises `InvalidInput` if a requested output was not answered, `NotAcceptable` if JSON cannot
+    carry one.
     """
     buffers: list[bytes | memoryview] = []
     tensors = [
@@ -266,24 +261,22 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
 
 
 def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[WrittenTensor]) -> bytes:
-    """The JSON of an answer with these outputs, which come last in it."""
+    """Encode the JSON of an answer; `large_json` relies on the outputs being last in it."""
     parameters = answer_parameters(answer)
     whole = WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors)
     try:
         return _ENCODER.encode(whole)
     except UnicodeEncodeError:
-        for tensor in tensors:  # to say which
+        for tensor in tensors:  # to name the output
             encode_elements(tensor.name, tensor.data)
         raise
 
 
 def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTensor:
-    """The tensor with `data`, the elements of `array`, which come last in its JSON."""
     return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
 
 
 def elements(name: str, array: NDArray[Any]) -> list[Any]:
-    """The elements of an output as JSON has them; raises `NotAcceptable` where it cannot."""
     datatype = datatype_named(array.dtype)
     data: list[Any] = array.ravel().tolist()
     if datatype == "BYTES":
@@ -291,14 +284,13 @@ def elements(name: str, array: NDArray[Any]) -> list[Any]:
             return [item.decode() if isinstance(item, bytes) else str(item) for item in data]
         except UnicodeDecodeError:
             raise _not_in_json(name, "bytes that are no UTF-8") from None
-    # of few numbers the sum tells sooner whether all are finite, where it is
+    # for few numbers a finite sum shows sooner that all are finite
     if datatype in FLOATS and not (len(data) <= FEW and math.isfinite(sum(data))) and not np.isfinite(array).all():
         raise _not_in_json(name, "NaN or infinity")
     return data
 
 
 def encode_elements(name: str, data: object) -> bytes:
-    """The JSON of such elements; raises `NotAcceptable` where they are no text."""
     try:
         return _ENCODER.encode(data)
     except UnicodeEncodeError:
@@ -314,7 +306,6 @@ def _not_in_json(name: str, what: str) -> NotAcceptable:
 
 
 def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
-    """The tensor without its data, which is put at the end of `buffers`."""
     buffer = write_tensor(array)
     buffers.append(buffer)
     size = {"binary_data_size": len(buffer)}
@@ -322,15 +313,12 @@ def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryvi
 
 
 def encode(content: object) -> bytes:
-    """Anything else that the protocol says, such as metadata."""
     return _ENCODER.encode(content)
 
 
 def encode_error(text: str) -> bytes:
-    """An error as the protocol has it."""
     return _ENCODER.encode({"error": printable(text)})
 
 
 def encode_readiness(name: str, ready: bool) -> bytes:
-    """`GET /v2/models/{operator}/ready`."""
     return _ENCODER.encode({"name": name, "ready": ready})

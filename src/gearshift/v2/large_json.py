@@ -1,12 +1,12 @@
-"""Large bodies and answers of the V2 protocol in JSON: read and written in steps, between which the event loop goes on.
+"""Parse and encode large V2 JSON in steps, between which the event loop runs.
 
     {"inputs": [{"name": ..., "shape": ..., "data": [[1, 2], [3, 4]]}], ...}
                                                      1, 2], [3, 4     cut at commas outside of strings
-                                                    -> 1, 2, 3, 4     numbers, put into the array
-                                                    -> ,],[,          structure, compared with that of the shape
+                                                    -> 1, 2, 3, 4     numbers, copied into the array
+                                                    -> ,],[,          structure, must equal that of the shape
 
-A small body becomes objects first and is checked then (`v2_json`).  What a large one may become is bounded before: all
-but the data of its tensors must be small, and data is read step by step.
+A small body is decoded into objects and then checked (`v2_json`).  A large one is bounded first:
+everything but the data of its tensors must be small, and data is parsed step by step.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ from gearshift.v2.bodies import InferBody, InferRequest, InputTensor
 from gearshift.v2.tensors import Limits, answered_arrays
 
 LARGE_BYTES = 256 << 10
-"""From here on a body is read, and an answer written, in steps; one of this size takes some milliseconds."""
+"""Larger bodies and answers are processed in steps; one of this size takes some milliseconds."""
 STEP_BYTES = 128 << 10
 STEP_ELEMENTS = 32 << 10
 LONGEST_STRING_BYTES = 8 << 20
-"""For an element of a BYTES tensor in a large body."""
+"""Bound on an element of a BYTES tensor in a large body."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _STRING_OR_BRACKET = re.compile(rb'"[^"]*"|[\[\]]')
-"""In text without escapes."""
+"""Both patterns need text without escapes."""
 _STRUCTURE = b"[],"
 _NO_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 
 Hold = Callable[[int], None]
 
 
-# Requests ------------------------------------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------------
 
 
 async def parse_request(
@@ -56,9 +56,9 @@ async def parse_request(
     limits: Limits,
     hold: Hold,
 ) -> InferRequest:
-    """As `v2_json.parse_request`; `hold` gets the bytes of each array before it is made, and may raise.
+    """Parse as `v2_json.parse_request`; `hold` receives the bytes of each array before it is made.
 
-    Raises `TooLargeInside` where more of the body is JSON than `limits` let in.
+    `hold` may raise.  Raises `TooLargeInside` if more of the body is JSON than `limits` allow.
     """
     text, binary = v2_json.split(body, header_bytes)
     if len(text) > limits.most_text_bytes:
@@ -85,7 +85,7 @@ class _LargeInput(msgspec.Struct):
 
 @cache
 def _decoder(most_inputs: int) -> msgspec.json.Decoder[Any]:
-    """A decoder that leaves parts of a body as text.  It makes at most `most_inputs` inputs; a list has no bound."""
+    """Return a decoder that keeps parts as text, for `most_inputs` inputs: lists have no bound."""
     numbered = [(f"input_{number}", _LargeInput | msgspec.UnsetType, msgspec.UNSET) for number in range(most_inputs)]
     few = msgspec.defstruct("Inputs", numbered, array_like=True, forbid_unknown_fields=True)
     rest: Any = msgspec.Raw | msgspec.UnsetType
@@ -94,7 +94,7 @@ def _decoder(most_inputs: int) -> msgspec.json.Decoder[Any]:
 
 
 def _bounded(text: memoryview | bytes, most_inputs: int) -> InferBody:
-    """The body, the data of its tensors being text; raises `InvalidInput` where anything else of it is large."""
+    """Decode all but the data; raises `InvalidInput` if anything else in it is large."""
     try:
         large = _decoder(most_inputs).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -118,12 +118,12 @@ def _bounded(text: memoryview | bytes, most_inputs: int) -> InferBody:
 
 async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray[Any]:
     where, shape, datatype = f"input {spec.name!r}", tensor.shape, spec.datatype
-    data = memoryview(tensor.data)  # type: ignore[arg-type]  # `binary_array` has seen that there is some
+    data = memoryview(tensor.data)  # type: ignore[arg-type]  # `binary_array` has checked it
     if len(data) <= STEP_BYTES:
         return v2_json.numbers(data, shape, spec, where)
     require(data[0] == ord("["), f"data is no list of {datatype}", where=where)
     expected, nested = math.prod(shape), len(shape) > 1 and v2_json.NESTED.match(data) is not None
-    if len(data) // 2 < expected:  # before room is made for them
+    if len(data) // 2 < expected:  # before memory is taken for them
         raise InvalidInput(f"data has fewer than the {expected} elements that shape says", where=where)
     dtype = np.dtype(DATATYPES[datatype])
     hold(len(data) + expected * STRING_BYTES if dtype.hasobject else expected * dtype.itemsize)
@@ -151,14 +151,15 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
 
 
 def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes | None]:
-    """`text`, the inside of a JSON array, cut at commas outside of strings.
+    """Cut `text`, the inside of a JSON array, at commas outside strings.
 
-    `step_bytes`, an even number, are looked at at a time; None where they hold no such comma, as in a long string.
+    Each step looks at `step_bytes`, an even number; it yields None if they contain no such comma,
+    as in a long string.
     """
     begin = at = quotes = 0
     while at + step_bytes < len(text):
         step = bytes(text[at : at + step_bytes])
-        step = step.rstrip(b"\\") or step  # no escape is cut in two
+        step = step.rstrip(b"\\") or step  # never cut within an escape
         plain = _without_escapes(step)
         comma = _last_comma(plain, quotes)
         if comma < 0:
@@ -173,15 +174,15 @@ def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes | None]:
 
 
 def _last_comma(plain: bytes, quotes: int) -> int:
-    """Where the last comma outside of strings stands, `quotes` of which stand before `plain`; -1 without any."""
+    """Find the last comma outside strings after `quotes` earlier quotes; -1 without any."""
     comma = plain.rfind(b",")
-    while comma >= 0 and (quotes + plain.count(b'"', 0, comma)) % 2:  # it stands in a string
+    while comma >= 0 and (quotes + plain.count(b'"', 0, comma)) % 2:  # it is inside a string
         comma = plain.rfind(b",", 0, max(0, plain.rfind(b'"', 0, comma)))
     return comma
 
 
 def flattened(piece: bytes) -> bytes:
-    """`piece` without brackets outside of strings."""
+    """Remove brackets outside strings."""
     if b'"' not in piece:
         return piece.translate(None, b"[]")
     kept, at = [], 0
@@ -193,28 +194,27 @@ def flattened(piece: bytes) -> bytes:
 
 
 def _structure(piece: bytes) -> bytes:
-    """The brackets and commas of `piece` outside of strings."""
+    """Return only brackets and commas outside strings."""
     return (_STRING.sub(b"", _without_escapes(piece)) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
 
 
 def _without_escapes(piece: bytes) -> bytes:
-    """`piece` at the same length, in which each quote begins or ends a string."""
+    """Mask escapes, at the same length, so that each quote begins or ends a string."""
     return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in piece else piece
 
 
 def structure_of(shape: Sequence[int]) -> bytes:
-    """The brackets and commas between the outermost brackets of an array of `shape`."""
+    """Return the brackets and commas between the outer brackets of an array of `shape`."""
     inner = b"," * (shape[-1] - 1)
     for size in reversed(shape[:-1]):
         inner = b",".join([b"[%b]" % inner] * size)
     return inner
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 def is_large(request: InferRequest, answer: Answer) -> bool:
-    """Whether an answer is to be written by `encode_answer`."""
     outputs: Any = answer.outputs
     for name, array in outputs.items():
         if array.size > STEP_ELEMENTS and not request.wants_binary(name):
@@ -223,7 +223,7 @@ def is_large(request: InferRequest, answer: Answer) -> bool:
 
 
 async def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple[list[Buffer], int | None]:
-    """As `v2_json.encode_answer`, in steps, and in parts that are never put together."""
+    """Encode as `v2_json.encode_answer`, in steps, and in parts that are never joined."""
     parts: list[Buffer] = [v2_json.encode_with(operator, request, answer, [])[:-2]]
     buffers: list[Buffer] = []
     for number, (name, array) in enumerate(answered_arrays(request, answer).items()):
@@ -238,7 +238,6 @@ async def encode_answer(operator: str, request: InferRequest, answer: Answer) ->
 
 
 async def _written(name: str, array: NDArray[Any]) -> list[Buffer]:
-    """The elements of `array` as JSON, in parts, commas among them."""
     flat, parts = array.ravel(), list[Buffer]()
     for begin in range(0, len(flat), STEP_ELEMENTS):
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""The Open Inference Protocol V2 apart from its encodings: what REST and gRPC check and answer alike, as plain Python.
+"""The Open Inference Protocol V2 without its encodings: checks and answers of REST and gRPC.
 
-Both turn tensors into arrays in their own way, check them here, and put what this module answers into their own words.
+Both decode tensors in their own way, check them here, and encode the plain Python values returned.
 """
 
 import math
@@ -25,7 +25,7 @@ from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
 MOST_STRINGS = 1 << 17
-"""Elements of a BYTES tensor, each of which costs as much as hundreds of numbers."""
+"""Elements of a BYTES tensor; each costs as much memory as hundreds of numbers."""
 MOST_DIMENSIONS_TOLD = 16
 MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
@@ -37,7 +37,7 @@ EXTENSIONS = (
     "schedule_policy",
     "statistics",
 )
-"""In Triton's words; of the repository there is the index alone."""
+"""Triton's names; of model_repository only the index is supported."""
 
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
@@ -45,17 +45,16 @@ ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gears
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Rows of a request, tensors that it has or asks for, elements of each, and how much of its body is JSON."""
+    """Bounds on a request: rows, tensors given or asked for, elements of each, bytes of JSON."""
 
     most_rows: int | None = None
-    """None for as many as may wait."""
+    """None: as many as may wait."""
     most_tensors: int = 1024
     most_elements: int = 1 << 24
     most_text_bytes: int = 48 << 20
 
 
 def limits_of(settings: ServerSettings) -> Limits:
-    """The bounds of a server's requests."""
     return Limits(
         most_rows=settings.most_rows,
         most_tensors=settings.most_tensors,
@@ -66,15 +65,13 @@ def limits_of(settings: ServerSettings) -> Limits:
 
 @lru_cache(maxsize=16)
 def limits_beside(limits: Limits, most_waiting: int) -> Limits:
-    """`limits` while `most_waiting` rows may wait, which no request has more of."""
     return replace(limits, most_rows=min(most_waiting, limits.most_rows or most_waiting))
 
 
-# Requests ------------------------------------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------------
 
 
 def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
-    """Raise `InvalidInput` where more tensors are given or asked for than may be."""
     for count, noun in ((inputs, "inputs"), (outputs, "outputs")):
         if count > limits.most_tensors:
             raise InvalidInput(f"there are {count} {noun}, at most {limits.most_tensors} are taken")
@@ -83,7 +80,7 @@ def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
 def declared_input(
     name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
 ) -> TensorSpec:
-    """The operator's input that a tensor declares itself to be; raises `InvalidInput` where it does not fit."""
+    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit."""
     spec = specs.get(name)
     if spec is None:
         raise InvalidInput("there is no such input", where=f"input {name!r}", remedy=f"the inputs are {sorted(specs)}")
@@ -102,7 +99,7 @@ def declared_input(
         )
     most_elements = min(limits.most_elements, MOST_STRINGS) if datatype == "BYTES" else limits.most_elements
     if (elements := math.prod(shape)) > most_elements:
-        count = elements if elements < MOST_TOLD else f"over {MOST_TOLD}"  # Python writes no number of any length
+        count = elements if elements < MOST_TOLD else f"over {MOST_TOLD}"  # Python prints no very long ones
         raise InvalidInput(
             f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
@@ -119,17 +116,15 @@ def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 
 
 def refuse_shared_memory(where: str) -> NoReturn:
-    """Raise `InvalidInput` for a tensor that is to come or go through shared memory."""
     raise InvalidInput("shared memory is not taken", where=where, remedy="send the tensor in the request")
 
 
 def refuse_classification(where: str) -> NoReturn:
-    """Raise `InvalidInput` for an output of which classes are asked."""
     raise InvalidInput("classification is not done here", where=where, remedy="ask for the output itself")
 
 
 def require_finite(array: NDArray[Any], spec: TensorSpec) -> None:
-    """Raise `InvalidInput` for a number that is not finite, where it is no missing value that may be."""
+    """Raise `InvalidInput` for an infinity, or a NaN unless the input may have missing values."""
     if spec.datatype in FLOATS and not (np.isfinite(array).all() or (spec.missing and not np.isinf(array).any())):
         raise InvalidInput(f"data has a number that is not finite in {spec.datatype}", where=f"input {spec.name!r}")
 
@@ -146,10 +141,10 @@ def whole_request(
     binary_output: bool = False,
     binary_outputs: Mapping[str, bool] | None = None,
 ) -> InferRequest:
-    """The request of checked `arrays`, all of them among `specs`.
+    """Return the request of checked `arrays`, all of them among `specs`.
 
-    Raises `InvalidInput` where one is missing, or what is asked makes no sense.
-    Without any `known_outputs` every name of an output is let through.
+    Raises `InvalidInput` if an input is missing or a parameter is invalid.  Without
+    `known_outputs` every output name is accepted.
     """
     if len(arrays) < len(specs):
         raise InvalidInput(f"inputs {sorted(specs.keys() - arrays.keys())} are missing")
@@ -167,7 +162,7 @@ def whole_request(
 
 
 def timeout_us_of_slo(slo_ms: str) -> int:
-    """Microseconds of what `x-slo-ms` says, at least 1; raises `InvalidInput` unless it is a plain positive number."""
+    """Parse `x-slo-ms` into microseconds, at least 1; raises `InvalidInput`."""
     milliseconds = float(slo_ms) if _PLAIN_NUMBER.fullmatch(slo_ms) else 0.0
     if not 0 < milliseconds <= LONGEST_TIMEOUT_US / 1000:
         raise InvalidInput(
@@ -189,11 +184,10 @@ def _no_such_output(name: str, known: Sequence[str]) -> InvalidInput:
     return InvalidInput("there is no such output", where=f"output {name!r}", remedy=f"the outputs are {sorted(known)}")
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
-    """The arrays that were asked for; raises `InvalidInput` when one was not answered."""
     outputs: Any = answer.outputs
     if request.outputs is None:
         return outputs  # type: ignore[no-any-return]
@@ -209,7 +203,7 @@ def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
 
 
 def answer_parameters(answer: Answer) -> dict[str, Any]:
-    """How the answer was made; `reason` only where it is degraded, `remaining_s` where the client gave a deadline."""
+    """Return gear, times and outcome; `reason` if degraded, `remaining_s` with a deadline."""
     parameters: dict[str, Any] = {
         "gear": answer.gear,
         "queue_s": answer.queue_s,
@@ -235,16 +229,14 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
             return np.array([row.exit_segment for row in rows], dtype=np.int64)
 
 
-# Metadata ------------------------------------------------------------------------------------------------------------
+# Metadata ----------------------------------------------------------------------------------------
 
 
 def server_metadata() -> dict[str, Any]:
-    """What the server is."""
     return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 
 
 def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:
-    """What the operator takes and answers."""
     return {
         "name": operator,
         "versions": [MODEL_VERSION],
@@ -257,7 +249,7 @@ def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequenc
 def model_config(
     operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int | None
 ) -> dict[str, Any]:
-    """The operator as a model configuration of Triton: dimensions without the rows, which `max_batch_size` bounds."""
+    """Return Triton's model configuration; dimensions omit rows, which `max_batch_size` bounds."""
     return {
         "name": operator,
         "platform": SERVER_NAME,
@@ -274,7 +266,6 @@ def _configured(spec: TensorSpec) -> dict[str, Any]:
 
 
 def repository_index(operator: str, ready: bool, *, ready_only: bool = False) -> list[dict[str, str]]:
-    """The operators that are served, or those of them that are ready."""
     if ready_only and not ready:
         return []
     state, reason = ("READY", "") if ready else ("UNAVAILABLE", "some model has no worker, or the server is ending")
@@ -282,14 +273,13 @@ def repository_index(operator: str, ready: bool, *, ready_only: bool = False) ->
 
 
 def refuse_loading(verb: str) -> NoReturn:
-    """Raise `InvalidInput`: a plan's models come and go with it."""
     raise InvalidInput(
         f"a model cannot be {verb}ed on its own, a plan needs all of its models", remedy="serve another plan"
     )
 
 
 def model_statistics(operator: str, totals: Totals) -> dict[str, Any]:
-    """All that the operator has answered, in Triton's form; times are of whole batches, and sizes are not kept."""
+    """Return the operator's totals in Triton's form; times are of whole batches."""
     none = _took(0, 0.0)
     return {
         "name": operator,

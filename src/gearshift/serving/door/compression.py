@@ -1,4 +1,4 @@
-"""Compressed bodies: gzip and deflate, in small steps between which the event loop goes on."""
+"""Compress and decompress bodies, gzip or deflate, in small steps so that the event loop runs."""
 
 import asyncio
 import zlib
@@ -9,19 +9,21 @@ from gearshift.errors import InvalidInput, TooLargeInside
 GZIP, DEFLATE, IDENTITY = b"gzip", b"deflate", b"identity"
 STEP_BYTES = 64 << 10
 SMALLEST_BYTES = 16 << 10
-"""Below it an answer is sent as it is: to compress it would take longer than to send it."""
+"""Smaller answers are not compressed: that would take longer than sending them."""
 LEVEL = 1
 MOST_MEMBERS, LEAST_MEMBER_BYTES = 1024, 1 << 10
-"""Members of a gzip body, and one more for each `LEAST_MEMBER_BYTES`: an empty one costs more than its bytes."""
+"""Members allowed in a gzip body, plus one per `LEAST_MEMBER_BYTES`: an empty one costs more than
+its bytes."""
 MEMBER_BEGINS = b"\x1f"
 
 _WINDOW_BITS = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
 
 
 async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
-    """What `body` holds, of gzip all members; `hold` is told of each part before more is made, and may raise.
+    """Decompress `body`, for gzip all members; raises `InvalidInput` and `TooLargeInside`.
 
-    Raises `InvalidInput` for an encoding that is not known or a body that is not of it, and `TooLargeInside`.
+    `hold` receives the bytes of each part before more is made, and may raise.  `InvalidInput` is
+    raised for an unknown encoding or a body that does not have it.
     """
     if encoding == IDENTITY:
         return body
@@ -59,7 +61,6 @@ async def decompress(body: bytes, encoding: bytes, largest_bytes: int, hold: Cal
 
 
 def chosen_encoding(accepted: bytes) -> bytes | None:
-    """One of gzip and deflate, gzip first, where Accept-Encoding allows it."""
     weights = dict(_weighted(choice) for choice in accepted.lower().split(b","))
     for encoding in (GZIP, DEFLATE):
         if weights.get(encoding, weights.get(b"*", 0.0)) > 0:
@@ -76,7 +77,6 @@ def _weighted(choice: bytes) -> tuple[bytes, float]:
 
 
 async def compress(body: Sequence[bytes | memoryview], encoding: bytes) -> list[bytes | memoryview]:
-    """The parts of `body` one after another, compressed; in parts again."""
     stream = zlib.compressobj(LEVEL, zlib.DEFLATED, _WINDOW_BITS[encoding])
     compressed: list[bytes | memoryview] = []
     since_step_bytes = 0

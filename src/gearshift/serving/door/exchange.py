@@ -1,4 +1,4 @@
-"""One request at the door: the id under which it is logged, and what is logged of it."""
+"""One request at the server: its id, and its log lines."""
 
 import logging
 import re
@@ -10,21 +10,21 @@ from gearshift.observability.logs import facts
 from gearshift.observability.tracing import RequestSpan
 
 REQUEST_ID = "x-request-id"
-"""The header, or the metadata, that carries the id in both directions."""
+"""The header, or gRPC metadata, that carries the id in both directions."""
 PLAIN = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 LONGEST_PATH = 200
 
 log = logging.getLogger(__name__)
 
 _new_ids = count(secrets.randbits(47))
-"""Of this process: one after another, from where no other process is likely to be."""
+"""Consecutive ids from a random start, so that processes hardly share any."""
 
 
 class Exchange:
-    """A request and its answer.  `id` is the one `given` in a header, else one that is offered later, else a new one.
+    """A request and its answer.  `id` is `given` in a header, else offered later, else new.
 
-    One that is longer than 128 characters, or holds others than printable ASCII, counts as none.  `offered` is what
-    the body gave, whatever it was.  `span` is the request's, where it is traced.
+    An id that is longer than 128 characters or not printable ASCII counts as absent.  `offered` is
+    the id in the body, valid or not.  `span` is set if the request is traced.
     """
 
     __slots__ = ("_began_s", "_given", "_id", "method", "offered", "path", "span")
@@ -38,29 +38,27 @@ class Exchange:
 
     @property
     def id(self) -> str:
-        """What the request is called in logs and answers."""
         if not self._id:
             self._id = f"{next(_new_ids):012x}"
         return self._id
 
     def offer(self, id: str) -> None:
-        """Take the id that the request's body gives, unless a header gave one."""
         self.offered = id
         if id and not self._given and PLAIN.fullmatch(id):
             self._given = self._id = id
 
     def failed(self, reason: str) -> str:
-        """What the client is told of a request that failed for `reason`, which is logged under the id."""
+        """Log a failed request under its id; return the text for the client."""
         log.error("request failed, id %s: %s", self.id, reason, extra=facts(**self._known()))
         return f"{reason} (id {self.id})"
 
     def fault(self, error: Exception) -> str:
-        """What the client is told of a fault of ours: only the id under which it is logged."""
+        """Log an internal error; return the text for the client, which gives only the id."""
         log.error("fault, id %s", self.id, exc_info=error, extra=facts(**self._known()))
         return f"an internal error; the server's log explains id {self.id}"
 
     def end(self, status: int | str | None) -> None:
-        """The request was answered with `status`, or the client has gone before (None): a line at level debug."""
+        """Log the end of the request at level debug; `status` None: the client left before."""
         if self.span is not None:
             self.span.end(status, self.id)
         if log.isEnabledFor(logging.DEBUG):

@@ -1,10 +1,12 @@
-"""Requests that a page in a browser makes: by a name of its own for this server, or from another site.
+"""Refuse requests from browser pages that use a foreign host name or come from another site.
 
-A page can have its own name lead to this machine (DNS rebinding), and is then allowed by the browser to read what the
-server answers; but the request says that name in `Host`.  An address in `Host` cannot be led elsewhere, and a name
-without a dot is of the machine's own network, where no stranger gives names; so these are trusted, and of other names
-only those that are known to be the server's.  A page of another site cannot read answers, but it can send; then the
-browser says so in `Origin` and `Sec-Fetch-Site`.
+A page can make its own host name resolve to this machine (DNS rebinding); the browser then lets it
+read the server's answers, but the request gives that name in `Host`.  Addresses in `Host` cannot
+be redirected, and a name without a dot belongs to the machine's own network, where no stranger
+chooses names; both are trusted.  Other names must be known to be the server's.
+
+A page of another site cannot read answers, but it can send requests; the browser then says so in
+`Origin` and `Sec-Fetch-Site`.
 """
 
 import ipaddress
@@ -25,13 +27,13 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*
 
 @lru_cache(MOST_REMEMBERED)
 def host_name(host: bytes) -> str | None:
-    """The name or address in a `Host`, without its port; None if it is malformed (RFC 9112, section 3.2)."""
+    """Return the host in a `Host` without its port; None if malformed (RFC 9112, section 3.2)."""
     match = _HOST.fullmatch(host) if len(host) <= LONGEST_HOST_BYTES else None
     return None if match is None else match[1].decode().lower()
 
 
 def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
-    """The names in a list with commas; raises `InvalidInput` for an impossible name."""
+    """Split a comma-separated list of names; raises `InvalidInput` for an impossible one."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
         plain = host_name(name.encode(errors="replace")) == name.lower()
@@ -42,9 +44,9 @@ def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
 
 
 class OwnNames:
-    """The names under which a server may be asked: its `host`, the `allowed`, names without a dot, and every address.
+    """The names of a server: its `host`, the `allowed`, names without a dot, and all addresses.
 
-    Pages of `allowed` hosts may send requests too, for a proxy with such a name that uses another one here.
+    Pages of `allowed` hosts may send requests too, for a proxy that uses another name here.
     """
 
     def __init__(self, host: str = LOCALHOST, allowed: Iterable[str] = ()) -> None:
@@ -53,7 +55,7 @@ class OwnNames:
         self._known = lru_cache(MOST_REMEMBERED)(self._is_known)
 
     def require_known(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `Forbidden` for a request to another name; browsers always send one, HTTP/1.0 clients may not."""
+        """Raise `Forbidden` for another name; browsers always send one, HTTP/1.0 may not."""
         host = headers.get(HOST)
         if host is not None and not self._known(host):
             raise Forbidden(
@@ -70,7 +72,6 @@ class OwnNames:
             )
 
     def _is_own(self, origin: bytes | None, host: bytes | None) -> bool:
-        """Whether an `Origin` is that of the server itself or of an allowed host."""
         if origin is None:
             return True
         scheme, found, authority = origin.partition(b"://")

@@ -1,4 +1,4 @@
-"""The socket that a server listens on."""
+"""The sockets that a server listens on."""
 
 import errno
 import ipaddress
@@ -10,27 +10,27 @@ from gearshift.errors import InvalidInput
 
 BACKLOG = 2048
 TRIES = 8
-"""Ports that are tried where any will do: what is free at one address may be in use at the next."""
+"""Attempts to find a port that is free at all addresses."""
 NONE_FREE = f"end what holds ports here: of {TRIES} tried none was free"
 
 Address = tuple[int, str | int, int]
-"""Family, host as numbers, scope."""
+"""Family, numeric host, scope."""
 
 
 @contextmanager
 def bound_socket(host: str, port: int, *, shared: bool = False) -> Iterator[socket.socket]:
-    """The socket of the first address of `host`, as `bound_sockets` has it."""
     with _bound_to(_addresses(host, port)[:1], host, port, shared) as (sock,):
         yield sock
 
 
 @contextmanager
 def bound_sockets(host: str, port: int, *, shared: bool = False) -> Iterator[list[socket.socket]]:
-    """A socket for each address of `host`, as `localhost` may have two; all hold one port, and are not answered yet.
+    """Bind a socket for each address of `host` (`localhost` may have two), all on one port.
 
-    Addresses that this machine does not have, as where IPv6 is off, are passed over.  Raises `InvalidInput` where none
-    is left, or the port is in use; port 0 is one that is free at all of them.  Those that are `shared` let others of
-    this user have the same port, for `beside`.
+    Clients are not accepted yet.  Addresses that this machine lacks, such as IPv6 ones, are
+    skipped.  Raises `InvalidInput` if none is left, or the port is in use; port 0 takes one that
+    is free at all of them.  `shared` lets other sockets of this user have the same port, for
+    `beside`.
     """
     with _bound_to(_addresses(host, port), host, port, shared) as socks:
         yield socks
@@ -65,11 +65,11 @@ def _all_bound(addresses: list[Address], host: str, port: int, shared: bool, sta
 
 
 class _InUseError(InvalidInput):
-    """Another holds the port."""
+    """Another process holds the port."""
 
 
 class _NotHereError(InvalidInput):
-    """This machine does not have an address."""
+    """This machine does not have the address."""
 
 
 def _addresses(host: str, port: int) -> list[Address]:
@@ -84,7 +84,7 @@ def _addresses(host: str, port: int) -> list[Address]:
 def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStack) -> socket.socket:
     family, place, scope = address
     if shared:
-        with ExitStack() as alone:  # nobody else's, not even another server's that shares its own
+        with ExitStack() as alone:  # refuse a port that another server already shares
             port = _bound(address, host, port, False, alone).getsockname()[1]
     try:
         sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
@@ -105,7 +105,7 @@ def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStac
 
 
 def beside(sock: socket.socket) -> socket.socket:
-    """Another socket on the port of a shared one; the kernel spreads clients over both."""
+    """Return another socket on the port of a shared one; the kernel spreads clients over both."""
     other = socket.socket(sock.family, sock.type, sock.proto)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -115,5 +115,4 @@ def beside(sock: socket.socket) -> socket.socket:
 
 
 def is_loopback(sock: socket.socket) -> bool:
-    """Whether a bound socket is reached from this machine alone."""
     return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback

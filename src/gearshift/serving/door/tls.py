@@ -1,4 +1,4 @@
-"""A certificate and its key, to serve with."""
+"""The TLS context of a server, from its certificate and key."""
 
 import ssl
 
@@ -8,7 +8,7 @@ PEM = "name PEM files of a certificate chain and of its key, the key without a p
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """What a server needs to speak TLS; raises `InvalidInput` unless both files can be read and belong together."""
+    """Load certificate and key; raises `InvalidInput` if unreadable or not a pair."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     where = f"{certificate} and {key}"
     try:
@@ -22,5 +22,5 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask at the terminal otherwise."""
+    """Return no password; otherwise OpenSSL would ask at the terminal."""
     return ""

@@ -1,8 +1,8 @@
-"""Counts that the router and its front ends show one another, in memory that they share.
+"""Counts that the router and its front ends share in memory.
 
-Each process writes a row of its own and reads those of the others, so that a request can be refused before its body is
-read, without a word to the router.  What is read may be a moment old: the router itself has the last word.  The memory
-has no name, and ends with the processes that hold it.
+Each process writes its own row and reads the others, so that a front end can refuse a request before
+its body is read, without asking the router.  Values may be slightly old: the router decides.  The
+memory has no name, and is freed with the processes that hold it.
 """
 
 import mmap
@@ -17,7 +17,7 @@ COLUMNS, NUMBER_BYTES = 6, 8
 
 
 class Board:
-    """The board behind a file descriptor, seen by the process of `row`."""
+    """The board behind a file descriptor, for the process of `row`."""
 
     def __init__(self, fd: int, row: int) -> None:
         self.fd = fd
@@ -26,45 +26,37 @@ class Board:
 
     @classmethod
     def of_router(cls, front_ends: int) -> "Board":
-        """A new one."""
         fd = memory_file("gearshift")
         os.ftruncate(fd, (1 + front_ends) * COLUMNS * NUMBER_BYTES)
         return cls(fd, ROUTER)
 
     def close(self) -> None:
-        """Give the file descriptor back; the memory stays as long as this object."""
+        """Close the file descriptor; the memory stays while this object exists."""
         os.close(self.fd)
 
     def write(self, column: int, number: int) -> None:
-        """Show a number of one's own."""
         self._numbers[self._row * COLUMNS + column] = number
 
     def own(self, column: int) -> int:
-        """A number of one's own."""
         return self._numbers[self._row * COLUMNS + column]
 
     def clear(self, row: int) -> None:
-        """The process of this row has ended."""
         for column in range(COLUMNS):
             self._numbers[row * COLUMNS + column] = 0
 
     def all(self, column: int) -> int:
-        """The sum over all processes."""
         return sum(self._numbers[column::COLUMNS])
 
     def count_connections(self, here: int) -> int:
-        """Show the number of clients of this process; returns the sum over all processes."""
         self.write(CONNECTIONS, here)
         return self.all(CONNECTIONS)
 
     def count_unsent(self, here: int) -> int:
-        """Show the bytes of untaken answers of this process; returns the sum over all processes."""
         self.write(UNSENT_BYTES, here)
         return self.all(UNSENT_BYTES)
 
     @property
     def taking(self) -> bool:
-        """Whether the router lets requests in, where there is room."""
         return bool(self._numbers[ROUTER * COLUMNS + TAKING])
 
     @property
@@ -72,14 +64,14 @@ class Board:
         """Samples that may wait in all; the router sets it, since each plan has its own bound."""
         return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
 
-    # What is held elsewhere (`runtime/service/room.Elsewhere`)
+    # Held by other processes (`runtime/room.Elsewhere`)
 
     @property
     def waiting(self) -> int:
-        """Samples that wait in the router, for all others."""
+        """Samples that wait in the router; for the router itself, 0."""
         return self.all(WAITING) - self.own(WAITING)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of requests held by other processes, and of untaken answers in all processes."""
+        """Bytes of requests held by other processes, and of unread answers in all processes."""
         return self.all(HELD_BYTES) - self.own(HELD_BYTES) + self.all(UNSENT_BYTES)

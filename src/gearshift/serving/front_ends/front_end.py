@@ -1,10 +1,10 @@
-"""A front end: a process that speaks HTTP with clients on a port that it shares, for one router.
+"""A front end: a process that serves HTTP on a shared port for one router.
 
-It parses requests for inference, hands their tensors to the router and encodes the answers; everything else it passes
-on as it came, so that the router's answer is the same whichever front end took the connection.
+It parses inference requests, sends their tensors to the router and encodes the answers; it passes
+all other requests on unchanged, so that every front end gives the router's answer.
 
-`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --parent PID`, started by
-`serving/front_ends/front_ends.py`.  It ends with the router's process, however that ends.
+`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --parent PID`,
+started by `serving/front_ends.py`.  It ends when the router's process ends, in whatever way.
 """
 
 import argparse
@@ -63,19 +63,19 @@ from gearshift.support.kept_memory import give_back_freed_memory
 from gearshift.support.open_files import allow_many_connections
 from gearshift.v2.tensors import limits_of
 
-log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name, as this module runs as the main one
+log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name: this module runs as __main__
 
-# To the router and back ----------------------------------------------------------------------------------------------
+# The connection to the router --------------------------------------------------------------------
 
 
 class RouterLink:
-    """What is asked of the router, and what it says."""
+    """The connection to the router: requests and their answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.told: asyncio.Future[Serve | None] = loop.create_future()
-        """What to serve, None where the router is gone."""
+        """The router's first message; None if the router is gone."""
         self.end: asyncio.Future[float] = loop.create_future()
-        """How long clients may take to leave; none where the router is gone."""
+        """How long clients may take to leave; 0 if the router is gone."""
         self.stop_listening: Callable[[], None] = lambda: None
         self.stopped = False
         self.protocol = FrameProtocol(self._received, self._lost, decoder=TO_FRONT_END)
@@ -84,7 +84,7 @@ class RouterLink:
         self._passed: dict[int, HttpExchange] = {}
 
     def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
-        """As `Service.submit`, but that where it raises there the answer says so (`raise_if_refused`)."""
+        """Submit as `Service.submit`; its errors arrive in the answer (`raise_if_refused`)."""
         number = next(self._ids)
         tensors, buffers = pack_tensors(inputs)
         self.protocol.send(Submit(id=number, tensors=tensors, **asked), buffers)
@@ -92,10 +92,10 @@ class RouterLink:
         return partial(self._gone, number)
 
     def pass_on(self, exchange: HttpExchange) -> None:
-        """Let the router answer, which gets the body part by part as it comes."""
+        """Let the router answer; it receives the body part by part as it arrives."""
         number = next(self._ids)
         self._passed[number] = exchange
-        exchange.on_gone = exchange.release = partial(self._gone, number)  # it may be answered here, as too slow
+        exchange.on_gone = exchange.release = partial(self._gone, number)  # also if refused as slow
         exchange.measure = partial(self._part, number, exchange)
         exchange.then = partial(self._whole, number)
         self.protocol.send(
@@ -109,7 +109,7 @@ class RouterLink:
                 address=exchange.client.address,
             )
         )
-        exchange.headers.pop(EXPECT, None)  # whether its body is wanted is for the router to say (`LetIn`)
+        exchange.headers.pop(EXPECT, None)  # the router asks for the body (`LetIn`)
 
     def _part(self, number: int, exchange: HttpExchange, part_bytes: int) -> None:
         self.protocol.send(Part(id=number, last=False), [exchange.take_body()])
@@ -127,7 +127,7 @@ class RouterLink:
         match message:
             case Answered():
                 done = self._submitted.pop(message.id, None)
-                if done is not None:  # else its client has left
+                if done is not None:  # else the client has left
                     done(_with_outputs(message, body))
             case Passed():
                 exchange = self._passed.pop(message.id, None)
@@ -159,11 +159,11 @@ def _with_outputs(message: Answered, body: memoryview) -> Answer:
     return msgspec.structs.replace(message.answer, outputs=unpack_tensors(message.tensors, body))
 
 
-# In the place of the service -----------------------------------------------------------------------------------------
+# In place of the service -------------------------------------------------------------------------
 
 
 class FrontRoom(Room):
-    """The room that all processes share: the bytes of what is read here are shown to the others."""
+    """The room that all processes share; the bytes that this one reads are on the board."""
 
     def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
         self._board = board
@@ -171,7 +171,6 @@ class FrontRoom(Room):
         self.elsewhere = board
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        """As everywhere, by the bound of the plan in force."""
         if self.most_requests != self._board.most_waiting:
             self.most_requests = self._board.most_waiting
             self._share = fair_share(self.most_requests)
@@ -179,7 +178,6 @@ class FrontRoom(Room):
 
     @property
     def held_bytes(self) -> int:
-        """Their bytes."""
         return self._board.own(HELD_BYTES)
 
     @held_bytes.setter
@@ -188,7 +186,7 @@ class FrontRoom(Room):
 
 
 class RemoteService:
-    """What `Application` needs of a `Service` for inference; the service itself is in the router's process."""
+    """The part of `Service` that `Application` needs for inference; the router runs it."""
 
     def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock, most_bytes: int) -> None:
         self._board, self._room, self._most_bytes = board, room, most_bytes
@@ -197,44 +195,42 @@ class RemoteService:
 
     @property
     def accepting(self) -> bool:
-        """Whether requests are let in at all."""
         return self._board.taking
 
     @property
     def most_waiting(self) -> int:
-        """How many rows may wait in all."""
         return self._board.most_waiting
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        """Never raise: `FrontEnd.begun` has checked, and passes requests that may be refused to the router."""
+        """Never raise: `FrontEnd.begun` passes requests that may be refused to the router."""
 
     def reading(self, announced_bytes: int) -> Reading:
-        """Holds the bytes of a request while it is read."""
         return Reading(self._room)
 
     def submit(
         self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any
     ) -> Withdraw:
-        """As `Service.submit`; the arrays are not kept here."""
-        if self._link.protocol.unsent_bytes > self._most_bytes:  # the router is behind, and its board does not say so
+        if self._link.protocol.unsent_bytes > self._most_bytes:  # the router lags behind its board
             raise self._room.full(1, 0)
         return self._link.submit(inputs, done, client=id(client), **asked)
 
 
 class _Times(SendingTimes):
-    """Has the router count times of sending that cannot be trusted."""
+    """Reports untrusted sending times to the router, which counts them."""
 
     def __init__(self, trust_s: float, link: RouterLink) -> None:
         super().__init__(trust_s)
         self._link = link
 
     def count_distrust(self, reason: str) -> None:
-        """One more did not count."""
         self._link.protocol.send(Untrusted(reason=reason))
 
 
 class FrontEnd:
-    """Answers inference, and passes on whatever else is asked, or may have to be refused (`connections.Handler`)."""
+    """Answers inference; passes on other requests, and those that may be refused.
+
+    Implements `connections.Handler`.
+    """
 
     def __init__(self, serve: Serve, link: RouterLink, board: Board) -> None:
         settings = serve.settings
@@ -254,11 +250,10 @@ class FrontEnd:
             times=_Times(settings.trust_clock_s, link),
         )
         inference = [path for path in self._application.paths if path.endswith("/infer")]
-        self._parsed_here = frozenset(() if settings.otel else inference)  # traces are the router's
+        self._parsed_here = frozenset(() if settings.otel else inference)  # the router traces
         self.measured, self.completed = self._application.measured, self._application.completed
 
     def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request is there."""
         parsed_here = exchange.path in self._parsed_here and exchange.method == "POST" and self._board.taking
         if parsed_here and self._room.admits(1, announced_length(exchange.headers) or 0):
             self._application.begun(exchange)
@@ -266,11 +261,10 @@ class FrontEnd:
             self._link.pass_on(exchange)
 
 
-# The process ---------------------------------------------------------------------------------------------------------
+# The process -------------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Answer clients until the router says `End`, or is gone."""
     parser = argparse.ArgumentParser(prog="gearshift.serving.front_ends.front_end")
     for name in ("router", "board"):
         parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
@@ -295,14 +289,13 @@ def main() -> int:
     with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serve(router, listening, board))
-        except GearshiftError as error:  # such as keys or a certificate that cannot be read any more
+        except GearshiftError as error:  # such as unreadable keys or certificates
             log.error("%s", error)
             return 1
     return 0
 
 
 async def serve(router: socket.socket, listening: Sequence[socket.socket], board: Board) -> None:
-    """Do as the router says."""
     loop = asyncio.get_running_loop()
     link = RouterLink(loop)
     await loop.create_unix_connection(lambda: link.protocol, sock=router)

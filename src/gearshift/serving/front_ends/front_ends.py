@@ -1,7 +1,7 @@
-"""The router's side of its front ends: processes that share a port, each on a socket pair, started again when they end.
+"""The router's side of its front ends: processes that share a port and restart when they die.
 
-What they ask is done by the same `Control` and the same `Application` as without them, so that there is one admission,
-one meter, one set of metrics, and one answer to each question.
+Each is connected by a socket pair.  Its requests go through the same `Control` and `Application`
+as without front ends: one admission, one meter, one set of metrics.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ from gearshift.support.processors import pin
 LONGEST_START_S = 60.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 0.1, 5.0
 STAYED_S = 10.0
-"""One that has lived for so long is started again without delay when it ends."""
+"""A front end that lived this long is restarted without delay."""
 TOO_LARGE = "the answer is too large to be handed on; ask for fewer rows at once"
 GRACE_S = 1.0
 FAULT = "an internal error; the server's log explains it"
@@ -66,9 +66,10 @@ log = logging.getLogger(__name__)
 
 
 class FrontEnds:
-    """All front ends, from `start` to `stop`; `refused` and `distrusted` count what they have refused or not believed.
+    """All front ends, from `start` to `stop`; each first receives `serve`.
 
-    `serve` is what each of them is told first.
+    `refused` and `distrusted` count the requests that front ends refused, and sending times they
+    ignored.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class FrontEnds:
         self._board = Board.of_router(self._count)
         self._stand_ins = StandIns(application, serve.settings, self._board)
         self._socks: list[list[socket.socket]] = []
-        """Of each front end: one for each address."""
+        """For each front end, one socket per address."""
         self._now: dict[int, FrontEndProcess] = {}
         self._kept: list[asyncio.Task[None]] = []
 
     async def start(self, *socks: socket.socket) -> None:
-        """Start them on the port of `socks`, which is shared; raises `WorkerDied` with nothing left running."""
+        """Start on the shared port of `socks`; raises `WorkerDied` with nothing left running."""
         self._socks = [list(socks), *(list(map(beside, socks)) for _ in range(self._count - 1))]
         self.publish()
         loop = asyncio.get_running_loop()
@@ -109,7 +110,7 @@ class FrontEnds:
             raise
 
     def stop_listening(self) -> None:
-        """Take no more clients; those that are there leave after their next answer."""
+        """Accept no more clients; connected ones are closed after their next answer."""
         self.ending = True
         self._stand_ins.stop_listening()
         for sock in chain.from_iterable(self._socks):
@@ -118,17 +119,16 @@ class FrontEnds:
             front_end.protocol.send(StopListening())
 
     def pin(self, cores: frozenset[int]) -> None:
-        """Have them run on these processors."""
         for front_end in self._now.values():
             front_end.pin(cores)
 
     async def stop(self, longest_s: float) -> None:
-        """End them, and leave clients so long to take their answers; nothing is left running."""
+        """End all, giving clients `longest_s` to read their answers; nothing is left running."""
         self.stop_listening()
         for front_end in self._now.values():
             front_end.protocol.send(End(longest_s=longest_s))
         for number, kept in enumerate(self._kept):
-            if number not in self._now:  # it waits to be started again
+            if number not in self._now:  # it waits for a restart
                 kept.cancel()
         stand_ins = asyncio.create_task(self._stand_ins.stop(longest_s))
         if self._kept:
@@ -140,7 +140,7 @@ class FrontEnds:
         self._board.close()
 
     def publish(self) -> None:
-        """Show the front ends how much the service in force holds, and count with it what they hold."""
+        """Put the load of the service in force on the board; add the front ends' to it."""
         service = self.control.service
         room, board = service.room, self._board
         room.elsewhere, service.ticked = board, self.publish
@@ -150,9 +150,9 @@ class FrontEnds:
         board.write(TAKING, service.accepting and not service.router.lacks_first_model)
 
     async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:
-        """Have one front end live until the end; each start waits twice as long as the one before, up to a bound.
+        """Keep one front end alive; the delay before a restart doubles up to a bound.
 
-        Its clients are the router's meanwhile.
+        Meanwhile a stand-in in the router's process serves its clients.
         """
         loop, wait_s = asyncio.get_running_loop(), SHORTEST_RESTART_WAIT_S
         while not self.ending:
@@ -180,7 +180,7 @@ class FrontEnds:
 
 
 class FrontEndProcess:
-    """One front end: its process, and what its clients wait for."""
+    """One front end: its process, and the requests of its clients."""
 
     def __init__(
         self, all: FrontEnds, ready: "asyncio.Future[None]", listening: Callable[[], None] = lambda: None
@@ -193,7 +193,7 @@ class FrontEndProcess:
         self._clients: WeakValueDictionary[int, Client] = WeakValueDictionary()
 
     async def live(self, socks: Sequence[socket.socket], board: Board, row: int) -> str:
-        """Start it, and answer once it is gone how it ended, in words that follow "it"; its clients are gone too."""
+        """Start the process; once it and its requests have ended, return how, to follow "it"."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         widen(ours)
@@ -221,18 +221,15 @@ class FrontEndProcess:
         return how_it_ended(status)
 
     def kill(self) -> None:
-        """End it at once."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
 
     def pin(self, cores: frozenset[int]) -> None:
-        """Have it run on these processors, as it does from its start on those of the router."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 pin(cores, self._process.pid)
 
     def _leave(self) -> None:
-        """Nobody waits for its answers any more."""
         for withdraw in self._withdraw.values():
             withdraw()
         for exchange in self._exchanges.values():
@@ -264,7 +261,7 @@ class FrontEndProcess:
                     self._ready.set_result(None)
         self._all.publish()
 
-    # Inference -------------------------------------------------------------------------------------------------------
+    # Inference -----------------------------------------------------------------------------------
 
     def _submit(self, message: Submit, body: memoryview) -> None:
         try:
@@ -278,14 +275,13 @@ class FrontEndProcess:
                 client=self._client(message.client),
             )
         except GearshiftError as error:
-            self._all.publish()  # the front end looks there whether anything is let in
+            self._all.publish()  # the front end reads there whether requests are admitted
             self._send(message.id, refused(error))
-        except Exception:  # the door to another process
+        except Exception:  # every error becomes an answer
             log.exception("fault while a request of a front end was taken")
             self._send(message.id, _failed(FAULT))
 
     def _client(self, number: int) -> Client:
-        """The rows and bytes of one of its connections, remembered as long as there are any."""
         return self._clients.setdefault(number, Client())
 
     def _answered(self, number: int, answer: Answer) -> None:
@@ -302,7 +298,7 @@ class FrontEndProcess:
         except FrameError:
             self.protocol.send(Answered(id=number, answer=_failed(TOO_LARGE)))
 
-    # What is passed on -----------------------------------------------------------------------------------------------
+    # Passed on -----------------------------------------------------------------------------------
 
     def _begin(self, head: Head) -> None:
         passed, held = partial(self._passed, head.id), self._client(head.client)
@@ -315,7 +311,7 @@ class FrontEndProcess:
 
     def _go_on(self, part: Part, body: memoryview) -> None:
         exchange = self._exchanges.get(part.id)
-        if exchange is None:  # answered already, or its client has left
+        if exchange is None:  # already answered, or its client has left
             return
         if len(body):
             exchange.add_part(bytes(body))
@@ -330,7 +326,7 @@ class FrontEndProcess:
 
 
 class _Client:
-    """The client of a request that was passed on (`http_exchange.Client`)."""
+    """The client of a request that a front end passed on (`http_exchange.Client`)."""
 
     def __init__(
         self,
@@ -346,18 +342,15 @@ class _Client:
 
     @property
     def ending(self) -> bool:
-        """Whether the server ends."""
         return self._all.ending
 
     def vouch(self) -> None:
-        """The front end keeps the connection, and asks for the keys of inference itself."""
+        """Do nothing: the front end holds the connection, and checks keys of inference itself."""
 
     def let_in(self, exchange: HttpExchange) -> None:
-        """Have the front end ask for the body."""
         self._protocol.send(LetIn(id=self._number))
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
-        """Hand the answer back."""
         self._passed(parts, last)
 
 

@@ -1,8 +1,8 @@
-"""What crosses the socket between the router's process and a front end, by receiver.
+"""Messages between the router's process and a front end, by receiver.
 
-A request that a front end has parsed itself is a `Submit` with its tensors, and its answer an `Answered`.  Any other is
-passed on as it came, a `Head` and `Part`s until one is the last, and its answer is bytes for the client, a `Passed`.
-Ids are the front end's.
+A request that a front end has parsed is a `Submit` with its tensors, and its answer an `Answered`.
+Any other is passed on unchanged, as a `Head` and `Part`s until the last one, and its answer is
+bytes for the client, a `Passed`.  Ids are the front end's.
 """
 
 import msgspec
@@ -12,13 +12,13 @@ from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.wire.messages import TensorHeader
 from gearshift.serving.door.settings import ServerSettings
 
-# To a front end ------------------------------------------------------------------------------------------------------
+# To a front end ----------------------------------------------------------------------------------
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The first frame: answer clients of this operator; answered by `Listening`.
+    """The first frame: serve clients of this operator; the front end replies `Listening`.
 
-    `origin_ns` is where the service's clock is 0 on this machine's monotonic one.
+    `origin_ns` is the instant 0 of the service's clock on this machine's monotonic clock.
     """
 
     settings: ServerSettings
@@ -29,7 +29,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """What became of a `Submit`; the tensors of the body are its outputs."""
+    """The answer to a `Submit`; the tensors of the body are its outputs."""
 
     id: int
     answer: Answer
@@ -37,33 +37,33 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The body is the answer to what was passed on, head and all; with `last` the connection ends after it."""
+    """The body is the answer to a passed-on request, with head; `last` closes the connection."""
 
     id: int
     last: bool
 
 
 class LetIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The client of what was passed on may send the body that it has held back (`Expect: 100-continue`)."""
+    """Ask the client of a passed-on request for its body (`Expect: 100-continue`)."""
 
     id: int
 
 
 class StopListening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Take no more clients; those that are there leave after their next answer."""
+    """Accept no more clients; connected ones are closed after their next answer."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """End, and leave clients so long to take their answers."""
+    """End, after giving clients `longest_s` to read their answers."""
 
     longest_s: float
 
 
-# To the router -------------------------------------------------------------------------------------------------------
+# To the router -----------------------------------------------------------------------------------
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Clients are answered from now on."""
+    """The front end serves clients from now on."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -82,7 +82,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The head of a request that is passed on; its body comes in parts.  `client` as in `Submit`."""
+    """The head of a passed-on request; its body follows in parts.  `client` as in `Submit`."""
 
     id: int
     client: int
@@ -94,7 +94,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """More of the body of a request that is passed on."""
+    """A part of the body of a passed-on request."""
 
     id: int
     last: bool
@@ -107,11 +107,11 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A request was refused while it was read, for lack of room."""
+    """A request was refused for lack of room while it was read."""
 
 
 class Untrusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A time of sending did not count."""
+    """A sending time was ignored."""
 
     reason: str
 

@@ -1,7 +1,7 @@
-"""The router in the place of front ends that are lost: it takes the clients of their sockets until others do.
+"""Serve the clients of lost front ends in the router's process until they restart.
 
-Whoever connects to a shared port is given to one of its sockets for good, by the kernel, whether or not somebody takes
-clients from it.
+The kernel assigns each client of a shared port to one of its sockets for good, whether or not a
+process accepts from it.
 """
 
 import logging
@@ -27,10 +27,9 @@ class StandIns:
         self._made, self._ending = 0, False
         self._now: dict[int, HttpServer] = {}
         self._before: list[HttpServer] = []
-        """Those whose place is taken again, and whose clients leave after their next answer."""
+        """Servers whose front end is back; their clients are closed after their next answer."""
 
     async def begin(self, front_end: int, socks: Sequence[socket.socket]) -> None:
-        """Take clients from its sockets, unless that is done already."""
         if front_end in self._now:
             return
         self._made += 1
@@ -39,13 +38,13 @@ class StandIns:
         shared = list[socket.socket]()
         try:
             shared.extend(sock.dup() for sock in socks)
-        except OSError:  # closed, as the server ends, or one file too many
+        except OSError:  # closed, as the server ends, or too many open files
             for sock in shared:
                 sock.close()
             return
         try:
             await server.start(*shared)
-        except (OSError, GearshiftError) as error:  # such as a certificate that cannot be read any more
+        except (OSError, GearshiftError) as error:  # such as an unreadable certificate
             server.stop_listening()
             for sock in shared:
                 sock.close()
@@ -56,34 +55,30 @@ class StandIns:
             self.end(front_end)
 
     def end(self, front_end: int) -> None:
-        """It takes its clients itself again."""
         server = self._now.pop(front_end, None)
         if server is not None:
             server.stop_listening()
             self._before = [each for each in [*self._before, server] if each.open]
 
     def stop_listening(self) -> None:
-        """Take no more clients in any place."""
         self._ending = True
         for front_end in list(self._now):
             self.end(front_end)
 
     async def stop(self, longest_s: float) -> None:
-        """End after clients have had up to `longest_s` to take their answers."""
         self.stop_listening()
         for server in self._before:
             await server.stop(longest_s)
 
 
 class _Sum:
-    """A number of this process in parts; `tell` gets the sum after each change."""
+    """A number of this process in parts; `tell` receives the sum after each change."""
 
     def __init__(self, tell: Callable[[int], int]) -> None:
         self._tell = tell
         self._parts: dict[int, int] = {}
 
     def part(self, number: int) -> Callable[[int], int]:
-        """A function that sets one part, tells the new sum and returns the answer of `tell`."""
         return partial(self._count, number)
 
     def _count(self, number: int, part: int) -> int:

@@ -1,4 +1,4 @@
-"""The HTTP front end: what is answered on which path, and with which status."""
+"""Answer HTTP requests: paths, methods, access, bodies and statuses of the HTTP front end."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ from gearshift.v2.bodies import InferRequest
 
 Work = Coroutine[Any, Any, None]
 Refusal = tuple[int, str, Headers]
-"""Status, text, and further headers of an answer that says no."""
+"""Status, text and further headers of an error answer."""
 
 BINARY = b"application/octet-stream"
 CONTENT_ENCODING = b"content-encoding"
@@ -41,19 +41,20 @@ SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUE
 LOADING = re.compile("/v2/repository/models/[^/]+/(load|unload)")
 OF_OPERATORS = re.compile("/v2/gearshift|/v2/repository|/metrics")
 ENCODED_SLASH = "%252F"
-"""A slash that is encoded divides no path, or a proxy that filters by prefix would be passed by."""
+"""An encoded slash does not divide a path; otherwise it would bypass proxies that filter by
+prefix."""
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
-"""Those that ask for no key, and by whatever name."""
+"""Paths that need no key and accept any host name."""
 LARGEST_INDEX_BODY_BYTES = 4096
 RETRY_AFTER = (b"retry-after", b"1")
 LONGEST_TEXT = 2000
-"""Characters of an error's text; a request may name what it lacks at any length."""
+"""Characters of an error's text, which may quote long values from the request."""
 
 
 class Application:
-    """Answers HTTP requests for one operator, of those who may ask; bounds are in bytes.
+    """Answers HTTP requests for one operator; checks keys and hosts; bounds are in bytes.
 
-    What does not have to wait is done at once, by plain functions; they answer a coroutine where they do.
+    Steps that need not wait are plain functions; those that wait return a coroutine.
     """
 
     def __init__(
@@ -88,7 +89,8 @@ class Application:
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
         self._large = asyncio.Lock()
-        """One large body is read, or written, at a time, so that the event loop goes on after each of its steps."""
+        """Only one large body is read or written at a time, so that the event loop runs between
+        its steps."""
         self._posts: dict[str, Callable[[HttpExchange], None]] = {
             "/v2/repository/index": self._post_index,
             operators.GEAR_PATH: self._post_gear,
@@ -129,35 +131,32 @@ class Application:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The method of each path that is known."""
         return dict.fromkeys(self._gets, "get") | dict.fromkeys(self._posts, "post")
 
-    # What the connection tells ---------------------------------------------------------------------------------------
+    # Called by the connection --------------------------------------------------------------------
 
     def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request is there, or all of it: whatever can be refused by the head alone is."""
+        """Route a request whose body may still be missing; errors in its head are answered now."""
         self._attempt(exchange, self._route)
 
     def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        """A part of a body of unknown length is there."""
         self._attempt(exchange, _measure, part_bytes)
 
     def completed(self, exchange: HttpExchange) -> None:
-        """The body is there too."""
         if exchange.then is not None:
             self._attempt(exchange, exchange.then)
 
     def _attempt(self, exchange: HttpExchange, step: Callable[..., Work | None], *given: Any) -> None:
-        """Do a step; every error becomes a status, and what is our fault an id that the log explains.
+        """Do a step and answer its errors; an internal one as an id that the log explains.
 
-        The error itself is not kept: it holds its traceback, and so the frames that hold the request.
+        The error is not kept: its traceback holds the frames, and so the request.
         """
         work, refusal = None, None
         try:
             work = step(exchange, *given)
-        except Exception as error:  # noqa: BLE001  the door to the outside
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
             refusal = self._refusal(exchange, error)
-        if refusal is not None:  # the error is no longer handled here: the next request may begin with the answer
+        if refusal is not None:  # outside `except`: answering may begin the next request
             _respond_error(exchange, *refusal)
         elif work is not None:
             task = asyncio.get_running_loop().create_task(self._wait(exchange, work))
@@ -168,7 +167,7 @@ class Application:
         refusal = None
         try:
             await work
-        except Exception as error:  # noqa: BLE001  the door to the outside
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
             refusal = self._refusal(exchange, error)
         if refusal is not None:
             _respond_error(exchange, *refusal)
@@ -231,7 +230,7 @@ class Application:
             return f"there is no model {parts[3][:64]!r}; this server has {self._operator!r}"
         return f"there is nothing at {path[:200]!r}"
 
-    # Inference -------------------------------------------------------------------------------------------------------
+    # Inference -----------------------------------------------------------------------------------
 
     def _infer(self, exchange: HttpExchange) -> None:
         head = exchange.headers
@@ -350,7 +349,7 @@ class Application:
         exchange.respond_in_parts(200, body, content_type, extra)
         return None
 
-    # Everything else -------------------------------------------------------------------------------------------------
+    # Metadata and administration -----------------------------------------------------------------
 
     def _get_server(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self._server_metadata)
@@ -421,9 +420,9 @@ class Application:
 
 
 def _path_meant(path: str) -> str:
-    """The path that another spelling stands for: decoded, without a host or slashes at its end.
+    """Normalise a path: decode it, and remove a host and trailing slashes.
 
-    It stays as it is where that is operators': a proxy keeps others from those by the path as it is written.
+    A path for operators is not normalised: proxies restrict access to those by the literal path.
     """
     _, _, authority_and_path = path.partition("://") if path[:1] != "/" else ("", "", path)
     plain = "/" + authority_and_path.partition("/")[2]
@@ -431,18 +430,17 @@ def _path_meant(path: str) -> str:
     return path if OF_OPERATORS.match(meant) else meant
 
 
-# Reading and answering -----------------------------------------------------------------------------------------------
+# Reading and answering ---------------------------------------------------------------------------
 
 
 def _read(exchange: HttpExchange, largest_bytes: int, then: Then, reading: Reading | None = None) -> None:
-    """Have `then` called with the whole body, held by `reading`; raises `TooLarge`, at once or on the way to there."""
+    """Call `then` with the whole body, held by `reading`; raises `TooLarge` as soon as known."""
     if _length_within(exchange, largest_bytes) is None or reading is not None:
         exchange.measure = _Measure(largest_bytes, reading)
     exchange.then = then
 
 
 def _length_within(exchange: HttpExchange, largest_bytes: int) -> int | None:
-    """The length that the body is announced with; raises `TooLarge` when it is over the bound."""
     length = announced_length(exchange.headers)
     if length is not None and length > largest_bytes:
         raise _too_large(length, largest_bytes)
@@ -450,8 +448,6 @@ def _length_within(exchange: HttpExchange, largest_bytes: int) -> int | None:
 
 
 class _Measure:
-    """Counts the bytes of a body as they come."""
-
     def __init__(self, largest_bytes: int, reading: Reading | None) -> None:
         self._largest_bytes, self._reading, self._total = largest_bytes, reading, 0
 
@@ -479,13 +475,12 @@ def _respond_error(exchange: HttpExchange, status: int, text: str, extra: Header
 
 
 def _text_bytes(exchange: HttpExchange, body: bytes) -> int:
-    """How much of the body is JSON."""
     header_bytes = _header_bytes(exchange)
     return len(body) if header_bytes is None else header_bytes
 
 
 def _header_bytes(exchange: HttpExchange) -> int | None:
-    """How much of the body is JSON where tensors follow, as the client says; None where they do not."""
+    """Return the length of the JSON part if binary tensors follow it, else None."""
     value = exchange.headers.get(INFERENCE_HEADER)
     if value is None:
         return None

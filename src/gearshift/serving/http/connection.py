@@ -1,12 +1,12 @@
-"""HTTP/1.1 on one connection: requests are cut out of its bytes, handed on, and answered one after another.
+"""One HTTP/1.1 connection: parses requests and answers them in order.
 
     bytes -> httptools -> HttpExchange -> handler.begun (head) -> handler.completed (body) -> respond -> bytes
 
-A request that comes in one piece is complete when it is begun.  One with the head of the last request is not parsed
-again (`KnownHead`).
+A request that arrives in one piece is complete when it begins.  A request whose head equals the
+previous one is not parsed again (`KnownHead`).
 
-No request costs a task, a future or a timer.  Requests that arrive while one is being answered wait in order, and
-nothing more is read meanwhile: at most `STEP_BYTES` beyond the end of a body, since no more are read at a time.
+No request costs a task, a future or a timer.  Requests that arrive while another is being answered
+wait in order, and reading pauses: at most `STEP_BYTES` are held beyond the end of a body.
 """
 
 import asyncio
@@ -33,25 +33,26 @@ from gearshift.serving.http.known_head import EXPECT, HEAD_END, METHOD, KnownHea
 from gearshift.v2 import json as v2_json
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
-"""For this time, and up to this many bytes, the server still reads from a client after its last answer."""
+"""After its last answer the server reads from a client for this time and this many bytes."""
 LEAST_TAKEN_BYTES_PER_S = 8 << 10
-"""For an answer larger than the system's buffer; a client that takes less over `keep_alive_s` is cut off."""
+"""For an answer larger than the system's buffer.  A client that reads more slowly over
+`keep_alive_s` is disconnected."""
 STILL_ANSWERED = frozenset(
     {"/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics", "/v2/gearshift/status"}
 )
-"""Connections of the reserve are answered on these paths only."""
+"""The only paths that connections of the reserve may ask."""
 FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
 UPGRADE = b"upgrade"
 VERSIONS = "1.1", "1.0"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MOST_HEADS_IN_VAIN = 8
-"""After so many heads without one like the last, a connection's heads are not kept any more."""
+"""After this many heads that differ from the previous one, the connection stops keeping heads."""
 LONGEST_LIST_BYTES = 8 << 10
-"""For the joined values of one header that is given several times."""
+"""Bound on the joined values of a header that is given several times."""
 MOST_HEADERS = 100
 MOST_CHUNKS, LEAST_CHUNK_BYTES = 16_384, 64
-"""Chunks allowed, and one more for each `LEAST_CHUNK_BYTES`: a chunk costs far more than its bytes."""
+"""Chunks allowed, plus one per `LEAST_CHUNK_BYTES`: a chunk costs far more than its bytes."""
 HEAD_TOO_LARGE = "the head of the request is larger than is taken"
 TOO_MANY_CHUNKS = "the body comes in too many small chunks; send larger ones"
 TOO_SLOW = "the request was not complete in time"
@@ -60,19 +61,19 @@ log = logging.getLogger(__name__)
 
 
 class HeadTooLarge(Exception):
-    """The head of a request is over a bound."""
+    """The head of a request exceeds a bound."""
 
 
 class TooManyChunks(Exception):
-    """A body is cut too small."""
+    """A body has too many small chunks."""
 
 
 class NotTaken(Exception):
-    """A request is HTTP, but in a form that no client of ours needs."""
+    """The request is HTTP, but in a form that this server does not support."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client."""
+    """The asyncio protocol of one client; httptools calls its `on_` methods."""
 
     def __init__(self, connections: Connections) -> None:
         self._all, self._handler = connections, connections.handler
@@ -81,67 +82,67 @@ class Connection(asyncio.BufferedProtocol):
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._url, self._headers, self._head_bytes, self._more_lines = b"", dict[bytes, bytes](), 0, 0
-        """The head that arrives; `_more_lines` counts repeated headers and trailers."""
+        """The head being read; `_more_lines` counts repeated headers and trailers."""
         self._body_bytes, self._body_parts, self._unmeasured_bytes = 0, 0, 0
-        """Counts for the body that arrives; `_unmeasured_bytes` are not yet reported to the handler."""
+        """Counts for the body being read; `_unmeasured_bytes` are not yet reported to the handler.
+        """
         self._exchange: HttpExchange | None = None
-        """The request that is read or answered now."""
+        """The request being read or answered."""
         self._arriving: HttpExchange | None = None
-        """The request whose body the parser is in; the one of now, or the last of those that wait."""
+        """The request whose body the parser reads: the current one, or the last that waits."""
         self._waiting: deque[HttpExchange] = deque()
         self._unread: bytes | memoryview = b""
         self._unread_at = 0
         self._feeding = self._progress = False
         self._deaf = self._reading_paused = self._writing_paused = False
-        """Deaf: all further input from this client is ignored."""
+        """`_deaf`: ignore all further input from this client."""
         self._idle = self._lingering = False
         self._reserve = self._known = False
-        """Reserve: beyond the bound on connections.  Known: the client has shown a key."""
+        """`_reserve`: beyond the bound on connections.  `_known`: the client has shown a key."""
         self._completed: HttpExchange | None = None
-        """The last request whose end the parser has met in what it reads now."""
+        """The last request that the parser completed in the current input."""
         self._known_head: KnownHead | None = None
         self._heads_left = MOST_HEADS_IN_VAIN
         self._request_left = 0
-        """Bytes that the parser still needs to end a request; it can be passed by while these are 0.  -1: unknown."""
+        """Bytes that the parser needs to end a request; -1: unknown.  At 0 a known head can skip
+        it."""
         self._forgotten_bytes = 0
         """Bytes read and ignored since the last answer."""
         self._turn_began_s, self._due = 0.0, NEVER
-        """When the client's turn began, and when it has taken too long; never while it is our turn."""
+        """When the client's turn began, and when it times out; `NEVER` while it is the server's
+        turn."""
         self._unheard_bytes = 0
         """Bytes of a head, of trailers or of chunk extensions since the last progress."""
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes, self._unsent_since = 0, 0.0
-        """Bytes not yet taken, and the time, when the client last took its answers fast enough."""
+        """Unsent bytes, and the time, when the client last read its answers fast enough."""
 
     @property
     def address(self) -> str | None:
-        """Where the client is."""
         name = self._transport.get_extra_info("peername")
         return name[0] if isinstance(name, tuple) else None
 
     @property
     def ending(self) -> bool:
-        """Whether the server ends."""
         return self._all.ending
 
     @property
     def waited_for_since_s(self) -> float | None:
-        """When the client's turn began; None where a complete request of its waits for an answer."""
+        """When the client's turn began; None while its complete request waits for an answer."""
         exchange = self._exchange
         waits = exchange is not None and exchange.complete and not exchange.answered
         return None if waits else self._turn_began_s
 
     def vouch(self) -> None:
-        """The client has shown a key."""
         if not self._known:
             self._known = True
             self._all.seats.vouch(self)
 
-    # The socket ------------------------------------------------------------------------------------------------------
+    # The socket ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; one too many is answered little, and one more than that nothing."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        """Take a seat: the reserve answers few paths, and beyond it connections are aborted."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods
         self._transport.set_write_buffer_limits(STEP_BYTES)
         seat = self._all.add(self, self.address)
         if seat == "none":
@@ -154,7 +155,6 @@ class Connection(asyncio.BufferedProtocol):
         self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: what it waits for is not needed any more."""
         self._all.remove(self)
         self._deaf = True
         if self._timer is not None:
@@ -167,32 +167,29 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.clear()
 
     def eof_received(self) -> bool:
-        """A client that says no more counts as gone; those that only half close are not told apart."""
+        """Treat a client that stops sending as gone; half-closed connections are not supported."""
         return False
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: take no more requests, and count what it has yet to take."""
         self._writing_paused = True
         self._set_reading()
         self._unsent_bytes, self._unsent_since = self._transport.get_write_buffer_size(), self._loop.time()
         self._all.keep_unsent(self, self._unsent_bytes)
 
     def resume_writing(self) -> None:
-        """It does again."""
         self._writing_paused = False
         self._all.keep_unsent(self, 0)
         self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read to: no more than a step beyond what is known to belong to one body."""
+        """Return where to read to: at most a step beyond the known rest of a body."""
         return self._all.step if self._arriving is None else self._all.buffer[: max(STEP_BYTES, self._body_left())]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
         self.data_received(self._all.buffer[:nbytes])
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Parse what came, at once where nothing is before it; it is the caller's again afterwards."""
+        """Parse the input, at once if nothing waits before it; the caller may reuse `data`."""
         if self._lingering:
             self._forgotten_bytes += len(data)
             if self._forgotten_bytes > LINGER_BYTES:
@@ -215,12 +212,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._unread, self._unread_at = bytes(self._unread[self._unread_at :]), 0
 
     def end(self) -> None:
-        """Close the connection now if it is idle; `Connections.ending` closes it after its answer otherwise."""
+        """Close if idle; otherwise `Connections.ending` closes after the answer."""
         if self._exchange is None:
             self._close()
 
     def abort(self) -> None:
-        """Cut it off."""
         self._transport.abort()
 
     def _close(self) -> None:
@@ -233,8 +229,8 @@ class Connection(asyncio.BufferedProtocol):
     def _linger(self) -> None:
         """Close once the client has had time to read its last answer (RFC 9112, section 9.6).
 
-        One that is still sending would have its connection reset, and the answer lost, were it closed at once: what it
-        sends is forgotten for a while.
+        Closing at once would reset the connection of a client that is still sending, and lose the
+        answer; its input is ignored for a while instead.
         """
         if self._lingering:
             return
@@ -244,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_later(LINGER_S, self._close)
 
     def _go_on(self) -> None:
-        """Do what waits, unless that is under way further up the stack."""
+        """Handle waiting requests and input, unless a caller up the stack does so already."""
         if self._feeding:
             return
         self._feeding = True
@@ -259,7 +255,6 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading()
 
     def _body_left(self) -> int:
-        """Bytes that are still to come of a body whose length is known."""
         exchange = self._arriving
         return 0 if exchange is None else (announced_length(exchange.headers) or 0) - self._body_bytes
 
@@ -272,7 +267,6 @@ class Connection(asyncio.BufferedProtocol):
         return step
 
     def _set_reading(self) -> None:
-        """Read while nothing waits."""
         pause = bool(self._waiting or self._unread or self._writing_paused)
         if pause == self._reading_paused or self._transport.is_closing():
             return
@@ -282,10 +276,10 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.resume_reading()
 
-    # The parser ------------------------------------------------------------------------------------------------------
+    # The parser ----------------------------------------------------------------------------------
 
     def _take_known(self, data: bytes | memoryview) -> bool:
-        """Begin the request that `data` is, if all of it is one with the head of the last."""
+        """Begin the request in `data` if it is complete and has the head of the previous one."""
         known = self._known_head
         request = None if known is None or self._writing_paused else known.read(bytes(data))
         if known is None or request is None:
@@ -300,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._begin(exchange)
             self._arriving = None
-        except Exception as fault:  # noqa: BLE001  as of one that is begun within the parser
+        except Exception as fault:  # noqa: BLE001  as for one begun within the parser
             self._fault(fault)
         self._feeding = feeding
         return True
@@ -319,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         if offered_at is not None:
             self._pass_over_upgrade(bytes(data)[offered_at:])
             self._feeding, self._completed = feeding, None
-            return  # what was parsed anew has been counted
+            return  # the nested call has counted it
         completed, self._completed = self._completed, None
         self._request_left = request_left(left, data, completed or self._arriving)
         if left == self._request_left == 0 and completed is not None and self._heads_left and not completed.answered:
@@ -330,8 +324,8 @@ class Connection(asyncio.BufferedProtocol):
         exchange = self._arriving
         if exchange is not None and exchange is self._exchange and not exchange.begun and not self._unread:
             try:
-                self._begin(exchange)  # the rest of its body is still to come
-            except Exception as fault:  # noqa: BLE001  as of one that is begun within the parser
+                self._begin(exchange)  # the rest of its body has yet to arrive
+            except Exception as fault:  # noqa: BLE001  as for one begun within the parser
                 self._fault(fault)
         self._feeding = feeding
         self._unheard_bytes = 0 if self._progress else self._unheard_bytes + len(data)
@@ -341,16 +335,15 @@ class Connection(asyncio.BufferedProtocol):
             self._idle, self._due = False, self._loop.time() + self._all.longest_read_s
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request's target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; after a body, a trailer, which nobody needs."""
+        """Take a header; after a body, a trailer, which is ignored."""
         headers = self._headers
         if self._arriving is None:
             self._head_bytes += len(name) + len(value) + 4
             name, value = name.lower(), value.strip(b" \t")
-            if name in headers:  # one list: a second coding is no chunked body, two deadlines are none
+            if name in headers:  # a list, so that two codings or deadlines are refused
                 value = headers[name] + b", " + value
                 self._more_lines += 1
                 if len(value) > LONGEST_LIST_BYTES:
@@ -362,7 +355,6 @@ class Connection(asyncio.BufferedProtocol):
             raise HeadTooLarge
 
     def on_headers_complete(self) -> None:
-        """The head is complete; what is raised here ends in `_not_http`."""
         self._progress = True
         url, headers, parser = self._url, self._headers, self._parser
         if self._deaf:
@@ -376,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         if version not in VERSIONS:
             raise NotTaken(f"HTTP/{version} in the form of HTTP/1")
         if HOST in headers:
-            if host_name(headers[HOST]) is None:  # several are a list
+            if host_name(headers[HOST]) is None:  # several are joined into a list
                 raise NotTaken("its Host is none")
         elif version != "1.0":
             raise NotTaken("it has no Host")
@@ -385,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         if TRANSFER_ENCODING in headers and headers[TRANSFER_ENCODING].strip().lower() != b"chunked":
             raise NotTaken("of transfer codings only chunked is taken")
         keep_alive = parser.should_keep_alive()
-        if version == "1.0":  # it has neither chunks, so that the end of such a body is in doubt, nor expectations
+        if version == "1.0":  # HTTP/1.0 has neither chunks nor Expect
             asked = headers.get(CONNECTION, b"").lower()
             asks_to_keep = KEEP_ALIVE in asked and CLOSE[1] not in asked
             keep_alive = keep_alive and asks_to_keep and TRANSFER_ENCODING not in headers
@@ -395,12 +387,11 @@ class Connection(asyncio.BufferedProtocol):
         self._body_bytes = self._body_parts = 0
         self._arriving = exchange
         if self._exchange is None and not self._waiting and not self._writing_paused:
-            self._exchange = exchange  # begun once all is parsed that came with its head
+            self._exchange = exchange  # begins once all input that came with its head is parsed
         else:
             self._waiting.append(exchange)
 
     def on_body(self, part: bytes) -> None:
-        """A part of the body."""
         self._progress = True
         exchange = self._arriving
         if exchange is None:
@@ -427,7 +418,6 @@ class Connection(asyncio.BufferedProtocol):
             self._handler.measured(exchange, part_bytes)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         self._progress = True
         exchange = self._completed = self._arriving
         if exchange is None:
@@ -435,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
         exchange.complete = True
         if exchange is self._exchange and not exchange.begun:
             self._begin(exchange)
-            self._arriving = None  # not before: a fault in it is this request's
+            self._arriving = None  # after `_begin`: a fault in there belongs to this request
             return
         self._arriving = None
         if exchange is not self._exchange:
@@ -450,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handler.completed(exchange)
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
-        """Go on as if no other protocol had been offered; the parser took what follows the head for that protocol."""
+        """Ignore an offered protocol: parse the head without it, then `rest` as HTTP."""
         first = b"%b %b HTTP/%b\r\n" % (
             self._parser.get_method(), self._url, self._parser.get_http_version().encode(),
         )  # fmt: skip
@@ -461,13 +451,13 @@ class Connection(asyncio.BufferedProtocol):
         if rest and not self._deaf:
             self._feed(rest)
 
-    # Requests in turn ------------------------------------------------------------------------------------------------
+    # Requests in turn ----------------------------------------------------------------------------
 
     def _begin(self, exchange: HttpExchange) -> None:
         self._exchange, exchange.begun = exchange, True
         if exchange.complete:
             self._due, self._idle = NEVER, False
-        elif self._idle:  # its head came behind another request
+        elif self._idle:  # its head came after another request
             self._due, self._idle = self._loop.time() + self._all.longest_read_s, False
         if exchange.refusal is not None:
             status, text = exchange.refusal
@@ -488,12 +478,10 @@ class Connection(asyncio.BufferedProtocol):
             self.let_in(exchange)
 
     def let_in(self, exchange: HttpExchange) -> None:
-        """Ask for the body that the client holds back."""
         if not exchange.complete:
             self._transport.write(CONTINUE)
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
-        """Send an answer, then turn to the next request, or close, in time where the client may still be sending."""
         if len(parts) == 1:
             self._transport.write(parts[0])
         else:
@@ -514,16 +502,16 @@ class Connection(asyncio.BufferedProtocol):
         if not exchange.keep_alive:
             self._close()
             return
-        self._idle = not self._url  # the next head may have begun meanwhile
+        self._idle = not self._url  # part of the next head may have arrived
         self._turn_began_s = self._loop.time()
         self._due = self._turn_began_s + (self._all.keep_alive_s if self._idle else self._all.longest_read_s)
         if self._waiting or self._unread:
             self._go_on()
 
-    # What is refused -------------------------------------------------------------------------------------------------
+    # Refusals ------------------------------------------------------------------------------------
 
     def _not_http(self, error: Exception) -> None:
-        """What came is no HTTP that is taken, or goes on after the last request of the connection."""
+        """Refuse malformed or unsupported input, or ignore it after the last request."""
         last = self._waiting[-1] if self._waiting else self._exchange
         if self._deaf or (self._arriving is None and last is not None and not last.keep_alive):
             self._deaf = True
@@ -544,7 +532,7 @@ class Connection(asyncio.BufferedProtocol):
         self._refuse(500, "an internal error; the server's log explains it")
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer the request that is arriving so, when it is its turn, and close; what comes after it is not heard."""
+        """Answer the arriving request with an error in its turn, ignore later input, close."""
         refused = self._arriving or HttpExchange(self, "", "", {}, False)
         self._arriving, self._deaf, self._unread, self._due = None, True, b"", NEVER
         refused.complete, refused.keep_alive, refused.refusal = True, False, (status, text)
@@ -555,16 +543,15 @@ class Connection(asyncio.BufferedProtocol):
         elif refused not in self._waiting:
             self._waiting.append(refused)
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time ----------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Look at the latest after the shorter of both bounds: whatever begins meanwhile is not due before that."""
+        """Set the timer to the shorter bound at most: nothing that begins later is due earlier."""
         shortest_s = min(self._all.longest_read_s, self._all.keep_alive_s)
         delay_s = max(0.001, min(shortest_s, self._due - self._loop.time()))
         self._timer = self._loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        """Close, or cut off, where the client has let its time pass."""
         now, unsent_bytes = self._loop.time(), self._transport.get_write_buffer_size()
         if self._takes_too_slowly(now, unsent_bytes):
             self._transport.abort()
@@ -576,13 +563,13 @@ class Connection(asyncio.BufferedProtocol):
             if unanswered or (self._exchange is None and self._url):
                 self._refuse(408, TOO_SLOW)
             elif unsent_bytes:
-                self._due = now + self._all.keep_alive_s  # it is still taking its answer
+                self._due = now + self._all.keep_alive_s  # it still reads its answer
             else:
                 self._close()
         self._look_again()
 
     def _takes_too_slowly(self, now: float, unsent_bytes: int) -> bool:
-        """Whether for `keep_alive_s` the client has taken nothing, or with much to take less than the least rate."""
+        """Return whether the client read nothing, or too little of much, for `keep_alive_s`."""
         past_s = now - self._unsent_since
         least_bytes = LEAST_TAKEN_BYTES_PER_S * past_s if self._writing_paused else 1
         if unsent_bytes == 0 or not 0 <= self._unsent_bytes - unsent_bytes < least_bytes:
@@ -592,9 +579,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def request_left(before: int, data: bytes | memoryview, exchange: HttpExchange | None) -> int:
-    """Bytes that are still to come of `exchange`, the request in `data`, where `before` were; -1: unknown.
+    """Return the missing bytes of `exchange` after `data`, given `before`; -1: unknown.
 
-    Known is only what can be counted: a whole head, and then nothing beyond its request.
+    They are known only if `data` starts a whole head and contains nothing beyond its request.
     """
     if before > 0:
         return max(-1, before - len(data))
@@ -608,9 +595,9 @@ def request_left(before: int, data: bytes | memoryview, exchange: HttpExchange |
 
 
 def _path(url: bytes, headers: dict[bytes, bytes]) -> str:
-    """A request's target as it is written, without its query; raises `NotTaken` for what is none.
+    """Return the path of a request target without its query; raises `NotTaken` if invalid.
 
-    What stands before the path is the request's `Host` (RFC 9112, section 3.2.2).
+    An authority in the target replaces the `Host` header (RFC 9112, section 3.2.2).
     """
     try:
         if url[:1] != b"/":

@@ -1,4 +1,4 @@
-"""All connections of an HTTP server: what answers their requests, their bounds, and which are open."""
+"""All open connections of an HTTP server: their handler and bounds."""
 
 import asyncio
 import logging
@@ -10,9 +10,9 @@ from gearshift.runtime.wire.seats import Caller, Seats
 from gearshift.serving.http.http_exchange import HttpExchange
 
 RESERVE = 64
-"""Connections beyond the bound; they are answered on health, metrics and status paths only."""
+"""Connections beyond the bound; only health, metrics and status paths answer them."""
 STEP_BYTES = 4 << 10
-"""Read and parsed at a time, so that one read cannot become hundreds of waiting requests."""
+"""Bytes read and parsed at a time, so that one read cannot become hundreds of waiting requests."""
 LARGEST_READ_BYTES = 256 << 10
 """Bytes per read while all of them belong to one request's body."""
 
@@ -22,42 +22,38 @@ log = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
-    """What answers requests; neither method raises."""
+    """Answers requests; no method raises."""
 
     def begun(self, exchange: HttpExchange) -> None:
-        """The head of a request has arrived: answer it, or say in `exchange.then` what is to become of its body.
+        """Answer a request whose head has arrived, or set `exchange.then` to receive its body.
 
-        Where that has arrived with it, the exchange is complete, and its body may be taken at once.
+        If the body has arrived too, the exchange is complete, and its body may be taken at once.
         """
         ...
 
-    def completed(self, exchange: HttpExchange) -> None:
-        """Its body has arrived too."""
-        ...
+    def completed(self, exchange: HttpExchange) -> None: ...
 
     def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        """A part of a body has arrived of which the size was not known: answer the request if that is too much."""
+        """Answer the request if a body of unknown size has become too large."""
         ...
 
 
 class Open(Caller, Protocol):
-    """A connection, or what is to become one."""
+    """A connection, or one that is still agreeing on TLS keys."""
 
-    def end(self) -> None:
-        """Close it where nothing is under way on it."""
-        ...
+    def end(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Connections:
-    """All connections of a server, `handler` of what comes on them, and their bounds.
+    """All connections of a server, their `handler`, and their bounds.
 
-    `longest_read_s` is how long a client may take over one request, head and body, from its first byte on, and not
-    while a complete request waits for its answer; `first_byte_s` how long it may be silent before its first.  An
-    address has more than its share from `most_of_address` on.  `ending` closes each connection after its next answer.
-
-    Where other processes listen on the same port, `count` and `count_unsent` are told how many connections are open
-    here and how many bytes of answers their clients have yet to take, and answer how many there are in all.
+    `longest_read_s` bounds the time to send one request, head and body, from its first byte; it
+    does not run while a complete request waits for its answer.  `first_byte_s` bounds the silence
+    before the first byte.  An address has more than its share from `most_of_address` connections
+    on.  `ending` closes each connection after its next answer.  If other processes listen on the
+    same port, `count` and `count_unsent` receive this process's open connections and unread answer
+    bytes, and return the totals.
     """
 
     handler: Handler
@@ -78,7 +74,7 @@ class Connections:
     step: memoryview = field(init=False)
     _reserve: Seats = field(default_factory=lambda: Seats(RESERVE))
     _unsent: dict[Open, int] = field(default_factory=dict)
-    """Untaken bytes of each client, the slowest clients first."""
+    """Unread answer bytes of each client, slowest clients first."""
     _unsent_bytes: int = 0
     _fewer: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,7 +83,7 @@ class Connections:
         self.step = self.buffer[:STEP_BYTES]
 
     def add(self, connection: Open, address: str | None) -> Seat:
-        """It is open; whether it has a seat of its own, maybe another's, or one of the reserve, or may not stay."""
+        """Add a connection; it gets a seat, perhaps another's, or one of the reserve, or none."""
         self.open.add(connection)
         if self.count(len(self.seats) + 1) > self.most_connections:
             leaving = self.seats.longest_waited_for()
@@ -115,7 +111,6 @@ class Connections:
         return "reserve"
 
     def remove(self, connection: Open) -> None:
-        """It is closed."""
         self.open.discard(connection)
         self.seats.remove(connection)
         self._reserve.remove(connection)
@@ -124,7 +119,7 @@ class Connections:
         self._fewer.set()
 
     def keep_unsent(self, connection: Open, unsent_bytes: int) -> None:
-        """Note a client's untaken bytes; while the sum is over the bound, cut off the slowest other client."""
+        """Note a client's unread bytes; while their sum is too large, abort the slowest other."""
         before = self._unsent.pop(connection, 0) if unsent_bytes == 0 else self._unsent.get(connection, 0)
         if unsent_bytes == before:
             return
@@ -140,7 +135,6 @@ class Connections:
             slowest.abort()
 
     async def closed(self) -> None:
-        """Return when none is open."""
         while self.open:
             self._fewer.clear()
             await self._fewer.wait()

@@ -19,36 +19,34 @@ KEEP_ALIVE = b"keep-alive"
 _HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
 SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
-"""From here on a body is handed to the socket beside its head, not copied behind it."""
+"""Larger bodies are written to the socket separately from the head, to save a copy."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 Then = Callable[["HttpExchange"], Coroutine[Any, Any, None] | None]
 
 
 class Client(Protocol):
-    """The connection on which the request came."""
+    """The connection of a request."""
 
     @property
-    def held(self) -> Held:
-        """Rows and bytes of the connection's unanswered requests."""
-        ...
+    def held(self) -> Held: ...
 
     @property
     def address(self) -> str | None:
-        """Where the client is, by its address alone; None where that is not known."""
+        """The client's host address; None if unknown."""
         ...
 
     @property
     def ending(self) -> bool:
-        """Whether the server ends, so that each answer is its connection's last."""
+        """Whether the server is ending, so that each answer is its connection's last."""
         ...
 
     def vouch(self) -> None:
-        """The client has shown a key: where there is no room it goes after those that have not."""
+        """Note that the client has shown a key: it is closed after those that have not."""
         ...
 
     def let_in(self, exchange: "HttpExchange") -> None:
-        """Ask for the body, which the client holds back until then."""
+        """Ask for the body that the client holds back (`Expect: 100-continue`)."""
         ...
 
     def answered(self, exchange: "HttpExchange", parts: Sequence[Buffer], *, last: bool) -> None:
@@ -57,12 +55,12 @@ class Client(Protocol):
 
 
 class HttpExchange(Exchange):
-    """A request of which the head has arrived, `headers` by name in lower case, and its answer.
+    """A request whose head has arrived, `headers` by lower-case name, and its answer.
 
-    It is `begun` once its handler has heard of it, and `complete` once all of it is there, which may be before that.
-    `then` takes the whole body, and `measure` before that the size of each of its parts, where that is not known from
-    the head.  `release` is called once when the body is read, or will not be; `on_gone` where the client leaves before
-    it is answered.
+    It is `begun` when its handler has received it, and `complete` when its body has arrived,
+    perhaps earlier.  `then` receives the whole body; `measure` before that the size of each part,
+    if the head does not give the length.  `release` is called once when the body is read, or will
+    not be; `on_gone` if the client leaves before the answer.
     """
 
     __slots__ = (
@@ -77,16 +75,16 @@ class HttpExchange(Exchange):
         self.parts: list[bytes | bytearray] = []
         self.begun = self.complete = self.answered = self.gone = False
         self.known_head: KnownHead | None = None
-        """Where the client has sent the same head before."""
+        """Set if the client has sent the same head before."""
         self.then: Then | None = None
         self.measure: Callable[[int], None] | None = None
         self.release: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] | None = None
         self.refusal: tuple[int, str] | None = None
-        """What is answered when it is its turn, whatever it asks for."""
+        """The error to answer in turn, whatever the request asks for."""
 
     def add_part(self, part: bytes) -> None:
-        """A part of the body; small ones are put together, as each on its own would cost far more than its bytes."""
+        """Add a part of the body; small ones are joined, as each costs more than its bytes."""
         last = self.parts[-1] if self.parts else None
         if last is None or len(part) >= SMALL_PART_BYTES:
             self.parts.append(part)
@@ -96,34 +94,32 @@ class HttpExchange(Exchange):
             self.parts.append(bytearray(part))
 
     def take_body(self) -> bytes:
-        """The whole body, once; it is not kept here, so that a request that waits holds it no more than once."""
+        """Return the whole body, once: it is not kept here, so that memory has it only once."""
         parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
     def end_reading(self) -> None:
-        """The body is read, or nobody needs it."""
         self.measure = None
         if self.release is not None:
             self.release()
             self.release = None
 
     def respond(self, status: int, body: bytes, content_type: bytes = JSON, extra: Headers = ()) -> None:
-        """Send the answer; nothing happens when the client is gone."""
         self.respond_in_parts(status, (body,), content_type, extra)
 
     def respond_in_parts(
         self, status: int, body: Sequence[Buffer], content_type: bytes = JSON, extra: Headers = ()
     ) -> None:
-        """As `respond`, with a body that is sent part after part."""
+        """Send an answer, unless the client is gone; the body's parts are sent in order."""
         if not self._settle():
             return
         size = len(body[0]) if len(body) == 1 else sum(len(part) for part in body)
-        unheard = not self.complete and EXPECT in self.headers  # its body may come now, or not
+        unheard = not self.complete and EXPECT in self.headers  # its body may follow or not
         last = not self.keep_alive or self.client.ending or unheard or CLOSE in extra
         if last and CLOSE not in extra:
             extra = (*extra, CLOSE)
         elif not last and CONNECTION in self.headers and KEEP_ALIVE in self.headers[CONNECTION].lower():
-            extra = (*extra, (CONNECTION, KEEP_ALIVE))  # a client of HTTP/1.0 would else wait for the end
+            extra = (*extra, (CONNECTION, KEEP_ALIVE))  # else an HTTP/1.0 client waits for the end
         lines = b"".join([b"%b: %b\r\n" % pair for pair in extra]) if extra else b""
         head = _HEAD % (_head(status, content_type), size, self.id.encode(), lines)
         if self.method == "HEAD":
@@ -136,12 +132,11 @@ class HttpExchange(Exchange):
         self.end(status)
 
     def pass_on(self, answer: bytes, *, last: bool) -> None:
-        """Send an answer, head and all, that was made elsewhere, where it is logged too."""
+        """Send an answer, including its head, that another process made and logged."""
         if self._settle():
             self.client.answered(self, (answer,), last=last or not self.keep_alive or self.client.ending)
 
     def _settle(self) -> bool:
-        """Whether there is somebody to answer, once."""
         if self.gone or self.answered:
             return False
         self.end_reading()
@@ -149,7 +144,6 @@ class HttpExchange(Exchange):
         return True
 
     def leave(self) -> None:
-        """The client is gone, or is sent away unheard."""
         if self.answered or self.gone:
             return
         self.gone = True
@@ -162,13 +156,13 @@ class HttpExchange(Exchange):
 
 @cache
 def _head(status: int, content_type: bytes) -> bytes:
-    """What an answer begins with, up to the number that is its length; there are few of them."""
+    """Return the beginning of an answer up to its length; cached, as few differ."""
     status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
     return b"%b\r\ncontent-type: %b\r\ncontent-length: " % (status_line, content_type)
 
 
 def announced_length(headers: Mapping[bytes, bytes]) -> int | None:
-    """How many bytes the body has, None where only its end will tell; the parser has let only numbers through."""
+    """Return the body's length, None if chunked; the parser admits only numbers."""
     if TRANSFER_ENCODING in headers:
         return None
     length = headers.get(CONTENT_LENGTH)

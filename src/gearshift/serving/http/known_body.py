@@ -1,9 +1,9 @@
-"""The JSON of a client's last request but for the data of its tensor: most clients say the rest again word by word.
+"""Reuse the parsed JSON around a tensor's data: most clients repeat it byte by byte.
 
     {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0.1, 0.2, 0.3, 0.4]}]}
     before                                                                 data                 after
 
-An array in JSON ends where its bracket does, so whatever array stands there, the rest says the same.
+An array in JSON ends with its bracket, so the rest means the same whatever array stands there.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from gearshift.v2.tensors import Limits
 
 LARGEST_BYTES = 1 << 10
 MOST_IN_VAIN = 8
-"""After so many bodies unlike the one before, a connection's are not kept any more."""
+"""After this many bodies that differ from the previous one, a connection stops keeping bodies."""
 
 
 class KnownBody:
-    """What a request with one tensor said, within `limits`."""
+    """A request with one tensor, without its data, within `limits`."""
 
     __slots__ = ("_after", "_before", "_limits", "_request", "_shape", "_spec")
 
@@ -35,7 +35,7 @@ class KnownBody:
 
     @classmethod
     def of(cls, body: bytes, request: InferRequest, inputs: Mapping[str, TensorSpec], limits: Limits) -> Self | None:
-        """What is kept of `body`, that was read as `request`; None where it has several tensors, or is long without."""
+        """Keep `body`, parsed as `request`; None with several tensors, or if long without data."""
         if len(inputs) > 1:
             return None
         (tensor,) = v2_json.decode_body(body).inputs
@@ -46,7 +46,7 @@ class KnownBody:
         return cls(before, after, tensor.shape, request, inputs[tensor.name], limits)
 
     def read(self, body: bytes, limits: Limits) -> InferRequest | None:
-        """The request in `body`; None where it says something else than data, where that does not fit, or `limits`."""
+        """Parse `body`; None if more than data differs, data does not fit, or `limits` changed."""
         before, after, request = self._before, self._after, self._request
         begin, end = len(before), len(body) - len(after)
         if limits is not self._limits or end <= begin or not body.startswith(before) or not body.endswith(after):
@@ -55,7 +55,7 @@ class KnownBody:
         try:
             array = v2_json.numbers(memoryview(body)[begin:end], self._shape, self._spec, name)
         except InvalidInput:
-            return None  # who reads all of it says what is wrong
+            return None  # the full parser reports the error
         return InferRequest(
             request.id,
             {name: array},

@@ -1,6 +1,6 @@
-"""The head of a client's last request: most clients send the same one again, but for the length of the body.
+"""Reuse a client's parsed head: most clients repeat it, except for the body's length.
 
-What a head says follows from its bytes alone, so that the same bytes need not be parsed again.
+The meaning of a head follows from its bytes only, so equal bytes need not be parsed again.
 """
 
 import re
@@ -13,14 +13,14 @@ METHOD = "POST"
 CONTENT_LENGTH, EXPECT = b"content-length", b"expect"
 HEAD_END = b"\r\n\r\n"
 LARGEST_BYTES, MOST_HEADERS = 1 << 10, 32
-"""Of a head that is kept, since each connection may keep one."""
+"""Bounds on a kept head, since each connection may keep one."""
 MOST_DIGITS = 7
 _BEGIN = b"POST "
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MOST_DIGITS, re.IGNORECASE)
 
 
 class KnownHead:
-    """The head of a `POST` with a length, and what the parser made of it."""
+    """The head of a `POST` with a length, and its parsed headers."""
 
     __slots__ = ("_after", "_before", "_headers", "bodies_left", "body", "path")
 
@@ -29,11 +29,11 @@ class KnownHead:
         self._headers, self.path = headers, path
         self.body: KnownBody | None = None
         self.bodies_left = MOST_IN_VAIN
-        """For whoever reads bodies: the last one that came with this head, and how many more may be kept in vain."""
+        """The last body that came with this head, and how many more may be kept in vain."""
 
     @classmethod
     def of(cls, data: bytes, path: str, headers: Mapping[bytes, bytes]) -> Self | None:
-        """The head of the request that `data` begins with; None unless it is plain and `data` is that request alone."""
+        """Keep the head in `data`; None unless it is plain and `data` is exactly that request."""
         end = data.find(HEAD_END) + len(HEAD_END)
         if not data.startswith(_BEGIN) or not len(HEAD_END) <= end <= LARGEST_BYTES:
             return None
@@ -45,7 +45,7 @@ class KnownHead:
         return cls(data[: length.start(1)], data[length.end(1) : end], path, dict(headers))
 
     def read(self, data: bytes) -> tuple[dict[bytes, bytes], bytes] | None:
-        """Headers and body, where `data` is a request with this head and nothing more; the length may be another."""
+        """Return headers and body if `data` is a request with this head and any length."""
         if not data.startswith(self._before):
             return None
         begin = len(self._before)

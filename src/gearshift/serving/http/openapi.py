@@ -1,4 +1,4 @@
-"""The OpenAPI description of one operator's server, its schemas made of what decodes requests and holds answers."""
+"""Describe one operator's server in OpenAPI, from the structs that decode and encode bodies."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -24,30 +24,30 @@ EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 Schema = dict[str, Any]
 
 
-# What is answered ----------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 class Error(msgspec.Struct):
-    """Why a request was refused or has failed."""
+    """Why a request was refused or failed."""
 
     error: str
 
 
 class Live(msgspec.Struct):
-    """The process is there."""
+    """The process is alive."""
 
     live: bool
 
 
 class Ready(msgspec.Struct):
-    """Requests are let in, and every model has a replica."""
+    """Requests are accepted, and every model has a replica."""
 
     ready: bool
     name: str | UnsetType = UNSET
 
 
 class ServerMetadata(msgspec.Struct):
-    """What the server is, and which extensions of the protocol it knows."""
+    """The server's name and version, and the protocol extensions it supports."""
 
     name: str
     version: str
@@ -55,7 +55,7 @@ class ServerMetadata(msgspec.Struct):
 
 
 class ModelMetadata(msgspec.Struct):
-    """What the operator takes and answers; -1 stands for any number from 1."""
+    """The operator's inputs and outputs; -1 stands for any number from 1."""
 
     name: str
     versions: list[str]
@@ -84,14 +84,14 @@ class ModelConfiguration(msgspec.Struct):
 
 
 class Took(msgspec.Struct):
-    """How often something was done, and how long it took in all."""
+    """How often something was done, and the total nanoseconds it took."""
 
     count: int
     ns: int
 
 
 class Durations(msgspec.Struct):
-    """Of whole requests: success, fail, queue; of batches: compute_infer; the others are not measured."""
+    """Of requests: success, fail, queue; of batches: compute_infer; others are not measured."""
 
     success: Took
     fail: Took
@@ -104,7 +104,7 @@ class Durations(msgspec.Struct):
 
 
 class ModelStatistics(msgspec.Struct):
-    """All that the operator has answered; `last_inference` is in milliseconds of Unix time."""
+    """Totals since the server started; `last_inference` is in milliseconds of Unix time."""
 
     name: str
     version: str
@@ -131,13 +131,13 @@ class IndexEntry(msgspec.Struct):
 
 
 class BinarySize(msgspec.Struct):
-    """How many bytes after the JSON are the tensor's."""
+    """Bytes of the tensor after the JSON."""
 
     binary_data_size: int
 
 
 class AnsweredTensor(msgspec.Struct):
-    """An output: its data flat, or in binary after the JSON."""
+    """An output: its data as a flat list, or as bytes after the JSON."""
 
     name: str
     datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
@@ -147,9 +147,9 @@ class AnsweredTensor(msgspec.Struct):
 
 
 class HowAnswered(msgspec.Struct):
-    """The gear in force at the end, the longest waiting and running of any row, and how the request ended.
+    """The gear at the end, the longest queueing and run time of any row, and the outcome.
 
-    `degraded` are answers that lack a later model of the cascade, `late` those after the deadline.
+    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline.
     """
 
     gear: int
@@ -176,13 +176,13 @@ BODIES = (
 )  # fmt: skip
 
 
-# The description -----------------------------------------------------------------------------------------------------
+# The description ---------------------------------------------------------------------------------
 
 
 def describe(
     operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, keys: Keys | None
 ) -> Schema:
-    """The OpenAPI description of a server of `operator` that asks for these keys."""
+    """Return the OpenAPI description of a server of `operator` that requires these keys."""
     components: Schema = {"schemas": _schemas(inputs, outputs)}
     if keys is not None:
         components["securitySchemes"] = {
@@ -205,7 +205,7 @@ def describe(
 
 
 def _schemas(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Schema:
-    """The schemas of all bodies, with the names of the operator's tensors."""
+    """Return the schemas of all bodies, restricted to the names of the operator's tensors."""
     _, schemas = msgspec.json.schema_components(BODIES, ref_template=COMPONENTS + "{name}")
     tensor = schemas["InputTensor"]["properties"]
     tensor["name"]["enum"] = [spec.name for spec in inputs]
@@ -251,7 +251,7 @@ def _paths(operator: str, keys: Keys | None) -> Schema:
         for method, operation in methods.items():
             if method == "post" or not locked:
                 operation["responses"].setdefault("403", _response(FOREIGN, Error))
-            if "413" in operation["responses"]:  # its body is read
+            if "413" in operation["responses"]:  # the server reads its body
                 operation["responses"]["408"] = {"description": "The request was not complete in time"}
     unlocked = {"/livez": live, "/v2/health/live": live, "/readyz": ready, "/v2/health/ready": ready}
     for path, methods in unlocked.items():
@@ -310,7 +310,6 @@ def _administration(
     required: bool = True,
     keys: Keys | None,
 ) -> Schema:
-    """What operators alone may do."""
     operation: Schema = {
         "summary": summary,
         "requestBody": {"required": required, "content": {"application/json": {"schema": _reference(body)}}},
@@ -336,7 +335,6 @@ def _refused(summary: str, keys: Keys | None) -> Schema:
 
 
 def _with_key(operation: Schema, keys: Keys | None) -> Schema:
-    """An operation of administration, and the key that it asks for."""
     if keys is not None:
         kind = "key of administration" if keys.of_admins else "key"
         operation["responses"].setdefault("400", _response("Several keys are sent", Error))

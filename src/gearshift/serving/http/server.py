@@ -1,4 +1,4 @@
-"""The HTTP server: a socket that listens, and all connections that it was given."""
+"""The HTTP server: its listening sockets and all connections accepted from them."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from gearshift.serving.http.tls_listener import TlsListener
 
 
 class HttpServer:
-    """What `handler` answers on HTTP, from `start` to `stop`; it leaves signals alone."""
+    """Serves HTTP requests with `handler`, from `start` to `stop`; it handles no signals."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class HttpServer:
         self._servers: list[asyncio.AbstractServer | TlsListener] = []
 
     async def start(self, *socks: socket.socket) -> None:
-        """Listen on all of `socks`."""
         certificate, key = self._settings.tls_certificate, self._settings.tls_key
         for sock in socks:
             if certificate is not None and key is not None:
@@ -55,20 +54,19 @@ class HttpServer:
 
     @property
     def open(self) -> int:
-        """How many connections are."""
         return len(self._connections.open)
 
     def stop_listening(self) -> None:
-        """Take no more connections; those that are open close after their next answer."""
+        """Accept no more connections; open ones are closed after their next answer."""
         self._connections.ending = True
         for server in self._servers:
             server.close()
 
     def pin(self, cores: frozenset[int]) -> None:
-        """It runs where its process does."""
+        """Do nothing: it runs in this process."""
 
     async def stop(self, longest_s: float) -> None:
-        """Close all connections: idle ones now, others once they are answered, and what is left after `longest_s`."""
+        """Close idle connections now, others after their answer, the rest after `longest_s`."""
         self.stop_listening()
         for connection in list(self._connections.open):
             connection.end()

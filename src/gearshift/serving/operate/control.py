@@ -23,7 +23,7 @@ GEAR_PATH = "/v2/gearshift/gear"
 DRAIN_PATH = "/v2/gearshift/drain"
 SWAP_PATH = "/v2/gearshift/swap"
 ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
-"""What needs a key of administration; without any keys, a client on this machine."""
+"""Paths that need a key of administration; without any keys, a client on this machine."""
 LARGEST_BODY_BYTES = 4096
 OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """Headers that browsers add for pages, and proxies for their clients."""
@@ -32,41 +32,33 @@ Body = TypeVar("Body")
 
 
 class GearBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The gear to keep whatever the load, or null to let the load choose again."""
+    """The gear to keep at any load, or null to let the load choose again."""
 
     pin: int | None
 
 
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether new requests are to be let in again; without a body they are refused from now on."""
+    """Whether to accept new requests again; without a body they are refused from now on."""
 
     undo: bool = False
 
 
 class Inference(Protocol):
-    """What requests need of a `Service`; a front end in a process of its own has something else in its place."""
+    """The part of `Service` that requests need; a front end's process has its own version."""
 
     @property
-    def accepting(self) -> bool:
-        """Whether requests are let in at all."""
-        ...
+    def accepting(self) -> bool: ...
 
     @property
-    def most_waiting(self) -> int:
-        """How many rows may wait in all."""
-        ...
+    def most_waiting(self) -> int: ...
 
-    def now_ns(self) -> int:
-        """The time in which deadlines are given."""
-        ...
+    def now_ns(self) -> int: ...
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of `rows` would not be accepted now."""
+        """Raise `NotReady`, `QueueFull` or `TooLarge` if `rows` would not be accepted now."""
         ...
 
-    def reading(self, announced_bytes: int) -> Reading:
-        """Holds the bytes of a request while it is read."""
-        ...
+    def reading(self, announced_bytes: int) -> Reading: ...
 
     def submit(
         self,
@@ -85,27 +77,25 @@ class Inference(Protocol):
 
 
 class Control:
-    """The service in force and its plan, as operators see and steer them."""
+    """The service in force and its plan, with the means to steer them."""
 
     def __init__(self, service: Inference, plan: ServedPlan) -> None:
         self.inference = service
-        """The service in force, as requests see it."""
         self.plan = plan
         self.shadow: Shadow | None = None
         self.replan: ReplanStatus | None = None
 
     @property
     def service(self) -> Service:
-        """The service in force, for operators, who ask where it is one."""
+        """The service in force; only the router's process may ask for it."""
         return cast(Service, self.inference)
 
     @property
     def ready(self) -> bool:
-        """Whether requests are let in and every model has a replica."""
         return self.service.ready
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """As `Service.infer`, by the service in force; a shadow is offered a copy of what was answered."""
+        """Infer as `Service.infer`; a shadow is offered a copy of each answered request."""
         service = self.service
         began_ns = service.now_ns()
         answer = await service.infer(inputs, **asked)
@@ -115,7 +105,6 @@ class Control:
 
     @property
     def submit(self) -> Callable[..., Withdraw]:
-        """As `Service.submit`, in the same way."""
         return self.inference.submit if self.shadow is None else self._submit_to_both
 
     def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
@@ -130,14 +119,13 @@ class Control:
         return service.submit(inputs, compared, **asked)
 
     def status(self) -> Status:
-        """What the service in force is doing."""
         replan = self.replan
-        if replan is not None and replan.offered == Path(self.plan.path).name:  # it was taken
+        if replan is not None and replan.offered == Path(self.plan.path).name:  # now in force
             replan = msgspec.structs.replace(replan, offered=None)
         return msgspec.structs.replace(self.service.status(self.plan), replan=replan)
 
     def pin_or_free(self, body: bytes) -> Status:
-        """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput` where it makes no sense."""
+        """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput`."""
         asked = decode(body, GearBody)
         if asked.pin is None:
             self.service.free_gear()
@@ -146,9 +134,9 @@ class Control:
         return self.status()
 
     def drain_or_not(self, body: bytes) -> Status:
-        """Refuse new requests and answer those accepted, or let them in again, as `body`, a `DrainBody`, says.
+        """Start or undo a drain as `body`, a `DrainBody`, says.
 
-        Raises `InvalidInput` where it makes no sense, `NotReady` where the server ends.
+        Raises `InvalidInput` for an invalid body, `NotReady` if the server is ending.
         """
         asked = decode(body, DrainBody) if body else DrainBody()
         if asked.undo:
@@ -159,7 +147,6 @@ class Control:
 
 
 def decode(body: bytes, kind: type[Body]) -> Body:
-    """The JSON `body` of an operator; raises `InvalidInput` where it is none of `kind`."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -167,10 +154,10 @@ def decode(body: bytes, kind: type[Body]) -> Body:
 
 
 def require_operator(keys: Keys | None, address: str | None, headers: Mapping[bytes, bytes]) -> None:
-    """Raise unless a client at `address` may steer: `NoAccess` without the key, `Forbidden` without keys from afar.
+    """Raise `NoAccess` without a valid key; without keys, `Forbidden` for other machines.
 
-    Without keys a page in a browser on this machine may not either; browsers say with `Origin` who sends.  Nor may what
-    a proxy on this machine passes on.
+    Without keys, browser pages on this machine are refused too (browsers send `Origin`), and so
+    are requests that a proxy on this machine forwards.
     """
     if keys is not None:
         keys.require_admin(headers)

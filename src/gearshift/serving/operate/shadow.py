@@ -1,4 +1,4 @@
-"""A shadow: a plan that answers a copy of some requests beside the plan in force, whose answers alone are returned."""
+"""A shadow: a plan that answers copies of some requests, only to be compared."""
 
 import asyncio
 from collections import defaultdict
@@ -17,18 +17,19 @@ from gearshift.result import LatencySummary, latency_summary
 from gearshift.runtime.service.service import Service
 
 MOST_OPEN = 64
-"""Copies that the shadow has at a time; further ones are left out, so that a slow shadow holds no memory."""
+"""Open copies of the shadow; further ones are skipped, so that a slow shadow holds no memory."""
 MOST_COMPARED = 100_000
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Multiples of it fall evenly into every part of [0, 1) and never repeat, so that no rhythm of traffic is met."""
+"""Its multiples modulo 1 are spread evenly and never repeat, so no rhythm of traffic biases the
+share."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shadow answered beside the plan in force.
+    """Answers of a shadow compared with those of the plan in force.
 
-    `agreement` is, by output, the share of the `rows` of both on which they agree; numbers that are not whole agree
-    within 1e-5 of each other.  `failed` copies had no answer; `skipped` ones were left out, as the shadow was behind.
-    Latencies, in seconds, are of the same requests; None without any.
+    `agreement` is, by output, the share of the `rows` of both on which they agree; floating-point
+    numbers agree within 1e-5.  `failed` copies had no answer; `skipped` ones were left out, as the
+    shadow was behind.  Latencies, in seconds, are of the same requests; None without any.
     """
 
     requests: int
@@ -41,7 +42,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shadow:
-    """Sends `service` a copy of the `share` of the requests that it is offered, evenly among them."""
+    """Sends `service` copies of a `share` of the offered requests, evenly spread."""
 
     def __init__(self, service: Service, share: float) -> None:
         self._service, self._share = service, share
@@ -52,7 +53,6 @@ class Shadow:
         self._latencies_ns: list[tuple[int, int]] = []
 
     def offer(self, inputs: Arrays, answer: Answer, took_ns: int, payload_bytes: int) -> None:
-        """A request that was answered within `took_ns`; failed ones are not copied."""
         if answer.outcome == "failed" or len(self._latencies_ns) >= MOST_COMPARED:
             return
         self._turn = (self._turn + GOLDEN_RATIO) % 1
@@ -66,7 +66,6 @@ class Shadow:
         copy.add_done_callback(self._copies.discard)
 
     async def finished(self) -> Comparison:
-        """How both compare, when all copies are answered."""
         while self._copies:
             await asyncio.wait(set(self._copies))
         in_force_s, shadow_s = (np.array(self._latencies_ns, dtype=np.float64).reshape(-1, 2) / NS_PER_S).T
@@ -103,7 +102,7 @@ class Shadow:
 
 
 def rows_agreed(a: NDArray[Any] | None, b: NDArray[Any] | None) -> int:
-    """Rows on which two outputs agree; none where one is missing or their shapes differ."""
+    """Count rows on which two outputs agree; 0 if one is missing or their shapes differ."""
     if a is None or b is None or a.shape != b.shape:
         return 0
     if {a.dtype.kind, b.dtype.kind} & set("OSU"):

@@ -1,4 +1,4 @@
-"""A plan takes the place of another while requests are served: loaded beside it, tried, then put in force at once."""
+"""Swap plans while serving: load the new plan, try it, and put it in force at once."""
 
 import asyncio
 import gc
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 
 PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 LONGEST_TRIAL_S = 60.0
-"""For the first request to the new plan."""
+"""Bound on the first request to the new plan."""
 LONGEST_LEAVE_S = 3600.0
-"""For what the plan before has accepted; what is left then fails."""
+"""Bound on answering the old plan's accepted requests; the rest then fails."""
 
 
 class SwapBody(msgspec.Struct, forbid_unknown_fields=True):
     """The plan to load, a file in the folder given by `--plans`.
 
-    With a `shadow` from 0 to 1 it first answers a copy of that share of requests for `shadow_s` seconds.  Unless it
-    is to `take_over` it is unloaded then.
+    With `shadow` above 0, up to 1, it first answers a copy of that share of requests for
+    `shadow_s` seconds.  Without `take_over` it is then unloaded.
     """
 
     plan: str
@@ -49,7 +49,7 @@ class SwapBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan in force, whether it is the one that was asked for, and how that one did as a shadow, if it was one."""
+    """The plan in force, whether it is the requested one, and that one's results as a shadow."""
 
     taken_over: bool
     plan: ServedPlan
@@ -59,8 +59,8 @@ class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
 class Swaps:
     """Puts plans in force in `control`, one at a time.
 
-    `read` reads a plan with all that serving it needs, `make` makes its service on the clock of the one in force, not
-    started.
+    `read` reads a plan with everything needed to serve it; `make` makes its service, not started,
+    on the clock of the service in force.
     """
 
     def __init__(
@@ -87,14 +87,13 @@ class Swaps:
 
     @property
     def served(self) -> ServingTask:
-        """What is in force."""
         return self._served
 
     async def swap(self, asked: SwapBody) -> SwapResult:
-        """Load the plan that is `asked` for, try it, and put it in force; answers when the plan before is unloaded.
+        """Load, try and put in force the requested plan; return when the old one is unloaded.
 
-        Raises `InvalidInput` for a name that is none of a plan in the folder, `SwapFailed` while another swap is under
-        way, and where the new plan cannot be loaded or does not answer: the plan before goes on serving then.
+        Raises `InvalidInput` if the folder has no such plan, `SwapFailed` during another swap, or
+        if the new plan cannot be loaded or does not answer: the old plan then goes on serving.
         """
         if self._plans is None:
             raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
@@ -112,7 +111,7 @@ class Swaps:
             raise
 
     async def drain(self, longest_s: float) -> bool:
-        """As `Service.drain`, of the plan in force and of one that is leaving; one that is being loaded is given up."""
+        """Drain the plan in force and a leaving one; cancel one that is being loaded."""
         self._ending = True
         if self._work is not None and self._leaving is None:
             self._work.cancel()
@@ -120,7 +119,6 @@ class Swaps:
         return all(await asyncio.gather(*(service.drain(longest_s) for service in services)))
 
     async def stop(self) -> None:
-        """End all services at once."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -141,7 +139,7 @@ class Swaps:
             if asked.take_over:
                 _require_ready(service, task)
                 self._take_over(service, task)
-        except Exception as error:  # whatever the new plan brings, the one before goes on
+        except Exception as error:  # whatever goes wrong, the old plan goes on
             reason = str(error)
             if not isinstance(error, (GearshiftError, OSError)):
                 log.exception("fault while %s was swapped in", path.name)
@@ -168,7 +166,7 @@ class Swaps:
         return comparison
 
     def _take_over(self, service: Service, task: ServingTask) -> None:
-        """From here on every request goes to the new service; nothing runs in between."""
+        """Send every request to the new service from now on; nothing else runs in between."""
         service.take_over_from(self._control.service)
         self._leaving = self._control.service
         self._control.inference, self._control.plan, self._served = service, task.served, task
@@ -189,7 +187,7 @@ class Swaps:
 
 
 def plan_in(folder: Path, name: str) -> Path:
-    """The plan file `name` in `folder`; raises `InvalidInput` for another place, a link, or what is no file."""
+    """Return a plan's path; raises `InvalidInput` unless it is a regular file in `folder`."""
     path = folder / name
     if not PLAN_NAME.fullmatch(name) or path.is_symlink() or not path.is_file():
         raise InvalidInput(
@@ -200,9 +198,10 @@ def plan_in(folder: Path, name: str) -> Path:
 
 
 def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
-    """Raise `InvalidInput` unless both plans serve the same operator with the same tensors, by code of one project.
+    """Raise `InvalidInput` unless operator, tensors and project are the same.
 
-    Who may put a plan into the folder may so choose among the models of that project, and run no other code.
+    So someone who may put plans into the folder can choose among that project's models, but run no
+    other code.
     """
     for what, new, old in (
         ("operator", task.tables.operator, served.tables.operator),
@@ -219,7 +218,7 @@ def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> Non
 
 
 async def _try(service: Service, task: ServingTask) -> None:
-    """Have the new service answer a request of zeros, with all replicas ready before it and after.
+    """Have the new service answer a request of zeros, with all replicas ready before and after.
 
     A model may refuse zeros, as at the start of a server.
     """
