@@ -21,15 +21,16 @@ from gearshift.v2.grpc_tensors import from_contents
 from gearshift.v2.tensors import SERVER_NAME
 
 OF_THE_SERVER = RETRY_AFTER[0][0]
-"""Trailing metadata by which a Gearshift server's own UNAVAILABLE differs from a connection that failed."""
+"""Trailing metadata that a Gearshift server's UNAVAILABLE has, and a failed connection does not.
+"""
 HTTP_STATUS = {code: status for status, code in STATUS.items()} | {grpc.StatusCode.UNIMPLEMENTED: 404}
-"""The HTTP status that means the same; 500 for all others."""
+"""The equivalent HTTP status; 500 for all others."""
 
 
 class GrpcTarget:
-    """Unary calls of `ModelInfer` on one channel, tensors raw; `grpcs://` speaks TLS.
+    """Unary calls of `ModelInfer` on one channel with raw tensors; `grpcs://` uses TLS.
 
-    A call carries no deadline of its own: a deadline goes as the parameter `timeout`, as over HTTP.
+    Calls have no deadline of their own: it is sent as the parameter `timeout`, as over HTTP.
     """
 
     def __init__(self, url: str, operator: str, output: str, sending: Sending) -> None:
@@ -51,11 +52,10 @@ class GrpcTarget:
         self.where = f"{url} {operator}"
 
     async def open(self) -> None:
-        """Connect, and ask the server what it is."""
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            ("grpc.enable_http_proxy", 0),  # as over HTTP: what is measured is the server
+            ("grpc.enable_http_proxy", 0),  # as over HTTP: measure the server
         ]
         if self._secure:
             self._channel = grpc.aio.secure_channel(self._address, self._credentials(), options)
@@ -83,11 +83,9 @@ class GrpcTarget:
             ) from None
 
     def _method(self, name: str, answered: Any) -> Any:
-        """A method whose request is bytes already."""
         return self._channel.unary_unary(f"/{SERVICE}/{name}", None, answered.FromString)
 
     def encode(self, inputs: Arrays) -> bytes:
-        """The whole message."""
         tensor, asked = pb.ModelInferRequest.InferInputTensor, pb.ModelInferRequest.InferRequestedOutputTensor
         sending = self._sending
         message = pb.ModelInferRequest(
@@ -106,7 +104,6 @@ class GrpcTarget:
     async def exchange(
         self, request: bytes, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
-        """One call; statuses become HTTP's."""
         stamp = headers_of(sent_unix_s, deadline_s)
         try:
             async with asyncio.timeout(within_s):
@@ -129,7 +126,7 @@ class GrpcTarget:
         )
 
     def values_of(self, answer: pb.ModelInferResponse) -> dict[str, list[Any]]:
-        """Every output's values, flat; raises `InvalidInput` where they do not fit."""
+        """Return every output's values, flat; raises `InvalidInput` if they do not fit."""
         raw = answer.raw_output_contents
         require(
             len(raw) in (0, len(answer.outputs)), f"{len(raw)} raw contents are no outputs' values", where=self.where
@@ -145,10 +142,9 @@ class GrpcTarget:
         return values
 
     async def counters(self) -> Counters:
-        """None: they are not told over gRPC."""
+        """Return none: gRPC does not report them."""
         return Counters()
 
     async def close(self) -> None:
-        """Cancel what is under way."""
         if self._channel is not None:
             await self._channel.close()

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol V2 in gRPC messages: requests turned into arrays, answers turned into messages."""
+"""The Open Inference Protocol V2 in gRPC: decode request messages, encode answers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -47,23 +47,22 @@ CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""Where typed contents of each datatype stand; FP16 has no place there and travels raw."""
+"""Field for typed contents of each datatype; FP16 has none and travels raw."""
 
 LEAST_ELEMENT_BYTES = 4
-"""An element of BYTES in raw contents, which begins with its length."""
+"""Smallest element of BYTES in raw contents, which begins with its length."""
 Values = Mapping[str, int | float | str]
-"""Parameters by name."""
 NOTHING: Values = {}
 _RAW_CONTENTS = b"\x32"
 """The tag of `raw_output_contents`."""
 
-# Requests ------------------------------------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------------
 
 
 def memory_bytes(
     message: ModelInferRequest, raw: Sequence[bytes | memoryview], inputs: Mapping[str, TensorSpec], message_bytes: int
 ) -> int:
-    """Bytes of a request as arrays, or `message_bytes` if that is more; computed before arrays are made.
+    """Return a request's bytes as arrays, or `message_bytes` if more, before arrays are made.
 
     Inputs that will be refused count as 0.
     """
@@ -91,9 +90,9 @@ def parse_request(
     outputs: Sequence[str],
     limits: Limits,
 ) -> InferRequest:
-    """The request in `message` with its `raw` contents; raises `InvalidInput` that names the field and the reason.
+    """Parse `message` and its `raw` contents; raises `InvalidInput` naming field and reason.
 
-    `outputs` are the names of the operator's outputs; without any, every name is let through.
+    `outputs` names the operator's outputs; if empty, every name is accepted.
     """
     require_few_tensors(len(message.inputs), len(message.outputs), limits)
     require(
@@ -130,7 +129,7 @@ def parse_request(
 
 
 def from_contents(contents: InferTensorContents, shape: list[int], datatype: str, where: str) -> NDArray[Any]:
-    """The array of `shape` in typed contents; raises `InvalidInput` where they do not fit."""
+    """Return the array in typed contents; raises `InvalidInput` if they do not fit `shape`."""
     field = CONTENTS.get(datatype)
     if field is None:
         raise InvalidInput(f"{datatype} has no typed contents", where=where, remedy="give it in raw_input_contents")
@@ -148,7 +147,6 @@ def from_contents(contents: InferTensorContents, shape: list[int], datatype: str
 
 
 def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> None:
-    """Refuse what a client would else wait for in vain."""
     if _given(parameters, "shared_memory_region"):
         refuse_shared_memory(where)
     if (kind := _given(parameters, "classification")) and getattr(parameters["classification"], kind):
@@ -156,7 +154,6 @@ def _refuse_parameters(parameters: Mapping[str, InferParameter], where: str) -> 
 
 
 def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
-    """The parameter's value, 0 when absent."""
     kind = _given(parameters, name)
     if kind is None:
         return 0
@@ -166,19 +163,18 @@ def _integer(parameters: Mapping[str, InferParameter], name: str) -> int:
 
 
 def _given(parameters: Mapping[str, InferParameter], name: str) -> str | None:
-    """Which kind of value the parameter has; one without any is what null is in JSON."""
+    """Return which kind of value the parameter has; without any it is like null in JSON."""
     return parameters[name].WhichOneof("parameter_choice") if name in parameters else None
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 def encode_answer(operator: str, request: InferRequest, answer: Answer, more: Values = NOTHING) -> bytes:
-    """A `ModelInferResponse` with raw contents and `more` parameters.
+    """Encode a `ModelInferResponse` with raw contents and `more` parameters.
 
-    Raises `InvalidInput` when an output asked for was not answered.
-
-    The arrays are put behind the rest as they are, and not copied into a message first.
+    Raises `InvalidInput` if a requested output was not answered.  Arrays are appended to the
+    serialised rest, to save a copy into a message.
     """
     arrays = answered_arrays(request, answer)
     tensor = ModelInferResponse.InferOutputTensor
@@ -197,7 +193,6 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer, more: Va
 
 
 def varint(number: int) -> bytes:
-    """A number as messages have it, such as the length before a field's contents."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -207,7 +202,6 @@ def varint(number: int) -> bytes:
 
 
 def parameters(values: Values) -> dict[str, InferParameter]:
-    """Parameters as messages have them."""
     return {name: _parameter(value) for name, value in values.items()}
 
 

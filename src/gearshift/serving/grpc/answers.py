@@ -1,4 +1,4 @@
-"""gRPC answers on their way: their bytes are held until clients have taken them, and slow clients are cut off."""
+"""Hold the bytes of gRPC answers until clients have read them; disconnect slow clients."""
 
 import asyncio
 import logging
@@ -8,13 +8,13 @@ from gearshift.runtime.service.room import Room
 from gearshift.serving.grpc.sockets import GrpcSockets
 
 LOOK_S = 0.25
-"""Interval at which untaken answers are checked."""
+"""Interval at which unread answers are checked."""
 
 log = logging.getLogger(__name__)
 
 
 class Unread:
-    """Answers that the client of one call has yet to take; the current one was offered at `since_s`."""
+    """Answers that one call's client has not read; the current one was offered at `since_s`."""
 
     __slots__ = ("_answers", "_room", "held_bytes", "peer", "since_s")
 
@@ -24,32 +24,29 @@ class Unread:
         self.since_s: float | None = None
 
     def add(self, answer_bytes: int) -> None:
-        """An answer is made."""
         self.held_bytes += answer_bytes
         self._room.held_bytes += answer_bytes
         self._answers.added(self, answer_bytes)
 
     def offer(self) -> None:
-        """The client is sent the next answer."""
         self.since_s = asyncio.get_running_loop().time()
 
     def take(self, answer_bytes: int) -> None:
-        """It has taken that."""
         self.since_s = None
         self.held_bytes -= answer_bytes
         self._room.held_bytes -= answer_bytes
         self._answers.removed(self, answer_bytes)
 
     def close(self, call: object = None) -> None:
-        """The call has ended."""
         self.take(self.held_bytes)
 
 
 class Answers:
-    """Answers that clients have yet to take, held in the room that `room` answers.
+    """Answers that clients have not read, held in the room that `room` returns.
 
-    A client that has not taken an answer after `longest_s` is cut off, and the slowest one while all hold more than
-    `most_bytes`, with all calls of its connection: the library ends no call before its answer is taken.
+    A client that has not read an answer after `longest_s` is disconnected, and so is the slowest
+    one while all hold more than `most_bytes`.  That ends all calls of its connection: the library
+    does not end a call before its answer is read.
     """
 
     def __init__(self, room: Callable[[], Room], sockets: GrpcSockets, *, most_bytes: int, longest_s: float) -> None:
@@ -60,24 +57,20 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
 
     def of(self, peer: str) -> Unread:
-        """The untaken answers of a new call from `peer`."""
         return Unread(self, peer, self._room())
 
     def added(self, unread: Unread, answer_bytes: int) -> None:
-        """Count more bytes of answers."""
         self._unread[unread] = None
         self._unread_bytes += answer_bytes
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def removed(self, unread: Unread, answer_bytes: int) -> None:
-        """Count fewer bytes of answers."""
         self._unread_bytes -= answer_bytes
         if unread.held_bytes == 0:
             self._unread.pop(unread, None)
 
     def _look(self) -> None:
-        """Cut off clients that are too slow, and the slowest one while untaken answers are over their bound."""
         loop = asyncio.get_running_loop()
         now_s, left_bytes = loop.time(), self._unread_bytes
         offered = [(one.since_s, one) for one in self._unread if one.since_s is not None]

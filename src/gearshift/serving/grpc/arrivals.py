@@ -1,4 +1,4 @@
-"""gRPC messages on their way: how many bytes of them are held, and for how long they may take."""
+"""Bound gRPC messages that are still arriving: the bytes they hold, and the time they take."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,24 +12,25 @@ from gearshift.runtime.service.room import Room
 from gearshift.serving.grpc.sockets import GrpcSockets
 
 LOOK_S = 0.05
-"""Interval between looks at connections with awaited messages; a message that comes at once is never looked at."""
+"""Interval between checks of connections that await messages; a message that comes at once is
+never checked."""
 LEAST_REST = 10
-"""Looking takes at most one part in this many of the event loop's time."""
+"""Checks take at most one part in this many of the event loop's time."""
 WINDOW_BYTES = 65_535
-"""Bytes of a call that the library reads before the call asks for them."""
+"""Bytes of a call that the library reads ahead."""
 
 
 CALL_BYTES = 200
 CONNECTION_BYTES = 1024
 BYTES_PER_S = 10
-"""Bytes besides messages: of each call, of each connection, and each second.  They are high estimates, so that
-no message seems to have begun that has not; an excess is corrected at the next look."""
+"""Bytes besides messages: of each call, of each connection, and each second.  High estimates, so
+that no message seems to have begun too early; the next check corrects an excess."""
 
 
 class Arrival:
-    """A message that `task` waits for, and whether it has begun: on a stream that may take long.
+    """A message that `task` waits for, and whether it has begun: a stream may pause for long.
 
-    `ended` is why it is given up: `late`, or `full` where there is no room.
+    `ended` is why it was given up: `late`, or `full` if there was no room.
     """
 
     __slots__ = ("began_s", "begun", "ended", "task")
@@ -40,14 +41,13 @@ class Arrival:
         self.ended = ""
 
     def end(self, why: str) -> None:
-        """Wait for it no longer."""
         if not self.ended:
             self.ended = why
             self.task.cancel()
 
 
 class Connection:
-    """A gRPC connection; `held_bytes` had come of its awaited messages at the last look."""
+    """A gRPC connection; `held_bytes` of its awaited messages had arrived at the last check."""
 
     __slots__ = ("_looked_s", "_taken_bytes", "arrivals", "held_bytes", "peer")
 
@@ -59,7 +59,7 @@ class Connection:
         self.held_bytes = 0
 
     def take(self, arrival: Arrival, message_bytes: int) -> int:
-        """The message is whole, or given up; returns the bytes that are no longer held."""
+        """Account for a message that is whole or given up; return the bytes no longer held."""
         del self.arrivals[arrival]
         self._taken_bytes += message_bytes + CALL_BYTES
         less_bytes = min(self.held_bytes, message_bytes) if self.arrivals else self.held_bytes
@@ -67,7 +67,7 @@ class Connection:
         return less_bytes
 
     def look(self, received_bytes: int | None, largest_bytes: int, now_s: float) -> None:
-        """Set `held_bytes`: at most the bytes received, and the largest size of each message."""
+        """Set `held_bytes`: at most the bytes received, and the largest size per message."""
         if received_bytes is None:
             self.held_bytes = largest_bytes * sum(arrival.begun for arrival in self.arrivals)
             return
@@ -79,11 +79,12 @@ class Connection:
 
 
 class Arrivals:
-    """Messages of up to `largest_bytes` on their way, held in the room that `room` answers.
+    """Messages of up to `largest_bytes` that are arriving, held in the room that `room` returns.
 
-    None may take longer than `longest_s`, and all of them not more than `most_bytes`, but that one alone may always
-    come.  The library does not report the bytes that it holds, so messages are counted by the bytes that their
-    connections have received (`GrpcSockets`), and with their largest size where that is not known either.
+    Each may take at most `longest_s`, and all together at most `most_bytes`, but a single one is
+    always allowed.  The library does not report the bytes that it holds, so messages are counted
+    by the bytes that their connections have received (`GrpcSockets`), or by their largest size if
+    that is unknown.
     """
 
     def __init__(
@@ -93,16 +94,17 @@ class Arrivals:
         self._largest_bytes, self._most_bytes, self._longest_s = largest_bytes, most_bytes, longest_s
         self._connections: dict[str, Connection] = {}
         self._used: dict[Connection, None] = {}
-        """Connections with awaited messages now or since the last look."""
+        """Connections with awaited messages now or since the last check."""
         self._timer: asyncio.TimerHandle | None = None
         self._held_in: Room | None = None
         self._held_bytes = 0
 
     async def receive(self, context: Any, *, may_rest: bool = False) -> bytes | None:
-        """The next message of a call, None where its client sends no more.
+        """Return the next message of a call, None if its client sends no more.
 
-        With `may_rest` the call is a stream, which may be silent for long between messages: the time of a message runs
-        once more than the window has come.  Raises `QueueFull` where it was given up for others, and `DeadlinePassed`.
+        With `may_rest` the call is a stream, which may be silent for long between messages: the
+        time of a message starts when more than the window has arrived.  Raises `QueueFull` if it
+        was given up for others, and `DeadlinePassed`.
         """
         loop = asyncio.get_running_loop()
         peer = context.peer()
@@ -130,7 +132,6 @@ class Arrivals:
         return None if data is EOF else data
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count the bytes that have come, end late messages, and give up messages beyond the bound."""
         began_s = loop.time()
         if not all(self._sockets.knows(connection.peer) for connection in self._used):
             self._sockets.look_through()
@@ -153,7 +154,7 @@ class Arrivals:
         self._timer = loop.call_later(pause_s, self._look, loop) if self._used else None
 
     def _time(self, connection: Connection, now_s: float) -> None:
-        """End late messages; on a stream a message has begun once more than the window has come."""
+        """End late messages; on a stream one begins when more than the window has arrived."""
         for arrival in connection.arrivals:
             if not arrival.begun and connection.held_bytes > WINDOW_BYTES:
                 arrival.begun, arrival.began_s = True, now_s

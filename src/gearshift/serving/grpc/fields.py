@@ -1,8 +1,8 @@
-"""Requests in gRPC as they came, looked at before they are parsed: how much parsing would make of them.
+"""Bound serialised gRPC requests before they are parsed.
 
-An empty field is 2 bytes, and dozens of times as many once it is parsed; a number may be 1 byte, and is 8.  The parser
-holds the interpreter until it is done, so that what a message may hold is bounded here, and the largest part of it,
-raw contents, is not given to the parser at all.
+An empty field has 2 bytes, and dozens of times as many once parsed; a number may have 1 byte, and
+then has 8.  The parser holds the interpreter lock until it is done.  So this module bounds what a
+message may contain, and keeps the largest part, raw contents, from the parser.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from gearshift.errors import InvalidInput, require
 
 MOST_FIELDS = 1 << 16
 MOST_NUMBERS = 1 << 20
-"""In shapes and typed contents together."""
+"""Bound on shapes and typed contents together."""
 MOST_TEXT_BYTES = 1 << 20
-"""In names, ids and parameters together."""
+"""Bound on names, ids and parameters together."""
 SEND_RAW = "send tensors in raw_input_contents"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Fields of a message by number: nested messages, and packed numbers with the least bytes that one takes."""
+    """Fields of a message by number: nested messages, and packed numbers with least bytes."""
 
     messages: Mapping[int, "Kind"] = field(default_factory=dict)
     packed: Mapping[int, int] = field(default_factory=dict)
@@ -39,10 +39,10 @@ REQUEST = Kind(
 
 
 class Split:
-    """A request in `data`: its raw contents, and the rest, which is to be parsed.
+    """A request in `data`, split into `raw` contents and the `rest`, which is still to be parsed.
 
-    Raises `InvalidInput` where that has more than `most_fields` fields, too many numbers or too much text, and for what
-    is no message.  `objects` counts fields and numbers, each of which parsing would make an object of.
+    Raises `InvalidInput` if the rest has more than `most_fields` fields, too many numbers or too
+    much text, or is no message.
     """
 
     def __init__(self, data: bytes, most_fields: int) -> None:
@@ -83,7 +83,6 @@ class Split:
         self._require_message(at == end)
 
     def _take(self, kind: Kind, number: int, begin: int, at: int, end: int) -> None:
-        """The field `number` of a message, which is from `begin`, and whose contents are from `at`."""
         inner = kind.messages.get(number)
         if inner is not None:
             self._walk(inner, at, end)
@@ -102,7 +101,6 @@ class Split:
             require(self._text_bytes <= MOST_TEXT_BYTES, what, remedy=SEND_RAW)
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """The number that begins at `at`, and where it ends."""
         value = shift = 0
         while at < end and shift < 70:
             byte = self._data[at]
@@ -119,5 +117,4 @@ class Split:
 
 
 def no_request() -> InvalidInput:
-    """The error for bytes that are no request."""
     return InvalidInput("the message is no ModelInferRequest", remedy="see the protocol's definition")

@@ -1,4 +1,4 @@
-"""Health as gRPC's own protocol has it (`grpc.health.v1.Health`): of the server, and of each of its services alike."""
+"""gRPC's health protocol (`grpc.health.v1.Health`), for the server and each of its services."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,34 +9,33 @@ from gearshift.serving.grpc.health_pb2 import HealthCheckResponse, HealthListRes
 SERVICE = "grpc.health.v1.Health"
 WHOLE_SERVER = ""
 LOOK_S = 0.25
-"""Interval at which changes are looked for while somebody watches."""
+"""Interval at which readiness is checked while a client watches."""
 
 
 class Health:
-    """What `ready` says of `services`, and of the server as a whole."""
+    """The status of the server and of each of `services`, from `ready`."""
 
     def __init__(self, ready: Callable[[], bool], services: Sequence[str]) -> None:
         self._ready, self._services = ready, (WHOLE_SERVER, *services)
         self._was_ready = False
-        """When it was looked last, and so what all who watch have heard, or will."""
+        """Readiness at the last check, which watchers have received or will receive."""
         self._changed = asyncio.Event()
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
     def check(self, service: str) -> HealthCheckResponse:
-        """The status of `service`; raises `UnknownModel` where there is no such one."""
+        """Return the status of `service`; raises `UnknownModel` if it does not exist."""
         if service not in self._services:
             raise UnknownModel(f"there is no service {service[:64]!r}; this server has {list(self._services)}")
         return self._status(service, self._ready())
 
     def list(self) -> HealthListResponse:
-        """The status of each."""
         ready = self._ready()
         return HealthListResponse(statuses={service: self._status(service, ready) for service in self._services})
 
     async def watch(self, service: str, send: Callable[[HealthCheckResponse], Awaitable[None]]) -> None:
-        """Send the status of `service` now, and again whenever it is another, until the server ends."""
+        """Send the status of `service` now and after each change, until the server ends."""
         said = None
         self._watchers += 1
         try:
@@ -54,7 +53,6 @@ class Health:
             self._watchers -= 1
 
     def end(self) -> None:
-        """Tell those who watch how it is now, and that this was all."""
         self._ended = True
         self._wake()
 

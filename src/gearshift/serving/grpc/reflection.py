@@ -1,4 +1,4 @@
-"""Server reflection of gRPC: which services there are, and what their messages hold."""
+"""gRPC server reflection: lists the services and describes their messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,12 +27,10 @@ FILES: Mapping[str, Any] = {
     "grpc.reflection.v1": grpc_reflection_pb2,
     "grpc.reflection.v1alpha": grpc_reflection_pb2,
 }
-"""What is told, by the package that it has for others."""
+"""Descriptors by the package under which clients know them."""
 
 
 class Reflection:
-    """Tells of the services in `FILES`."""
-
     def __init__(self) -> None:
         self._pool = DescriptorPool()
         self._names: list[str] = []
@@ -41,7 +39,7 @@ class Reflection:
             self._names += [f"{package}.{service}" for service in module.DESCRIPTOR.services_by_name]
 
     def answer(self, asked: ServerReflectionRequest) -> ServerReflectionResponse:
-        """The answer to one question; what there is not is an error in it."""
+        """Answer one question; for an unknown name the answer contains an error."""
         answer = ServerReflectionResponse(valid_host=asked.host, original_request=asked)
         match kind := asked.WhichOneof("message_request"):
             case "list_services":
@@ -65,7 +63,6 @@ class Reflection:
 
 
 def _published(ours: Any, package: str) -> FileDescriptorProto:
-    """One of our files under the package that the protocol gives it."""
     file = FileDescriptorProto()
     ours.CopyToProto(file)
     file.name = f"{package}.proto"

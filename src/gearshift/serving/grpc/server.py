@@ -1,4 +1,4 @@
-"""The gRPC front end: inference, health and reflection, on the event loop of the HTTP front end."""
+"""Serve inference, health and reflection over gRPC, on the event loop of the HTTP front end."""
 
 import asyncio
 import math
@@ -60,22 +60,23 @@ from gearshift.v2.grpc_tensors import (
 
 SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
-"""Requests of one stream that are at work at a time."""
+"""Bound on unanswered requests of one stream."""
 LONGEST_TEXT = 500
-"""Characters of an error's text; it travels in a header, which clients bound."""
+"""Characters of an error's text; it travels in a header, whose size clients bound."""
 LONGEST_REASON = 360
-"""Of a failure, so that an id fits behind it."""
+"""Characters of a failure's reason; leaves room for an id after it."""
 LARGE_BYTES = 64 << 10
-"""From here on a message's fields are counted before it is parsed, and that is done in a thread."""
+"""Larger messages are parsed in a thread, after their fields have been counted."""
 FIELDS_PER_TENSOR = 16
-"""An input with what is in it, its raw contents, an output, and what a request has beside."""
+"""Fields allowed per tensor: an input, its contents, its raw contents, an output and the rest."""
 LONGEST_SILENCE_S = 10.0
-"""Until a connection has begun with HTTP/2."""
+"""Bound on the time to the HTTP/2 handshake."""
 MOST_CALLS_OF_CONNECTION = 1024
 COMPRESSED = {b"\x1f\x8b": GZIP, b"x\x01": DEFLATE, b"x\x5e": DEFLATE, b"x\x9c": DEFLATE, b"x\xda": DEFLATE}
-"""How a compressed message begins, and none of the protocol's does."""
+"""First bytes of a compressed message; no message of the protocol begins with them."""
 ONLY_ANSWER: Values = {"triton_final_response": True}
-"""On a stream, where a server of Triton's protocol may answer a request several times: this one does so once."""
+"""Added to answers on a stream: Triton's protocol allows several per request, this server sends
+one."""
 RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -87,19 +88,19 @@ STATUS = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""What an error's HTTP status is in gRPC; all others are INTERNAL."""
+"""gRPC status by HTTP status of an error; all others are INTERNAL."""
 
 Asked = TypeVar("Asked", bound=Message)
 Sent = TypeVar("Sent")
 May = Callable[[Mapping[bytes, bytes]], None]
 Call = Callable[[Any, Exchange], Awaitable[Sent]]
 StreamAnswers = asyncio.Queue[asyncio.Task[bytes] | tuple[type[Exception], str] | None]
-"""Answers to come of a stream, in the order of its requests; at the end why it ends, None where it was whole."""
+"""Pending answers of a stream in order of requests, then the error that ended it, or None."""
 Refusal = tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]
 
 
 class GrpcServer:
-    """Answers gRPC requests for one operator, of those who may ask, within the bounds of the settings."""
+    """Answers gRPC requests for one operator within the settings' bounds; checks keys."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class GrpcServer:
         return self._control.service.room
 
     async def start(self) -> int:
-        """Listen, and answer on which port; raises `InvalidInput` where that cannot be used."""
+        """Listen and return the port; raises `InvalidInput` if it cannot be used."""
         settings = self._settings
         host, port = settings.host, settings.grpc_port or 0
         self._server = grpc.aio.server(
@@ -159,9 +160,9 @@ class GrpcServer:
                 ("grpc.max_connection_idle_ms", settings.keep_alive_s * 1000),
                 ("grpc.server_handshake_timeout_ms", math.ceil(min(LONGEST_SILENCE_S, settings.longest_read_s) * 1000)),
                 ("grpc.max_concurrent_streams", MOST_CALLS_OF_CONNECTION),
-                ("grpc.http2.bdp_probe", 0),  # it takes up to whole messages before anybody asks for them
+                ("grpc.http2.bdp_probe", 0),  # it reads whole messages ahead
                 ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
-                ("grpc.per_message_decompression", 0),  # what comes out would be held before it can be counted
+                ("grpc.per_message_decompression", 0),  # else memory is taken before it is counted
             ],
             maximum_concurrent_rpcs=settings.most_grpc_calls,
         )
@@ -184,14 +185,14 @@ class GrpcServer:
         return int(bound)
 
     async def stop(self, longest_s: float) -> None:
-        """Take no more calls, and end when those at work are done, or after `longest_s`; may be called again."""
+        """Refuse new calls and wait up to `longest_s` for current ones; may be called again."""
         self._health.end()
         if self._server is not None:
             await self._server.stop(longest_s)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _handlers(self) -> dict[str, dict[str, Any]]:
-        """The methods of each service, and who may call them: anybody is told of the server's health."""
+        """Return the handlers per service; the server's health needs no key."""
         user = admin = None
         if self._keys is not None:
             user, admin = self._keys.require_user, self._keys.require_admin
@@ -219,7 +220,11 @@ class GrpcServer:
         }
 
     def _health_methods(self, user: May | None) -> dict[str, Any]:
-        """Where there are keys anybody may ask, without a message being waited for: it could name any size."""
+        """Return the health handlers.
+
+        With keys, Check still answers anybody, but without waiting for a message: it could name
+        any size.
+        """
         health, check = self._health, self._wordless("Check", lambda: self._health.check(grpc_health.WHOLE_SERVER))
         if user is None:
             check = self._unary(HealthCheckRequest, lambda asked: health.check(asked.service), None)
@@ -227,7 +232,7 @@ class GrpcServer:
         return {"Check": check, "List": self._wordless("List", health.list), "Watch": watch}
 
     def _wordless(self, method: str, answer: Callable[[], Message]) -> Any:
-        """The handler of a method that says nothing but its name, so that its message is not waited for."""
+        """Return the handler of a method without arguments; it does not wait for the message."""
 
         async def call(context: Any, exchange: Exchange) -> bytes:
             return _bytes(answer())
@@ -235,31 +240,28 @@ class GrpcServer:
         return grpc.stream_unary_rpc_method_handler(_guarded(method, call, None))
 
     def _unary(self, asked: type[Asked], answer: Callable[[Asked], Message], may: May | None) -> Any:
-        """The handler of a method that answers at once."""
 
         async def call(context: Any, exchange: Exchange) -> bytes:
             return _bytes(answer(await self._small(asked, await self._message(context))))
 
         return grpc.stream_unary_rpc_method_handler(_guarded(asked.__name__.removesuffix("Request"), call, may))
 
-    # Messages --------------------------------------------------------------------------------------------------------
+    # Messages ------------------------------------------------------------------------------------
 
     async def _message(self, context: Any) -> bytes:
-        """The only message of a call; raises `InvalidInput` where there is none."""
         data = await self._arrivals.receive(context)
         if data is None:
             raise InvalidInput("the call has no message", remedy="send one")
         return data
 
     async def _small(self, asked: type[Asked], data: bytes) -> Asked:
-        """The message in `data`, of a method that takes no large ones."""
         data = await self._plain(data, LARGE_BYTES, _hold_nothing)
         if len(data) > LARGE_BYTES:
             raise TooLarge(f"the message has {len(data)} bytes, this method takes {LARGE_BYTES}")
         return _parsed(asked, data)
 
     async def _plain(self, data: bytes, largest_bytes: int, hold: Callable[[int], None]) -> bytes:
-        """The message without compression, which the library leaves to us."""
+        """Decompress the message; the library leaves this to us so that bytes can be counted."""
         encoding = COMPRESSED.get(data[:2])
         if encoding is None:
             return data
@@ -273,11 +275,9 @@ class GrpcServer:
             ) from None
 
     async def _in_thread(self, work: Callable[[], Sent]) -> Sent:
-        """Run long work in a thread, one piece at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
     async def _request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[InferRequest, int]:
-        """The request in a message that `reading` holds, and how many bytes the message has uncompressed."""
         data = await self._plain(data, self._settings.largest_body_bytes, reading.hold)
         if len(data) <= LARGE_BYTES:
             message = _parsed(pb.ModelInferRequest, data)
@@ -296,7 +296,7 @@ class GrpcServer:
     def _most_fields(self) -> int:
         return max(MOST_FIELDS, FIELDS_PER_TENSOR * self._limits.most_tensors)
 
-    # Inference -------------------------------------------------------------------------------------------------------
+    # Inference -----------------------------------------------------------------------------------
 
     async def _infer(self, context: Any, exchange: Exchange) -> bytes:
         self._trace(context, exchange)
@@ -309,7 +309,7 @@ class GrpcServer:
         unread = self._answers.of(context.peer())
         unread.add(len(answer))
         unread.offer()
-        call: Any = asyncio.current_task()  # it ends when the client has the answer
+        call: Any = asyncio.current_task()  # ends when the client has the answer
         call.add_done_callback(unread.close)
         return answer
 
@@ -328,9 +328,9 @@ class GrpcServer:
         exchange: Exchange,
         more: Values = NOTHING,
     ) -> bytes:
-        """The answer, with `more` parameters.
+        """Return the encoded answer with `more` parameters.
 
-        A client that leaves cancels this, and what still waits leaves its queue.
+        A client that leaves cancels this call, which takes its waiting samples out of their queue.
         """
         metadata = _metadata_of(context)
         sent_ns = self._times.sent_ns(metadata.get(REQUEST_START), self._service.now_ns())
@@ -348,18 +348,18 @@ class GrpcServer:
         return encode_answer(self._operator, request, answer, more)
 
     def _client_of(self, context: Any) -> Client:
-        """The rows and bytes of the call's connection, remembered as long as there are any."""
+        """Return the account of the call's connection; it lives as long as calls hold it."""
         return self._clients.setdefault(context.peer(), Client())
 
     def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
-        """On the service's clock: the call's own deadline, else that of the parameters, else of metadata `x-slo-ms`."""
+        """Return the deadline of the call, else of the parameters, else of metadata `x-slo-ms`."""
         if remaining_s is not None:
             return min(NO_DEADLINE_NS, self._service.now_ns() + round(remaining_s * NS_PER_S))
         limit_us = timeout_us or (0 if slo_ms is None else v2.timeout_us_of_slo(slo_ms))
         return deadline_ns_of(sent_ns, self._service.now_ns(), limit_us)
 
     async def _infer_stream(self, context: Any, exchange: Exchange) -> None:
-        """Answer in the order of requests; an error is an answer too, and the stream goes on."""
+        """Answer in order of requests; an error is an answer too, and the stream goes on."""
         answers: StreamAnswers = asyncio.Queue(STREAM_REQUESTS - 1)
         unread = self._answers.of(context.peer())
         tasks = Tasks()
@@ -375,16 +375,15 @@ class GrpcServer:
             raise kind(text)
 
     async def _read_stream(self, context: Any, tasks: "Tasks", answers: StreamAnswers, unread: Unread) -> None:
-        """Begin on each request of a stream, and put its answer to come in the queue, then why the stream ends."""
         why = None
         try:
             while (data := await self._arrivals.receive(context, may_rest=True)) is not None:
                 await answers.put(tasks.begin(self._infer_streamed([data], context, unread)))
                 del data
-        except Exception as error:  # noqa: BLE001  it is raised anew where the stream is answered
+        except Exception as error:  # noqa: BLE001  raised again by `_infer_stream`
             told = isinstance(error, QueueFull | DeadlinePassed)
             why = (type(error), str(error)) if told else (RuntimeError, repr(error))
-        await answers.put(why)  # and not the error, which holds what was at work
+        await answers.put(why)  # not the error, whose traceback holds requests
 
     async def _infer_streamed(self, sent: list[bytes], context: Any, unread: Unread) -> bytes:
         exchange = Exchange("ModelStreamInfer request")
@@ -396,7 +395,7 @@ class GrpcServer:
                 request, message_bytes = await self._request(sent.pop(), reading, exchange)
             answer = await self._answer(request, message_bytes, context, exchange, ONLY_ANSWER)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
-        except Exception as error:  # noqa: BLE001  the door to the outside
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
             told = _told(error, exchange)
             which = pb.ModelInferResponse(id=exchange.offered, parameters=parameters(ONLY_ANSWER))
             response, status = _bytes(pb.ModelStreamInferResponse(error_message=told, infer_response=which)), "error"
@@ -404,7 +403,7 @@ class GrpcServer:
         unread.add(len(response))
         return response
 
-    # Health and reflection -------------------------------------------------------------------------------------------
+    # Health and reflection -----------------------------------------------------------------------
 
     async def _watch(self, context: Any, exchange: Exchange) -> None:
         asked = await self._small(HealthCheckRequest, await self._message(context))
@@ -420,7 +419,7 @@ class GrpcServer:
         finally:
             unread.close()
 
-    # All else --------------------------------------------------------------------------------------------------------
+    # Metadata ------------------------------------------------------------------------------------
 
     def _check_model(self, name: str, version: str) -> None:
         if name != self._operator:
@@ -453,7 +452,6 @@ class GrpcServer:
         )
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
-        """Of the operator, also where no name is given."""
         self._check_model(asked.name or self._operator, asked.version)
         statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
         return pb.ModelStatisticsResponse(model_stats=[statistics])
@@ -470,31 +468,32 @@ class GrpcServer:
 
 
 class Tasks:
-    """The tasks of one stream, which end with it.  A cancelled `TaskGroup` would leave objects for the collector."""
+    """The tasks of one stream, which end with it.
+
+    A cancelled `TaskGroup` would leave reference cycles for the garbage collector.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, Sent]) -> asyncio.Task[Sent]:
-        """Do `work` beside the rest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel(self) -> None:
-        """Cancel unfinished tasks."""
         for task in self._tasks:
             task.cancel()
 
 
-# Calls and errors ----------------------------------------------------------------------------------------------------
+# Calls and errors --------------------------------------------------------------------------------
 
 
 def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
-    """`call` for those who `may`, with every error as a status, and the request's id in the trailing metadata.
+    """Wrap `call`: check access, turn errors into a status, and send the request id as trailer.
 
-    The call begins with its metadata alone: what it asks is taken once `call` wants it.
+    The call starts with its metadata only; `call` receives messages when it wants them.
     """
 
     async def guarded(requests: Any, context: Any) -> Any:
@@ -505,7 +504,7 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
         del (
             requests,
             context,
-        )  # the call keeps what aborting raises, and with it this frame, which must not keep the call
+        )  # the call keeps the error of abort and so this frame, which must not keep the call
         await ending.pop()
 
     async def outcome(context: Any) -> tuple[Sent | None, Refusal | None]:
@@ -518,7 +517,7 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
             status = grpc.StatusCode.OK
             context.set_trailing_metadata(((REQUEST_ID, exchange.id),))
             return answer, None
-        except Exception as error:  # noqa: BLE001  the door to the outside
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
             status = STATUS.get(
                 error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL
             )
@@ -533,19 +532,17 @@ def _guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, A
 
 
 def _stream(method: str, call: Call[None], may: May | None) -> Any:
-    """The handler of a method that sends its answers itself."""
     return grpc.stream_stream_rpc_method_handler(_guarded(method, call, may))
 
 
 async def _send(context: Any, data: bytes, unread: Unread) -> None:
-    """Send one of several answers, which is among those that are `unread` until the client has it."""
     unread.offer()
     await _write(context, data)
     unread.take(len(data))
 
 
 async def _write(context: Any, data: bytes) -> None:
-    """Send one of several answers; where the client is gone, end the call as if it had been told so already."""
+    """Send one of several answers; cancel the call if the client is gone."""
     try:
         await context.write(data)
     except grpc.aio.InternalError:
@@ -553,7 +550,6 @@ async def _write(context: Any, data: bytes) -> None:
 
 
 def _metadata_of(context: Any) -> dict[str, Any]:
-    """What the call says of itself by name; what is given several times is one list, as in HTTP."""
     metadata: dict[str, Any] = {}
     for name, value in context.invocation_metadata():
         metadata[name] = f"{metadata[name]}, {value}" if name in metadata and isinstance(value, str) else value
@@ -582,7 +578,7 @@ def _parsed(kind: type[Asked], data: bytes) -> Asked:
 
 
 def _told(error: Exception, exchange: Exchange) -> str:
-    """What a client is told: the error's own text, or for what is our fault an id that the log explains."""
+    """Return the text for the client: the error's own, or an id for errors of the server."""
     if isinstance(error, GearshiftError):
         return str(error)[:LONGEST_TEXT]
     return exchange.fault(error)

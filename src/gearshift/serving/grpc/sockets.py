@@ -1,8 +1,8 @@
-"""The sockets of gRPC connections, which the library keeps to itself, found among the open files of this process.
+"""Find the sockets of gRPC connections, which the library hides, among this process's open files.
 
-The library says neither how much of a message has come, nor lets one connection be closed.  The kernel knows the
-first, as bytes that a connection has received in all, and does the second.  Where the system has no such books
-(`/proc`, `TCP_INFO`), connections are not found.
+The library does not report how much of a message has arrived, and cannot close one connection.
+The kernel knows the bytes that a connection has received, and can close it.  On systems without
+`/proc` or `TCP_INFO`, connections are not found.
 """
 
 import ipaddress
@@ -17,24 +17,22 @@ OPEN_FILES = "/proc/self/fd"
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _RECEIVED = struct.Struct("=Q")
 _RECEIVED_AT = 128
-"""Where `tcpi_bytes_received` is in Linux's `struct tcp_info`, since 4.1."""
+"""Offset of `tcpi_bytes_received` in Linux's `struct tcp_info`, since 4.1."""
 
 End = tuple[str, int]
 
 
 class GrpcSockets:
-    """Connections to `port`, by the far end as the library writes it (`ipv4:127.0.0.1:1234`)."""
+    """Connections to `port`, by peer as the library writes it (`ipv4:127.0.0.1:1234`)."""
 
     def __init__(self) -> None:
         self.port = 0
         self._files: dict[End, int] = {}
 
     def knows(self, peer: str) -> bool:
-        """Whether its file was found when they were looked through."""
         return _end_of(peer) in self._files
 
     def look_through(self) -> None:
-        """Find the connections that are open now."""
         self._files = {}
         with suppress(OSError):
             for name in os.listdir(OPEN_FILES):
@@ -43,7 +41,7 @@ class GrpcSockets:
                         self._files[_plain(sock.getpeername())] = int(name)
 
     def received_bytes(self, peer: str) -> int | None:
-        """Bytes that the connection has received since it was opened; None if it is not known."""
+        """Return the bytes received since the connection was opened; None if unknown."""
         if not self.knows(peer):
             return None
         with suppress(OSError), self._opened(peer) as sock:
@@ -53,14 +51,13 @@ class GrpcSockets:
         return None
 
     def cut(self, peer: str) -> None:
-        """End the connection, with all calls on it."""
         if not self.knows(peer):
             self.look_through()
         with suppress(OSError), self._opened(peer) as sock:
             sock.shutdown(socket.SHUT_RDWR)
 
     def _opened(self, peer: str) -> socket.socket:
-        """Its socket, once more; raises `OSError` where it is not known, or is another's meanwhile."""
+        """Duplicate its socket; raises `OSError` if unknown, or if the file has been reused."""
         end = _end_of(peer)
         file = self._files.get(end)
         if file is None:
@@ -75,7 +72,7 @@ class GrpcSockets:
 
 
 def _socket(file: int) -> socket.socket:
-    """The socket that an open file is, once more, so that it may be closed; raises `OSError` where it is none."""
+    """Duplicate an open file as a socket that may be closed; raises `OSError` if it is none."""
     if not stat.S_ISSOCK(os.fstat(file).st_mode):
         raise OSError(f"{file} is no socket")
     return socket.socket(fileno=os.dup(file))
@@ -87,7 +84,7 @@ def _end_of(peer: str) -> End:
 
 
 def _plain(name: tuple[str, int] | tuple[str, int, int, int]) -> End:
-    """The same for an IPv4 address that was written as one of IPv6."""
+    """Return the same for an IPv4 address and its IPv6-mapped form."""
     host = name[0].partition("%")[0]
     mapped = ipaddress.IPv6Address(host).ipv4_mapped if ":" in host else None
     return str(mapped or host), name[1]
