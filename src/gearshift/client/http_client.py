@@ -1,6 +1,7 @@
-"""A small HTTP/1.1 client for load: kept connections, one write per request, answers parsed by httptools.
+"""A small HTTP/1.1 client for load: kept connections, one write per request, httptools.
 
-It costs a fraction of a general client, which matters where the generator shares a core with what it measures.
+It costs a fraction of a general client, which matters if the generator shares a core with the
+server.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from gearshift.support.of_process import OfProcess
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is; `prefix` comes before every path."""
+    """A server's address; `prefix` comes before every path."""
 
     host: str
     port: int
@@ -27,7 +28,6 @@ class Address:
 
 
 def address_of(base: str) -> Address:
-    """The address in a URL; raises `InvalidInput` where it is none of a server."""
     try:
         parts = urlsplit(base)
         port = parts.port
@@ -41,7 +41,7 @@ def address_of(base: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer; names of headers are in lower case."""
+    """A whole answer; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -49,7 +49,7 @@ class Response:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request on it; it is in its pool from its beginning to its end."""
+    """One connection with at most one request; it is in `_Pool.all` while it is open."""
 
     def __init__(self, pool: "_Pool") -> None:
         self._pool = pool
@@ -60,13 +60,11 @@ class _Connection(asyncio.Protocol):
         self.usable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to write to."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.usable = True
         self._pool.all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request that waits for an answer."""
         self.usable = False
         self._pool.all.discard(self)
         self._pool.free.pop(self, None)
@@ -74,29 +72,24 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(NoAnswer("the connection was closed"))
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header of the answer."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """A part of the answer's body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
         if not self._parser.should_keep_alive():
             self.usable = False
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(Response(self._parser.get_status_code(), self._headers, b"".join(self._body)))
 
     async def exchange(self, request: bytes) -> Response:
-        """Send a whole request and wait for the whole answer."""
         self._headers, self._body = {}, []
         self._parser = httptools.HttpResponseParser(self)
         self._answer = asyncio.get_running_loop().create_future()
@@ -104,7 +97,6 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
     def close(self) -> None:
-        """End it at once."""
         self.usable = False
         self._transport.abort()
 
@@ -118,7 +110,7 @@ class _Pool:
 
 
 class HttpClient:
-    """Connections to one server, as many as requests are under way; a process that is forked off makes its own."""
+    """Connections to one server, one per open request; a forked process makes its own."""
 
     def __init__(self, base: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._address = address_of(base)
@@ -134,14 +126,13 @@ class HttpClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections at once."""
         for connection in list(self._pool.own().all):
             connection.close()
 
     def request_bytes(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """A whole request, to be sent as often as one likes; a body is JSON unless `headers` say otherwise."""
+        """Return a whole request, to be sent any number of times; a body is JSON by default."""
         address = self._address
         host = f"[{address.host}]" if ":" in address.host else address.host
         head = f"{method} {address.prefix}{path} HTTP/1.1\r\nHost: {host}:{address.port}\r\nAccept: */*\r\n"
@@ -152,12 +143,11 @@ class HttpClient:
         return head.encode() + b"\r\n" + body
 
     async def exchange(self, request: bytes, *, within_s: float) -> tuple[int, bytes]:
-        """Status and body of the answer; raises `NoAnswer` when the connection fails or `within_s` has passed."""
+        """Return status and body; raises `NoAnswer` on a broken connection or after `within_s`."""
         response = await self.response_to(request, within_s=within_s)
         return response.status, response.body
 
     async def response_to(self, request: bytes, *, within_s: float) -> Response:
-        """As `exchange`, with the headers."""
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):

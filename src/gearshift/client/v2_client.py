@@ -1,4 +1,4 @@
-"""What clients say and understand in V2 over HTTP, and how often they try; sends nothing."""
+"""The client side of V2 over HTTP without network access: requests, answers, retries."""
 
 import ssl
 import time
@@ -42,14 +42,13 @@ ERRORS: dict[int, type[GearshiftError]] = {
         *(TooLarge, QueueFull, NotReady, DeadlinePassed),
     )
 }
-"""What a status other than 200 raises; all others raise `RequestFailed`."""
+"""Error by HTTP status other than 200; all others raise `RequestFailed`."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
-"""Between attempts where the server does not say how long to wait: twice as long each time."""
+"""Pauses between attempts, doubling, if the server does not say how long to wait."""
 LONGEST_CALL_S = 86_400
 
 
 def require_seconds(name: str, seconds: float | None) -> None:
-    """Raise `InvalidInput` where so many seconds, if given, are no time that a call may have."""
     require(
         seconds is None or 0 < seconds <= LONGEST_CALL_S,
         f"{name} is {seconds}",
@@ -59,7 +58,7 @@ def require_seconds(name: str, seconds: float | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswer:
-    """Outputs by name, each of n rows, and how they were made: `gear`, `queue_s`, `run_s`, `outcome`."""
+    """Outputs by name, each of n rows, and parameters: `gear`, `queue_s`, `run_s`, `outcome`."""
 
     outputs: dict[str, NDArray[Any]]
     parameters: dict[str, Any]
@@ -67,7 +66,7 @@ class ClientAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One HTTP request, apart from where it is sent."""
+    """One HTTP request without its destination."""
 
     method: str
     path: str
@@ -76,7 +75,7 @@ class HttpRequest:
 
 
 class ClientProtocol:
-    """What both clients say and understand; sends nothing."""
+    """Builds requests and errors for `Client` and `AsyncClient`; sends nothing."""
 
     def __init__(
         self,
@@ -100,15 +99,12 @@ class ClientProtocol:
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
     def unreachable(self, reason: object) -> NoAnswer:
-        """That no connection could be made."""
         return NoAnswer(f"{self.url} cannot be reached ({reason}); is the server running?", sent=False)
 
     def get(self, path: str) -> HttpRequest:
-        """A request for what is at `path`."""
         return HttpRequest("GET", path, b"", self._headers)
 
     def metadata_request(self) -> HttpRequest:
-        """A request for what the server is."""
         return self.get("/v2")
 
     def infer_request(
@@ -119,9 +115,9 @@ class ClientProtocol:
         deadline_s: Callable[[], float | None],
         binary: bool,
     ) -> HttpRequest:
-        """A request for an inference; raises `InvalidInput` for inputs that have no form in the protocol.
+        """Return an inference request; raises `InvalidInput` for inputs it cannot express.
 
-        `deadline_s` tells what is left of the deadline, if there is one.
+        `deadline_s` returns the time left until the deadline, if there is one.
         """
         buffers: list[bytes | memoryview] = []
         content: dict[str, Any] = {
@@ -140,17 +136,16 @@ class ClientProtocol:
 
 
 def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
-    """Whom to trust; raises `InvalidInput` where `ca_file` holds no certificates."""
+    """Return the trusted certificates; raises `InvalidInput` if `ca_file` contains none."""
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # an SSLError too
+    except OSError as error:  # includes SSLError
         raise InvalidInput(
             f"no certificates can be read ({error})", where=str(ca_file), remedy="name a PEM file"
         ) from None
 
 
 def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | None) -> dict[str, Any]:
-    """An input in the words of the protocol; its data is put at the end of `buffers`, if there are any."""
     try:
         array = in_own_order(np.asarray(values))
         if buffers is None:
@@ -162,7 +157,7 @@ def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | No
         raise InvalidInput(str(error), where=f"input {name!r}", remedy="give an array of numbers or text") from None
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Answers -----------------------------------------------------------------------------------------
 
 
 class _Metadata(msgspec.Struct):
@@ -175,7 +170,6 @@ class _Error(msgspec.Struct):
 
 
 def answer_in(response: Response) -> ClientAnswer:
-    """The answer with status 200; raises `RequestFailed` where it is none of the protocol's."""
     try:
         return ClientAnswer(*read_answer(response.body, response.headers))
     except ValueError as error:
@@ -183,12 +177,10 @@ def answer_in(response: Response) -> ClientAnswer:
 
 
 def offers_binary(response: Response) -> bool:
-    """Whether a server that says this of itself takes raw bytes."""
     return BINARY_EXTENSION in (_metadata(response).extensions or ())
 
 
 def server_name(response: Response) -> str:
-    """What a server that says this of itself is."""
     return _metadata(response).name or ""
 
 
@@ -200,7 +192,6 @@ def _metadata(response: Response) -> _Metadata:
 
 
 def error_in(response: Response) -> GearshiftError:
-    """What a status other than 200 means."""
     try:
         text = msgspec.json.decode(response.body, type=_Error).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -208,11 +199,11 @@ def error_in(response: Response) -> GearshiftError:
     return ERRORS.get(response.status, RequestFailed)(text)
 
 
-# Attempts ------------------------------------------------------------------------------------------------------------
+# Attempts ----------------------------------------------------------------------------------------
 
 
 class Call:
-    """The time and the attempts that one call has."""
+    """The time and the attempts that one call may use."""
 
     def __init__(self, protocol: ClientProtocol, deadline_s: float | None) -> None:
         require_seconds("deadline_s", deadline_s)
@@ -223,23 +214,20 @@ class Call:
         self._attempts = 0
 
     def left_s(self) -> float:
-        """What is left of the time; raises when that is nothing."""
         left_s = self._end_s - time.monotonic()
         if left_s <= 0:
             raise self.late()
         return left_s
 
     def deadline_s(self) -> float | None:
-        """As `left_s`, of a call with a deadline."""
         return self.left_s() if self._has_deadline else None
 
     def late(self) -> GearshiftError:
-        """That time is up."""
         text = f"{self._protocol.url} did not answer within {self._longest_s:g} s"
         return DeadlinePassed(text) if self._has_deadline else NoAnswer(text)
 
     def pause_s(self, error: GearshiftError, retry_after: str | None = None) -> float:
-        """How long to wait before the next attempt; raises `error` where there is to be none."""
+        """Return the pause before the next attempt; raises `error` if there is to be none."""
         self._attempts += 1
         again = isinstance(error, QueueFull | NotReady) or (isinstance(error, NoAnswer) and not error.sent)
         pause_s = asked_pause_s(retry_after or "")

@@ -1,4 +1,4 @@
-"""What a server has counted: read off its metrics before and after a replay."""
+"""A server's counters, read from its metrics before and after a replay."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ BUSY, BATCHES, SAMPLES = "gearshift_device_busy_seconds_total", "gearshift_batch
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """How many batches of a model ran, how many samples in them, and how many seconds they held their devices."""
+    """Batches and samples of a model that ran, and the seconds they occupied devices."""
 
     batches: int
     samples: int
@@ -19,10 +19,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Seconds each device was busy, and of each model how many batches and samples ran, and for how long.
-
-    All since the server's start.
-    """
+    """Since the server's start: busy seconds by device; batches, samples, seconds by model."""
 
     busy_s: dict[str, float] = field(default_factory=dict)
     batches: dict[str, float] = field(default_factory=dict)
@@ -30,11 +27,9 @@ class Counters:
     run_s: dict[str, float] = field(default_factory=dict)
 
     def busy_since(self, before: "Counters") -> dict[str, float]:
-        """Seconds that each device was busy since then."""
         return {device: busy_s - before.busy_s.get(device, 0.0) for device, busy_s in self.busy_s.items()}
 
     def runs_since(self, before: "Counters") -> dict[str, ModelRuns]:
-        """What ran of each model since then."""
         return {
             model: ModelRuns(
                 batches=round(batches - before.batches.get(model, 0.0)),
@@ -46,9 +41,9 @@ class Counters:
 
 
 def counters_in(text: str) -> Counters:
-    """The counters in metrics of Prometheus' format, none where another server wrote them.
+    """Parse metrics in Prometheus' format; another server's give no counters.
 
-    Raises `ValueError` for what is no such text.
+    Raises `ValueError` for other text.
     """
     counters = Counters()
     places = {

@@ -1,4 +1,4 @@
-"""A plan served within this process, without sockets: what the router itself costs."""
+"""Serve a plan within this process, without sockets, to measure the router's cost."""
 
 import asyncio
 import time
@@ -17,9 +17,9 @@ from gearshift.serving.operate.task import ServingTask, make_service
 
 
 class InProcessTarget:
-    """The service of a plan, with its backend and the server's default bounds, on the event loop that generates load.
+    """The service of a plan, with the server's default bounds, on the load generator's event loop.
 
-    What is late is late for both: the generator's lateness tells how long the router kept the loop.
+    Lateness affects both: the generator's lateness shows how long the router blocked the loop.
     """
 
     def __init__(self, task: ServingTask, output: str, sending: Sending) -> None:
@@ -34,13 +34,12 @@ class InProcessTarget:
         await self._service.start()
 
     def encode(self, inputs: Arrays) -> Arrays:
-        """The inputs as they are."""
         return inputs
 
     async def exchange(
         self, request: Arrays, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
-        """Ask the service; errors have the statuses that they have over HTTP."""
+        """Send to the service; its errors become the HTTP statuses."""
         sending, now_ns = self._sending, self._service.now_ns()
         sent_ns = None if sent_unix_s is None else now_ns - to_ns(max(0.0, time.time() - sent_unix_s))
         deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (deadline_s or sending.deadline_s or 0)))
@@ -62,9 +61,7 @@ class InProcessTarget:
         return answered_with(values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where)
 
     async def counters(self) -> Counters:
-        """From the service's own metrics."""
         return counters_in(self._metrics.text().decode())
 
     async def close(self) -> None:
-        """End the service; nothing of it is left running."""
         await self._service.stop()

@@ -1,4 +1,4 @@
-"""The open-loop load generator: sends when the workload says, whatever the answers do, and measures from then."""
+"""The open-loop load generator: send when the workload says, and measure from that instant."""
 
 import gc
 from typing import Any
@@ -47,20 +47,23 @@ async def replay(
     clock: Clock | None = None,
     under_way_s: NDArray[np.float64] | None = None,
 ) -> Replay:
-    """Send `workload` to the V2 server at a URL (http, https, grpc, grpcs) or to another target, in an open loop.
+    """Send `workload` in an open loop to a V2 server's URL (http, https, grpc, grpcs) or a target.
 
-    Requests are encoded before the first one is sent.  An instant that finds all connections busy waits for one, and
-    that wait is lateness.  Status 429 and 503 are refusals; 504, an answer too late; any other of 500 and above, a
-    broken connection, or no answer within `longest_s` of sending, a failure: all of them count as late.  With several
-    `processes` each sends every n-th request.  The run is valid while the generator's lateness at p50, p95 and p99 is
-    within `replay_result.limit_s` of the latency measured there, or within `largest_lateness_s`.  `progress` is told
-    (done, total) now and then; `devices` is copied into the result; without it, and for utilisation, the server's
-    metrics are asked before and after.  With `under_way_s` (n,) each request is stamped as sent so long before it
-    arrives, and its latency counts from then.  Deadlines of the workload are sent with its requests, in the place of
-    that of `sending`, and each is then late by its own.
+    Requests are encoded before the first is sent.  If all connections are busy, a request waits
+    for one, and that wait counts as lateness.  Status 429 and 503 are refusals; 504 is a late
+    answer; any other status of 500 and above, a broken connection, or no answer within `longest_s`
+    of sending is a failure: all of them count as late.  With several `processes` each sends every
+    n-th request.  The run is valid if the generator's lateness at p50, p95 and p99 is within
+    `replay_result.limit_s` of the latency measured there, or within `largest_lateness_s`.
 
-    Raises `InvalidInput` where nothing listens at the URL, where a target encodes a deadline of its own beside those of
-    the workload, where the server rejects a request as wrong (another status of 300 to 499), and where an answer cannot
+    `progress` is called with (done, total) now and then; `devices` is copied into the result;
+    without it, and for utilisation, the server's metrics are read before and after.  With
+    `under_way_s` (n,) each request is stamped as sent that long before it arrives, and its latency
+    counts from then.  Deadlines of the workload replace that of `sending`, and each request is
+    then late by its own.
+
+    Raises `InvalidInput` if nothing listens at the URL, if both target and workload set deadlines,
+    if the server rejects a request as wrong (another status of 300 to 499), or if an answer cannot
     be judged.
     """
     require(1 <= processes <= MOST_PROCESSES, f"{processes} processes asked for", remedy=f"give 1 to {MOST_PROCESSES}")
@@ -135,7 +138,6 @@ async def replay(
 
 
 def run_replay(target: str | Target, workload: Workload, source: SampleSource, **options: Any) -> Replay:
-    """`replay` in an event loop of its own: uvloop where there is one."""
     allow_much_load()
     try:
         return run_in_own_loop(replay(target, workload, source, **options), loop_factory=loop_factory())
@@ -146,7 +148,7 @@ def run_replay(target: str | Target, workload: Workload, source: SampleSource, *
 def _deadlines_s(
     workload: Workload, under_way_s: NDArray[np.float64] | None, else_s: float | None
 ) -> NDArray[np.float64] | None:
-    """Seconds (n,) from sending to the deadline of each request, or `else_s`, or NaN; None where none has its own."""
+    """Return seconds (n,) from sending to deadline, else `else_s` or NaN; None without any."""
     if workload.deadline_ns is None or not np.any(workload.deadline_ns < NO_DEADLINE_NS):
         return None
     left_s = (workload.deadline_ns - workload.arrivals_ns) / NS_PER_S + (0.0 if under_way_s is None else under_way_s)
@@ -154,7 +156,6 @@ def _deadlines_s(
 
 
 def _limits_s(workload: Workload, deadline_s: NDArray[np.float64], slo_s: float | None) -> NDArray[np.float64]:
-    """The latency (n,) by which each request is in time: by its own deadline, else by the objective."""
     own = np.asarray(workload.deadline_ns) < NO_DEADLINE_NS
     return np.where(own, deadline_s, np.inf if slo_s is None else slo_s)
 

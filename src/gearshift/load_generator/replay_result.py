@@ -1,4 +1,4 @@
-"""What a replay measured: a log of every request, the generator's own lateness, and the figures."""
+"""The result of a replay: a log of every request, the generator's lateness, and the figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from gearshift.result import LatencySummary, ServingResult, percentiles
 
 NO_ANSWER = 0
 UNKNOWN = -1
-"""Of gear, model and stage, where the request was not answered or the answer does not say."""
+"""Gear, model or stage of a request without an answer, or whose answer does not give it."""
 OUTCOMES: tuple[Outcome, ...] = ("answered", "degraded", "late", "refused", "failed")
 ANSWERED, DEGRADED, LATE, REFUSED, FAILED = range(len(OUTCOMES))
 LEAST_LIMIT_S = 0.0005
@@ -22,13 +22,14 @@ SHARE_OF_LATENCY = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
-    """What became of each request, all (n,), in the order of the workload; times in seconds since the replay began.
+    """The course of each request, all (n,), in workload order; seconds since the replay began.
 
-    `due_s` is the instant that the workload says, `sent_s` when the generator began to send, `answered_s` when the
-    whole answer was there or the request was given up.  `outcome` indexes `OUTCOMES`.  `status` is HTTP's, over gRPC
-    the one that means the same, `NO_ANSWER` where the connection failed.  `model` indexes `models`; it, `stage` and
-    `gear` may be `UNKNOWN`, and `quality` is NaN, where the request was not answered or the answer does not say.
-    `wrong` holds the first answer that was judged wrong, in words.
+    `due_s` is the instant given by the workload, `sent_s` when the generator began to send,
+    `answered_s` when the whole answer had arrived or the request was given up.  `outcome` indexes
+    `OUTCOMES`.  `status` is HTTP's, over gRPC the equivalent one, `NO_ANSWER` if the connection
+    failed.  `model` indexes `models`; it, `stage` and `gear` may be `UNKNOWN`, and `quality` is
+    NaN, if the request was not answered or the answer does not give it.  `wrong` contains the
+    first answer judged wrong, in words.
     """
 
     due_s: NDArray[np.float64]
@@ -49,23 +50,22 @@ class RequestLog:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """Which requests (n,) got a whole answer, degraded ones included."""
+        """Which requests (n,) got a whole answer, including degraded ones."""
         whole: NDArray[np.bool_] = self.outcome <= DEGRADED
         return whole
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
-        """Seconds (n,) from the instant at which a request was due to the whole answer, whatever it was."""
+        """Seconds (n,) from the due instant to the whole answer, whatever its status."""
         return self.answered_s - self.due_s
 
     @property
     def lateness_s(self) -> NDArray[np.float64]:
-        """Seconds (n,) from the instant at which a request was due to when the generator began to send it."""
+        """Seconds (n,) from the due instant to the start of sending."""
         return self.sent_s - self.due_s
 
 
 def empty_log(due_s: NDArray[np.float64], record: NDArray[np.int32]) -> RequestLog:
-    """A log in which no request has been answered yet."""
     n = len(due_s)
     return RequestLog(
         due_s=due_s,
@@ -81,11 +81,11 @@ def empty_log(due_s: NDArray[np.float64], record: NDArray[np.int32]) -> RequestL
     )
 
 
-# Is it to be believed ------------------------------------------------------------------------------------------------
+# Validity ----------------------------------------------------------------------------------------
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """How many seconds after its instant the generator sent a request; `share_over` were later than `limit_s`."""
+    """How many seconds late the generator sent; `share_over` were later than `limit_s`."""
 
     p50_s: float
     p95_s: float
@@ -97,9 +97,9 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What it took the generator: processes, seconds of processor, and requests that found all connections busy.
+    """The generator's cost: processes, processor seconds, requests that waited for a connection.
 
-    `began_ns` is the instant 0 of the workload on this machine's monotonic clock.
+    `began_ns` is instant 0 of the workload on this machine's monotonic clock.
     """
 
     processes: int = 1
@@ -109,16 +109,15 @@ class Effort:
 
 
 def limit_s(latency_s: float, largest_s: float | None = None) -> float:
-    """The lateness that a measured latency bears: a tenth of it, or half a millisecond; or what was given instead.
+    """Return the allowed lateness for a latency: `largest_s`, else a tenth, at least 0.5 ms.
 
-    Latency counts from when a request was due, so lateness is part of it: what the server took is at least nine
-    tenths of what is reported.  Half a millisecond is what the system's timers and one event loop come to.
+    Latency counts from the due instant, so it includes lateness: at least nine tenths of the
+    reported latency is the server's.  System timers and one event loop need half a millisecond.
     """
     return max(LEAST_LIMIT_S, SHARE_OF_LATENCY * latency_s) if largest_s is None else largest_s
 
 
 def lateness_of(log: RequestLog, latency: LatencySummary, largest_s: float | None = None) -> Lateness:
-    """The generator's lateness in a finished run whose answers took `latency`."""
     late_s = log.lateness_s
     p50_s, p95_s, p99_s = percentiles(late_s, (0.50, 0.95, 0.99))
     limit = limit_s(latency.p99, largest_s)
@@ -141,9 +140,9 @@ def why_invalid(
     processes: bool,
     largest_s: float | None = None,
 ) -> str:
-    """Why there are no figures, or they blame the server for the generator, and what to do; nothing where they do not.
+    """Say why the figures are missing or not the server's, and a remedy; "" if valid.
 
-    `processes` tells whether more of them could help.
+    `processes`: whether more processes could help.
     """
     if not answered:
         return "no request was answered, so that there is no latency to tell; see the server's log for why"
@@ -166,10 +165,10 @@ def why_invalid(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A measured run.  It is `valid` when the generator itself kept the schedule; else `why_invalid` tells.
+    """A measured run.  It is `valid` if the generator kept the schedule, else see `why_invalid`.
 
-    `gears` are the seconds at which an answer first came from another gear than the answer before it, and that gear.
-    `runs` are the batches and samples of each model, where the server tells.
+    `gears` lists each change of gear between answers: seconds and the new gear.  `runs` are the
+    batches and samples of each model, if the server reports them.
     """
 
     result: ServingResult
@@ -183,12 +182,10 @@ class Replay:
 
     @property
     def valid(self) -> bool:
-        """Whether the figures are the server's."""
         return not self.why_invalid
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the answers, as sentences."""
         quality = self.log.quality[self.log.answered]
         if len(quality) == 0 or quality.any():
             return ()
@@ -196,7 +193,7 @@ class Replay:
         return (f"no answer is right{example}; check that samples and labels are those of the profile",)
 
     def as_json(self) -> dict[str, object]:
-        """The figures under the names that `simulate` uses, and how far to trust them."""
+        """Return the figures under the names that `simulate` uses, and their validity."""
         facts: dict[str, object] = msgspec.structs.asdict(self.result)
         return facts | {
             "failed": self.failed,
@@ -212,7 +209,7 @@ class Replay:
 
 
 def gear_shifts(log: RequestLog) -> tuple[tuple[float, int], ...]:
-    """(seconds, gear) wherever the gear of the answers changes, in the order in which they came."""
+    """Return (seconds, gear) for each change of gear, in order of arrival of answers."""
     known = np.flatnonzero(log.gear != UNKNOWN)
     done_s = log.answered_s[known]
     order = np.argsort(done_s, kind="stable")

@@ -1,4 +1,4 @@
-"""The log of a replay as a file: a row for every request, CSV or Parquet."""
+"""Write the log of a replay to a CSV or Parquet file, one row per request."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def require_log_path(path: Path) -> None:
-    """Raise `InvalidInput` where no log could be written to `path`, before anything is sent."""
+    """Raise `InvalidInput` if a log could not be written to `path`; call it before sending."""
     require_writable(path)
     require(
         path.suffix in (".csv", ".parquet"), "is no kind of log", where=str(path), remedy="name it .csv or .parquet"
@@ -30,9 +30,9 @@ def require_log_path(path: Path) -> None:
 
 
 def write_request_log(log: RequestLog, path: Path) -> None:
-    """Write the log, one row a request, whole or not at all; what is unknown is left empty.
+    """Write the log to `.csv` or `.parquet`, whole or not at all; unknown values are empty.
 
-    `.csv` or `.parquet` says which; so many rows are made at a time that memory does not grow with the log.
+    Rows are made in blocks, so that memory does not grow with the log.
     """
     require_log_path(path)
     with written_atomically(path) as file:
@@ -43,7 +43,6 @@ def write_request_log(log: RequestLog, path: Path) -> None:
 
 
 def _parts(log: RequestLog) -> Iterator[dict[str, list[Any]]]:
-    """The columns of some rows at a time, None where unknown."""
     for begin in range(0, len(log), ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
         due_s, answered_s = log.due_s[rows], log.answered_s[rows]
@@ -68,7 +67,7 @@ def _write_csv(log: RequestLog, file: BinaryIO) -> None:
     writer.writerow(COLUMNS)
     for part in _parts(log):
         writer.writerows(zip(*(part[name] for name in COLUMNS), strict=True))
-    text.detach()  # flushed, and not closed, which is for the one who opened the file
+    text.detach()  # flush without closing the file: the caller opened it
 
 
 def _write_parquet(log: RequestLog, file: BinaryIO) -> None:

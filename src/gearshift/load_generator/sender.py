@@ -1,4 +1,4 @@
-"""The one loop that generates load: each request at its instant, whatever the answers do."""
+"""The loop that generates load: it sends each request at its instant, whatever the answers do."""
 
 import asyncio
 import math
@@ -27,10 +27,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to send: encoded requests and labels by sample, and the log of whose instants and samples they are.
+    """Encoded requests and labels by sample, and the log with their instants and samples.
 
-    With `under_way_s` (n,) the server is told of each request that it was sent so long before its instant; with
-    `deadline_s` (n,) within which time of being sent it wants its answer, NaN where it does not say.
+    `under_way_s` (n,) tells the server how long before its instant each request was sent;
+    `deadline_s` (n,) how long after sending its answer is due, NaN for no deadline.
     """
 
     requests: Mapping[int, Any]
@@ -43,10 +43,7 @@ class Load:
 async def send(
     target: Target, load: Load, sending: Sending, *, clock: Clock, begin_ns: int, progress: Progress | None
 ) -> Effort:
-    """Send `load` from `begin_ns` on, wait for every answer, and fill its log; what it took this process.
-
-    Raises `InvalidInput` at the first answer that shows a wrong set-up.
-    """
+    """Send `load` from `begin_ns` on, await every answer and fill the log; return the effort."""
     run = _Run(target, load, sending, clock, begin_ns, progress)
     began_s = time.process_time()
     try:
@@ -64,8 +61,6 @@ async def send(
 
 
 class _Run:
-    """Load under way: the schedule, who has been sent, and what came back."""
-
     def __init__(
         self, target: Target, load: Load, sending: Sending, clock: Clock, begin_ns: int, progress: Progress | None
     ) -> None:
@@ -85,7 +80,6 @@ class _Run:
         return (self._clock.now_ns() - self._begin_ns) / NS_PER_S
 
     async def send_all(self, group: asyncio.TaskGroup) -> None:
-        """Start each request at its instant: sleep until the next is due, then send all that are."""
         sleeper = FineSleeper()
         try:
             for i, due_s in enumerate(self._log.due_s.tolist()):
@@ -93,7 +87,7 @@ class _Run:
                     while (ahead_s := due_s - self._now_s()) > 0:
                         await sleeper.sleep(round(ahead_s * NS_PER_S))
                 elif i % SEND_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # behind schedule: let answers in between
+                    await asyncio.sleep(0)  # behind schedule: handle answers in between
                 group.create_task(self._request(i, due_s))
         finally:
             sleeper.stop()
@@ -108,7 +102,7 @@ class _Run:
         self._tell()
 
     async def _exchange(self, i: int) -> None:
-        """Send request `i` and note its answer; a request without one stays failed."""
+        """Send request `i` and log its answer; a request without one stays failed."""
         record = self._records[i]
         try:
             reply = await self._target.exchange(
@@ -161,7 +155,7 @@ class _Run:
 
 
 def number_of(name: str, names: list[str], numbers: dict[str, int]) -> int:
-    """Where `name` is in `names`, at whose end it is put when it is new; `numbers` remembers."""
+    """Return the index of `name` in `names`, appending a new one; `numbers` is its cache."""
     number = numbers.get(name)
     if number is None:
         number = numbers[name] = len(names)
@@ -170,6 +164,5 @@ def number_of(name: str, names: list[str], numbers: dict[str, int]) -> int:
 
 
 def first_of(errors: ExceptionGroup[Exception]) -> Exception:
-    """The first error of a group, however deep."""
     first = errors.exceptions[0]
     return first_of(first) if isinstance(first, ExceptionGroup) else first

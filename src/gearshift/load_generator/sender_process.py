@@ -1,8 +1,9 @@
-"""Load from several processes: each sends every n-th request, and together they send exactly the workload.
+"""Send load from several processes: each sends every n-th request of the workload.
 
-Parent and child (`python -m gearshift.load_generator.sender_process`) exchange frames over the child's standard input and
-output: the length in 8 bytes, then msgpack.  The child hears Job and Go, and tells Ready, Done again and again, and at
-last Finished or Failed.  Instants are those of the machine's monotonic clock, which all processes share.
+Parent and child (`python -m gearshift.load_generator.sender_process`) exchange frames over the child's
+standard input and output: the length in 8 bytes, then msgpack.  The child receives Job and Go, and
+sends Ready, Done repeatedly, then Finished or Failed.  Instants are those of the machine's
+monotonic clock, which all processes share.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process is to send; due times and deadlines are float64, samples int32."""
+    """A process's part of the load; due times and deadlines are float64, samples int32."""
 
     url: str
     operator: str
@@ -56,13 +57,13 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """So many requests are done."""
+    """The number of requests done."""
 
     count: int
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """All are done; columns of the log by name, as bytes."""
+    """All requests are done; columns of the log by name, as bytes."""
 
     columns: dict[str, bytes]
     models: list[str]
@@ -72,7 +73,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The set-up is wrong."""
+    """An `InvalidInput` was raised."""
 
     what: str
     where: str
@@ -90,7 +91,7 @@ def _frame(message: Heard | Told) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-# The parent ----------------------------------------------------------------------------------------------------------
+# The parent --------------------------------------------------------------------------------------
 
 
 async def send_apart(
@@ -103,7 +104,7 @@ async def send_apart(
     processes: int,
     progress: Progress | None,
 ) -> Effort:
-    """As `sender.send`, from so many processes, which share the connections; none of them outlives this."""
+    """Send as `sender.send`, but from several processes, which share the connections."""
     each = msgspec.structs.replace(sending, connections=max(1, sending.connections // processes))
     parts = [slice(number, None, processes) for number in range(processes)]
     children: list[asyncio.subprocess.Process] = []
@@ -145,7 +146,7 @@ async def send_apart(
 
     try:
         for _ in parts:
-            children.append(await _start_child())  # noqa: PERF401  each is known at once
+            children.append(await _start_child())  # noqa: PERF401  so that `finally` sees each at once
         async with asyncio.TaskGroup() as group:
             follows = [group.create_task(follow(number)) for number in range(processes)]
             await ready.wait()
@@ -178,7 +179,7 @@ async def _start_child() -> asyncio.subprocess.Process:
 async def _tell_child(child: asyncio.subprocess.Process, message: Heard) -> None:
     assert child.stdin is not None
     child.stdin.write(_frame(message))
-    with contextlib.suppress(ConnectionError):  # it has ended, which is seen when it is listened to
+    with contextlib.suppress(ConnectionError):  # it has ended; reading from it shows that
         await child.stdin.drain()
 
 
@@ -192,7 +193,6 @@ async def _told_by(child: asyncio.subprocess.Process) -> Told:
 
 
 def _merge(log: RequestLog, part: slice, result: Finished) -> None:
-    """Put what one process has measured where its requests are."""
     for name, data in result.columns.items():
         column = getattr(log, name)
         column[part] = np.frombuffer(data, dtype=column.dtype)
@@ -203,11 +203,10 @@ def _merge(log: RequestLog, part: slice, result: Finished) -> None:
     log.wrong.extend(result.wrong)
 
 
-# The child -----------------------------------------------------------------------------------------------------------
+# The child ---------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Send what standard input says, and tell on standard output what came of it; end when the parent does."""
     with _told_to_parent() as out, asyncio.Runner(loop_factory=loop_factory()) as runner:
         allow_much_load()
         job = _hear()
@@ -217,7 +216,7 @@ def main() -> None:
 
 @contextmanager
 def _told_to_parent() -> Iterator[BinaryIO]:
-    """Standard output, kept from all else that is printed, which goes to standard error."""
+    """Take over standard output; anything else that is printed goes to standard error."""
     with os.fdopen(os.dup(1), "wb", buffering=0) as out:
         os.dup2(2, 1)
         yield out
@@ -234,7 +233,7 @@ async def _work(job: Job, out: BinaryIO) -> Told:
         out.write(_frame(Ready()))
         go = await asyncio.to_thread(_hear)
         assert isinstance(go, Go)
-        asyncio.get_running_loop().add_reader(0, os._exit, 1)  # nothing more is said: the parent has ended
+        asyncio.get_running_loop().add_reader(0, os._exit, 1)  # the parent has ended
         begin_ns = clock.now_ns() + go.at_ns - time.monotonic_ns()
 
         def tell(done: int, total: int) -> None:
@@ -259,7 +258,6 @@ async def _work(job: Job, out: BinaryIO) -> Told:
 
 
 def _hear() -> Heard | None:
-    """The next message; None where the parent has ended."""
     read = sys.stdin.buffer.read
     head = read(_LENGTH.size)
     return _heard.decode(read(_LENGTH.unpack(head)[0])) if len(head) == _LENGTH.size else None

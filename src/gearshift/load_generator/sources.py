@@ -1,4 +1,4 @@
-"""Where replayed requests come from: recorded samples, and how good the answers to them are."""
+"""Sources of replayed requests: recorded samples, and the quality of answers to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,27 +20,23 @@ class SampleSource(Protocol):
     """The recorded samples of one operator."""
 
     @property
-    def operator(self) -> str:
-        """The operator that the samples are sent to."""
-        ...
+    def operator(self) -> str: ...
 
     @property
-    def output(self) -> str:
-        """The output by which answers are judged."""
-        ...
+    def output(self) -> str: ...
 
     def inputs(self, record: int) -> dict[str, NDArray[Any]]:
-        """All inputs of one recorded sample, as rows of one; raises `InvalidInput` where there is none."""
+        """Return all inputs of one sample, as arrays of one row; raises `InvalidInput`."""
         ...
 
     def label(self, record: int) -> Label | None:
-        """What `output` is where the answer is good; None where it is the quality itself."""
+        """Return the correct value of `output`; None if `output` is the quality itself."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledSamples:
-    """Samples of a project, inputs (samples, ...); an answer is good when its `label` equals the recorded one."""
+    """Samples of a project, inputs (samples, ...); an answer is good if it equals the label."""
 
     operator: str
     samples: Mapping[str, NDArray[Any]]
@@ -48,38 +44,34 @@ class LabelledSamples:
     output: str = LABEL
 
     def inputs(self, record: int) -> dict[str, NDArray[Any]]:
-        """The sample's row of every input."""
         _check_record(record, len(self.labels))
         return {name: array[record : record + 1] for name, array in self.samples.items()}
 
     def label(self, record: int) -> Label | None:
-        """The recorded label."""
         label: Label = self.labels[record : record + 1].tolist()[0]
         return label
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSamples:
-    """Samples of an emulated server: their number is the input `sample`, and the answer holds its quality."""
+    """Samples of an emulated server: the input `sample` is their number, the answer a quality."""
 
     operator: str
     samples: int
     output: str = "quality"
 
     def inputs(self, record: int) -> dict[str, NDArray[Any]]:
-        """The number of the sample."""
         _check_record(record, self.samples)
         return {"sample": np.array([record], dtype=np.int64)}
 
     def label(self, record: int) -> Label | None:
-        """None: the answer is judged by the server."""
         return None
 
 
 def quality_of(answered: object, label: Label | None) -> float:
-    """1 when what was answered is the class of the label, else 0; without a label the answer itself.
+    """Return 1 if the answer is the label's class, else 0; without a label the answer itself.
 
-    Raises `InvalidInput` where that is no quality in [0, 1].
+    Raises `InvalidInput` if that is not in [0, 1].
     """
     if label is not None:
         return float(same_class(answered, label))
@@ -89,9 +81,9 @@ def quality_of(answered: object, label: Label | None) -> float:
 
 
 def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any], operator: str) -> LabelledSamples:
-    """Samples of a project: named `inputs` (samples, ...) and `labels` (samples,).
+    """Return samples of a project: named `inputs` (samples, ...) and `labels` (samples,).
 
-    Raises `InvalidInput` where their lengths differ or there are none.
+    Raises `InvalidInput` if their lengths differ or there are none.
     """
     require(len(labels) > 0 and len(inputs) > 0, "there are no samples to replay", remedy="give inputs and labels")
     for name, array in inputs.items():
@@ -104,18 +96,16 @@ def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 
 
 def source_from_records(predictions: PredictionRecords, operator: str) -> RecordedSamples:
-    """The recorded samples of an emulated server."""
     return RecordedSamples(operator=operator, samples=predictions.quality.shape[1])
 
 
 def inputs_body(inputs: Mapping[str, NDArray[Any]], row: int) -> bytes:
-    """The V2 JSON request for one row of `inputs`, which asks for the output `label` alone."""
     tensors = [json_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
     return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
 
 
 def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
-    """An input of n rows in the words of the protocol, its data flat; raises `InvalidInput` for what JSON lacks."""
+    """Return a V2 input with flat data; raises `InvalidInput` if JSON cannot carry it."""
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InvalidInput(f"a value of input {name!r} is infinite", remedy="leave its row out")
     datatype = datatype_of(array)

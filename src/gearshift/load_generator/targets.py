@@ -1,4 +1,4 @@
-"""What a load generator sends to: one small protocol, spoken by HTTP here, and by gRPC and in-process beside."""
+"""Targets of a load generator: the protocol `Target`, and its implementation for HTTP."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -29,15 +29,15 @@ DEFAULT_CONNECTIONS = 2048
 LONGEST_S = 30.0
 REACH_WITHIN_S = 5.0
 MODEL, STAGE = "gearshift_model", "gearshift_stage"
-"""Outputs of a Gearshift server that tell which model answered, and after how many others."""
+"""Outputs of a Gearshift server: which model answered, and after how many others."""
 GIVE_A_KEY = "name a file that holds one with --key-file"
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests are sent, whatever the target.
+    """How requests are sent to any target.
 
-    At most `connections` requests are under way at a time, and one is given up `longest_s` after it was sent.  Of a
-    Gearshift server `facts` asks for the model and the stage that answered.
+    At most `connections` requests are open at a time; each is given up `longest_s` after it was
+    sent.  `facts` asks a Gearshift server for the model and the stage that answered.
     """
 
     connections: int = DEFAULT_CONNECTIONS
@@ -61,12 +61,11 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         require(0 <= priority <= 1000, f"priority is {priority}", remedy="give 1 (most urgent) to 1000, or 0")
 
     def outputs(self, output: str, *, ours: bool) -> list[str]:
-        """What to ask for, of a server that is Gearshift's or another."""
         return [output, MODEL, STAGE] if self.facts and ours else [output]
 
 
 class Reply(NamedTuple):
-    """What came back: HTTP's status, or the one that means the same; of an answer what it says, else why not."""
+    """The result of an exchange: an HTTP status or its equal, and the output or an error text."""
 
     status: int
     text: str = ""
@@ -78,32 +77,33 @@ class Reply(NamedTuple):
 
 
 class Target(Protocol):
-    """Where requests go.  `open` comes first, `close` last; nothing is encoded while load is sent."""
+    """Where requests go: call `open` first, `close` last, and encode before sending load."""
 
     where: str
     encoded_deadline_s: float | None
-    """What `encode` writes into each request, where no other deadline can come instead."""
+    """The deadline that `encode` writes into each request; None if none is encoded."""
 
     async def open(self) -> None:
-        """Be ready to exchange; raises `InvalidInput` where nothing answers, or not to this client."""
+        """Connect; raises `InvalidInput` if nothing answers, or not to this client."""
         ...
 
     def encode(self, inputs: Arrays) -> Any:
-        """A request for one sample, to be sent as often as one likes."""
+        """Return a request for one sample; it can be sent any number of times."""
         ...
 
     async def exchange(
         self, request: Any, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
-        """What is answered; raises `NoAnswer` where there is nothing within `within_s`, `InvalidInput` for nonsense.
+        """Send a request and return the reply.
 
-        With `sent_unix_s` the server is told that the request was sent then, and with `deadline_s` that it wants its
-        answer so long after, where no deadline was encoded.
+        Raises `NoAnswer` if none arrives in `within_s`, `InvalidInput` if it makes no sense.
+        `sent_unix_s` tells the server when the request was sent, `deadline_s` how long after that
+        it is due, if no deadline was encoded.
         """
         ...
 
     async def counters(self) -> Counters:
-        """What the server has counted so far; nothing where it does not tell."""
+        """Return the server's counters; empty if it has none."""
         ...
 
     async def close(self) -> None:
@@ -112,7 +112,6 @@ class Target(Protocol):
 
 
 def target_at(url: str, operator: str, output: str, sending: Sending) -> Target:
-    """The target that a URL names; raises `InvalidInput` for one that names none."""
     scheme = urlsplit(url).scheme if "://" in url else ""
     if scheme in ("grpc", "grpcs"):
         load_extra("grpc", extra="grpc", where=url)
@@ -125,7 +124,7 @@ def target_at(url: str, operator: str, output: str, sending: Sending) -> Target:
 def answered_with(
     outputs: Mapping[str, Sequence[Any]], output: str, *, gear: int | None, outcome: str, where: str
 ) -> Reply:
-    """The reply of a whole answer, from its outputs' values; raises `InvalidInput` unless `output` has exactly one."""
+    """Return the reply of an answer; raises `InvalidInput` unless `output` has one value."""
     values = outputs.get(output, ())
     if len(values) != 1:
         raise InvalidInput(
@@ -140,7 +139,6 @@ def answered_with(
 
 
 def unreachable(where: str, why: object) -> InvalidInput:
-    """That nothing answers there."""
     return InvalidInput(
         f"cannot be reached ({why})",
         where=where,
@@ -148,7 +146,7 @@ def unreachable(where: str, why: object) -> InvalidInput:
     )
 
 
-# HTTP ----------------------------------------------------------------------------------------------------------------
+# HTTP --------------------------------------------------------------------------------------------
 
 
 class _Output(msgspec.Struct, frozen=True):
@@ -181,7 +179,6 @@ class HttpTarget:
         self.where = f"{base}/v2/models/{operator}/infer"
 
     async def open(self) -> None:
-        """Ask the server what it is."""
         try:
             response = await self._client.response_to(self._bytes(self._protocol.get("/v2")), within_s=REACH_WITHIN_S)
         except NoAnswer as error:
@@ -193,7 +190,6 @@ class HttpTarget:
         require(not binary or offers_binary(response), "takes no binary tensors", where=self._base)
 
     def encode(self, inputs: Arrays) -> bytes:
-        """The whole HTTP request."""
         outputs = self._sending.outputs(self._output, ours=self._ours)
         sending = self._sending
         return self._bytes(
@@ -203,7 +199,6 @@ class HttpTarget:
     async def exchange(
         self, request: bytes, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
-        """Send it on a free connection or a new one."""
         if headers := headers_of(sent_unix_s, deadline_s):
             request = stamped(request, headers)
         response = await self._client.response_to(request, within_s=within_s)
@@ -226,7 +221,6 @@ class HttpTarget:
         return answered_with(values, self._output, gear=gear, outcome=outcome or "answered", where=self.where)
 
     async def counters(self) -> Counters:
-        """From the metrics of a Gearshift server."""
         try:
             request = self._bytes(self._protocol.get("/metrics"))
             response = await self._client.response_to(request, within_s=REACH_WITHIN_S)
@@ -235,7 +229,6 @@ class HttpTarget:
             return Counters()
 
     async def close(self) -> None:
-        """Close all connections at once."""
         self._client.close()
 
     def _bytes(self, request: HttpRequest) -> bytes:

@@ -1,8 +1,9 @@
-"""The front end at work while models are timed: what it costs a request, and what it costs the batches beside it.
+"""Run the front end while models are timed: its cost per request, and its cost to batches.
 
-The real HTTP front end runs in the event loop that times the models, over a model that answers at once.  A client in
-a process of its own (`python -m gearshift.measuring.beside URL PARENT`) first asks as fast as it can, for what a request
-takes of this process's time, and then some hundred times a second, and measures how long it waits.
+The real HTTP front end runs in the event loop that times the models, over a model that answers at
+once.  A client in its own process (`python -m gearshift.measuring.beside URL PARENT`) first sends as
+fast as it can, to measure this process's time per request, then at `REQUESTS_PER_S`, and measures
+latency.
 """
 
 import asyncio
@@ -46,12 +47,11 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(list[str])
 
 @asynccontextmanager
 async def front_end_beside(samples: Samples, service: Service | None = None) -> AsyncIterator[FrontEndTime]:
-    """Have the front end answer requests for `samples` as long as the block lasts; after it, `mean_s` is set.
+    """Run the front end, under requests for `samples`, during the block; then `mean_s` is set.
 
-    `router_s` is set before it begins.  What answers is `service`, of operator `OPERATOR`, which is started and stopped
-    here; without one a model that answers at once.
-
-    Where the samples cannot be sent as JSON nothing is asked, and `mean_s` stays 0.
+    `router_s` is set before the block begins.  `service`, of operator `OPERATOR`, answers; it is
+    started and stopped here.  By default a model that answers at once does.  If samples cannot be
+    sent as JSON, nothing is sent and `mean_s` stays 0.
     """
     time = FrontEndTime()
     bodies = _bodies(samples)
@@ -104,7 +104,7 @@ async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> Asyn
     try:
         process.stdin.write(_encoder.encode([body.decode() for body in bodies]) + b"\n")
         await process.stdin.drain()
-        await process.stdout.readline()  # the first answer is there
+        await process.stdout.readline()  # the first answer has arrived
         begun_s = process_time()
         answered = int(await process.stdout.readline() or 0)
         if answered > 0:
@@ -119,18 +119,16 @@ async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> Asyn
 
 
 class _AnswersAtOnce(OneBatch):
-    """A backend of one model that takes no time."""
-
     def run(self, batch: Batch) -> None:
         super().run(batch)
         asyncio.get_running_loop().call_soon(self.finish)
 
 
-# The client ----------------------------------------------------------------------------------------------------------
+# The client --------------------------------------------------------------------------------------
 
 
 async def ask(url: str, bodies: Sequence[bytes]) -> float:
-    """Ask until standard input ends, at constant intervals; mean seconds from sending to the whole answer."""
+    """Send at constant intervals until standard input ends; return mean seconds to the answer."""
     clock, took_s = WallClock(), list[float]()
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
@@ -173,7 +171,6 @@ def _tell(line: str) -> None:
 
 
 def main() -> None:
-    """Read the bodies, ask, and write the mean; without the process that started this one, nothing."""
     if not die_with_parent(int(sys.argv[2])):
         return
     bodies = [body.encode() for body in _decoder.decode(sys.stdin.buffer.readline())]

@@ -1,1 +1,1 @@
-"""What faces users: the HTTP server and the load generator."""
+"""The HTTP and gRPC servers, and the load generator."""

@@ -1,4 +1,4 @@
-"""`serve`: a plan is read, its models are loaded, requests are answered, and the end is orderly."""
+"""`serve`: read a plan, load its models, answer requests and shut down in order."""
 
 import asyncio
 import gc
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LONGEST_END_S = 5
-"""For what is left of HTTP when all accepted requests are answered or have failed."""
+"""Bound on closing HTTP connections after all accepted requests have ended."""
 
 OPEN_TO_ALL = (
     "warning: other machines can reach this server, and it asks nobody for a key; "
@@ -78,13 +78,14 @@ def serve(
     journal_path: PathLike | None = None,
     say: Say = log.info,
 ) -> int:
-    """Serve the plan until SIGTERM or SIGINT; answers the exit code.
+    """Serve the plan until SIGTERM or SIGINT; return the exit code.
 
-    The plan names its profile, and the profile its project; `profile_path` (a folder) and `project_path` (a
-    `gearshift.toml`) say where those are now.  After the first signal every accepted request is answered within
-    `settings.drain_s`, then it ends with 0; a second one ends it at once, with 1.  Raises `InvalidInput` for a plan,
-    a profile, a port, keys or a certificate that cannot be used, `ModelFailed` for a model that cannot be loaded;
-    nothing is left running.
+    The plan names its profile, and the profile its project; `profile_path` (a folder) and
+    `project_path` (a `gearshift.toml`) override where these are.  After the first signal every
+    accepted request is answered within `settings.drain_s`, and the exit code is 0; a second signal
+    ends the server at once, with 1.  Raises `InvalidInput` for an unusable plan, profile, port,
+    key file or certificate, `ModelFailed` for a model that cannot be loaded; nothing is left
+    running.
     """
     require_own_process("a server")
     read = partial(
@@ -127,26 +128,24 @@ def serve(
 
 
 def tell_changes(task: ServingTask) -> None:
-    """Log which models may be others than those that were profiled."""
     if task.project is not None:
         for sentence in changes(task.profile.loaded_from, task.project):
             log.warning(sentence)
 
 
 def tell_quota(task: ServingTask, quota: float) -> None:
-    """Log where the plan's devices take more of this machine's processors than control groups give."""
+    """Log if the plan's devices use more processors than control groups allow."""
     if task.device_cores is not None:
         planned = task.plan.hardware.pool_cores or task.plan.hardware.cores
         if sentence := quota_warning(planned + 1, "the plan", quota=quota):
             log.warning(sentence)
 
 
-# The process ---------------------------------------------------------------------------------------------------------
+# The process -------------------------------------------------------------------------------------
 
 
 @contextmanager
 def pinned(cores: frozenset[int] | None) -> Iterator[None]:
-    """Run on `cores` alone, then on what was before."""
     if cores is None:
         yield
         return
@@ -179,7 +178,7 @@ async def _main(
 
 
 class ServerProcess:
-    """The HTTP server and the service behind it, from start to orderly end."""
+    """The HTTP server and the service behind it, from start to shutdown."""
 
     def __init__(
         self,
@@ -271,7 +270,6 @@ class ServerProcess:
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
     async def main(self) -> int:
-        """Start, serve until a signal, and end; answers the exit code."""
         loop = asyncio.get_running_loop()
         ending = self._ending_signals()
         for number in ending:
@@ -283,7 +281,7 @@ class ServerProcess:
             if not await _done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
-            gc.freeze()  # what was made by now stays, so that collections while serving are short
+            gc.freeze()  # existing objects stay: collections while serving are short
             self._say(self._ready_line())
             self._say(self._bounds_line())
             await self._first_signal.wait()
@@ -305,7 +303,7 @@ class ServerProcess:
 
     @staticmethod
     def _ending_signals() -> list[signal.Signals]:
-        """Those that end the server in order; that of a terminal that is closed only where `nohup` does not hide it."""
+        """Return the signals that start shutdown; SIGHUP only if `nohup` does not ignore it."""
         hidden = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         return [signal.SIGTERM, signal.SIGINT, *([] if hidden else [signal.SIGHUP])]
 
@@ -348,7 +346,7 @@ def _count(number: int, noun: str) -> str:
 
 
 async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) -> bool:
-    """Whether `work` was done, and did not answer False, before `end`; otherwise it is cancelled."""
+    """Whether `work` ended before `end` and did not return False; otherwise cancel it."""
     task, waiter = asyncio.ensure_future(work), asyncio.ensure_future(end.wait())
     await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
     for pending in (task, waiter):
@@ -366,7 +364,7 @@ def grpc_server(
     tracing: Tracing | None = None,
     times: SendingTimes | None = None,
 ) -> "GrpcServer":
-    """The gRPC server, not started; raises `InvalidInput` where grpcio is missing."""
+    """Return the gRPC server, not started; raises `InvalidInput` if grpcio is missing."""
     load_extra("grpc", extra="grpc", where="--grpc-port")
     from gearshift.serving.grpc.server import GrpcServer
 

@@ -1,4 +1,4 @@
-"""What an event loop that generates load needs of its process."""
+"""Prepare this process for an event loop that generates load."""
 
 import asyncio
 import gc
@@ -8,7 +8,6 @@ from gearshift.support.open_files import allow_many_connections
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop, where it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -18,7 +17,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def allow_much_load() -> None:
-    """Let many connections be opened, and keep the garbage collector off what is there: it pauses for milliseconds."""
+    """Allow many connections, and exempt existing objects from garbage collection pauses."""
     allow_many_connections()
     gc.collect()
     gc.freeze()

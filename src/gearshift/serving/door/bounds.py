@@ -1,4 +1,4 @@
-"""Bounds of a server that follow from its machine where its settings do not give them."""
+"""Memory bounds of a server, by default derived from its machine."""
 
 import msgspec
 
@@ -7,13 +7,14 @@ from gearshift.serving.door.settings import ServerSettings
 
 LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 20
 PARSING, WAITING = 6, 2
-"""Worst memory of a body as a multiple of the bytes held for it: while it is read and answered, and while it waits."""
+"""Worst memory of a body as a multiple of its held bytes: while parsed and answered, and while
+waiting."""
 
 
 def most_waiting_bytes(settings: ServerSettings) -> int:
-    """Bytes of unanswered requests beyond which requests are refused.
+    """Return the bytes of unanswered requests beyond which requests are refused.
 
-    By default the memory has room for one body of this size that is parsed, and for as many bytes that wait.
+    By default the memory has room to parse one body of this size while as many bytes wait.
     """
     if settings.most_waiting_bytes is not None:
         return settings.most_waiting_bytes
@@ -24,7 +25,7 @@ def most_waiting_bytes(settings: ServerSettings) -> int:
 
 
 def with_memory_bounds(settings: ServerSettings) -> ServerSettings:
-    """The settings with bounds for this machine; no body is larger than all bodies together may be."""
+    """Return settings with bounds for this machine; one body is at most as large as all."""
     most = most_waiting_bytes(settings)
     largest = min(settings.largest_body_bytes, most)
     return msgspec.structs.replace(settings, most_waiting_bytes=most, largest_body_bytes=largest)

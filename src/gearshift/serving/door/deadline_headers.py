@@ -1,4 +1,4 @@
-"""When a request was sent and until when its client wants the answer, from what HTTP headers or gRPC metadata say."""
+"""Parse sending times and deadlines in HTTP headers or gRPC metadata."""
 
 import logging
 import re
@@ -14,15 +14,16 @@ DEFAULT_TRUST_S = 2.0
 
 _START = re.compile(r"(?:t=)?([0-9]{1,19})(?:\.([0-9]{1,9})[0-9]{0,9})?", re.ASCII)
 _UNITS = ((10**11, NS_PER_S), (10**14, 10**6), (10**17, 10**3))
-"""Proxies write seconds, milliseconds or microseconds; which it is shows in the size of a time of these centuries."""
+"""Proxies write s, ms or us; the magnitude of a current Unix time shows which."""
 
 log = logging.getLogger(__name__)
 
 
 class SendingTimes:
-    """Believes what `x-request-start` says within `trust_s` of this machine's clock.
+    """Trusts `x-request-start` within `trust_s` of this machine's clock.
 
-    Else arrival counts as sent, which is counted by reason (`malformed`, `clock`) and said once.
+    Otherwise arrival counts as sending, which is counted by reason (`malformed`, `clock`) and
+    logged once.
     """
 
     def __init__(self, trust_s: float = DEFAULT_TRUST_S, metrics: DeadlineMetrics | None = None) -> None:
@@ -31,13 +32,12 @@ class SendingTimes:
         self._said: set[str] = set()
 
     def count_distrust(self, reason: str) -> None:
-        """One more did not count."""
         self._metrics.untrusted.labels(reason).inc()
 
     def sent_ns(self, start: str | None, now_ns: int, unix_ns: int | None = None) -> int | None:
-        """When a request was sent, on the service's clock, on which its head came at `now_ns` (`unix_ns` in Unix time).
+        """Return the sending time on the service's clock; None if absent or not trusted.
 
-        None where nothing that counts is said of it.
+        The head arrived at `now_ns` on that clock, at `unix_ns` in Unix time.
         """
         if start is None:
             return None
@@ -60,7 +60,7 @@ class SendingTimes:
 
 
 def unix_ns_of(start: str) -> int | None:
-    """Unix time in nanoseconds of `t=1700000000.123` and its kin: `t=` may be missing, units may be ms or us."""
+    """Parse Unix time such as `t=1700000000.123`; `t=` is optional, units may be s, ms or us."""
     match = _START.fullmatch(start.strip())
     if match is None:
         return None
@@ -70,12 +70,12 @@ def unix_ns_of(start: str) -> int | None:
 
 
 def refused_before_it_ran(text: str) -> bool:
-    """Whether the text of an answer with status 504 is that of a request which Gearshift refused without running it."""
+    """Whether this text of a 504 says that Gearshift refused the request without running it."""
     return "infeasible: " in text or "expired_in_queue: " in text
 
 
 def deadline_ns_of(sent_ns: int | None, now_ns: int, limit_us: int) -> int:
-    """The deadline `limit_us` after sending, or after now where that is not known; with 0 there is none."""
+    """Return the deadline `limit_us` after sending, else after now; 0 means none."""
     if limit_us == 0:
         return NO_DEADLINE_NS
     return (now_ns if sent_ns is None else sent_ns) + limit_us * 1000

@@ -1,4 +1,4 @@
-"""API keys: key files, whose current content counts, and the rights that each kind of key gives."""
+"""API keys: files of keys, which are re-read when changed, and the rights of each kind of key."""
 
 import hmac
 import logging
@@ -16,9 +16,10 @@ BEARER = b"bearer "
 SHORTEST_KEY_BYTES = 16
 LARGEST_FILE_BYTES = 256 << 10
 MOST_PROBLEMS = 3
-"""Bad lines of one file that are named."""
+"""Bad lines that one message names."""
 READ_AGAIN_S = 1.0
-"""Interval for reading an unchanged-looking file again: two changes within one clock tick look like one."""
+"""Interval for reading a file that looks unchanged: two changes in one clock tick look like one.
+"""
 
 SETTLED_S = 2.0
 """A file that has not changed for this time counts as completely written."""
@@ -30,11 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class KeyFile:
-    """The keys in a file: one per line; blank lines, and those that begin with `#`, are passed over.
+    """The keys in a file: one per line; blank lines and lines that begin with `#` are ignored.
 
-    The current content of the file counts from the next request on; where it is empty, gone or cannot be
-    read, nobody has a key.  A line that is no key counts for nothing, and so does one without a line break at its end
-    while the file is younger than `SETTLED_S`, as it may be half written.  Only hashes of keys are kept.
+    The current content of the file counts from the next request on; if the file is empty, gone or
+    unreadable, it has no keys.  An invalid line is ignored, and so is a last line without a line
+    break while the file is younger than `SETTLED_S`: it may be half written.  Only hashes of keys
+    are kept.
     """
 
     def __init__(self, path: Path, *, warns_of_mode: bool = True, now: Callable[[], float] = time.time) -> None:
@@ -46,14 +48,14 @@ class KeyFile:
         self._warns_of_mode = warns_of_mode
 
     def require_usable(self) -> None:
-        """Raise `InvalidInput` where the file cannot be read, a line of it is no key, or there is none."""
+        """Raise `InvalidInput` if the file is unreadable, has an invalid line, or no key."""
         keys, problems = _keys_in(_read(self._path)[1], whole=True)
         where, remedy = str(self._path), "write one key per line"
         require(not problems, "; ".join(problems[:MOST_PROBLEMS]), where=where, remedy=remedy)
         require(bool(keys), "holds no key", where=where, remedy=remedy)
 
     def holds(self, key: bytes) -> bool:
-        """Whether the file has `key`; the time taken reveals neither which key it is nor how much of it was right."""
+        """Whether the file has `key`; takes the same time whichever key and prefix match."""
         self.look()
         given, found = sha256(key).digest(), False
         for known in self._hashes:
@@ -61,7 +63,7 @@ class KeyFile:
         return found
 
     def look(self) -> None:
-        """Take the file's current keys: read it if it looks changed, and otherwise every `READ_AGAIN_S`."""
+        """Load the current keys: read the file if it looks changed, else every `READ_AGAIN_S`."""
         try:
             state = _state(os.stat(self._path))
         except OSError:
@@ -83,7 +85,6 @@ class KeyFile:
             self._take(digest, *_keys_in(content, whole=whole))
 
     def _take(self, digest: bytes, keys: list[bytes], problems: list[str]) -> None:
-        """Use these keys from now on; `digest` is that of the file's content."""
         if digest != self._digest and (problems or not keys):
             said = "; ".join(problems[:MOST_PROBLEMS]) or "it holds no key"
             who = "its other lines count" if keys else "nobody has a key of it now"
@@ -97,7 +98,7 @@ class KeyFile:
 
 
 def first_key(path: Path) -> str:
-    """The first key in a file, for a client to send; raises `InvalidInput` where it cannot be read or holds none."""
+    """Return the first key in a file, for a client; raises `InvalidInput` if there is none."""
     lines = [line for line in map(bytes.strip, _read(path)[1].splitlines()) if line and not line.startswith(b"#")]
     require(bool(lines), "holds no key", where=str(path), remedy="write one key per line")
     require(_is_plain(lines[0]), "holds a line that is no key", where=str(path), remedy=PLAIN_REMEDY)
@@ -105,7 +106,7 @@ def first_key(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[os.stat_result, bytes]:
-    """State and content of a regular file; raises `InvalidInput` where it cannot be read."""
+    """Return state and content of a regular file; raises `InvalidInput` if unreadable."""
     where, remedy = str(path), "name a file of keys"
     try:
         with open(path, "rb", opener=_without_waiting) as file:
@@ -119,12 +120,12 @@ def _read(path: Path) -> tuple[os.stat_result, bytes]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """As the system opens files, but for pipes that nobody writes to."""
+    """Open a file without waiting for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _keys_in(content: bytes, *, whole: bool) -> tuple[list[bytes], list[str]]:
-    """The keys in a file's content, and the faults of its other lines; `whole`: it is completely written."""
+    """Return valid keys, and the faults of other lines; `whole`: completely written."""
     *ended, last = content.split(b"\n")
     if whole:
         ended, last = [*ended, last], b""
@@ -148,14 +149,15 @@ def _is_plain(line: bytes) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Values that differ after a change of the file; unlike the modification time, its ctime cannot be set back."""
+    """Return values that change with the file; unlike mtime, its ctime cannot be set back."""
     return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 class Keys:
-    """Access rights: keys of `users` allow requests, keys of `admins` allow these and administration.
+    """Access rights: keys of `users` allow requests, keys of `admins` also administration.
 
-    Without `users` anybody may send requests.  With `users` alone nobody may administer, since users are many.
+    Without `users` anybody may send requests.  With `users` only, nobody may administer, since
+    users are many.
     """
 
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
@@ -163,21 +165,19 @@ class Keys:
 
     @property
     def of_users(self) -> bool:
-        """Whether requests need a key."""
         return self._users is not None
 
     @property
     def of_admins(self) -> bool:
-        """Whether there are keys of administration."""
         return self._admins is not None
 
     def require_user(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `NoAccess` unless `headers` carry a key where one is needed."""
+        """Raise `NoAccess` if a key is needed and `headers` have no valid one."""
         if self._users is not None:
             _require(headers, self._users, self._admins, "an API key")
 
     def require_admin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `NoAccess` unless `headers` carry a key of administration, `Forbidden` where there are none."""
+        """Raise `NoAccess` without a valid administration key, `Forbidden` if none exist."""
         if self._admins is not None:
             _require(headers, self._admins, None, "an administration key")
             return
@@ -188,7 +188,7 @@ class Keys:
 
 
 def read_keys(users: str | None, admins: str | None) -> Keys | None:
-    """The keys in the files with these paths, None without any; raises `InvalidInput` where one cannot be used."""
+    """Read the keys in these files, None without any; raises `InvalidInput` if unusable."""
     files = _files(users, admins)
     for file in filter(None, files):
         file.require_usable()
@@ -197,7 +197,7 @@ def read_keys(users: str | None, admins: str | None) -> Keys | None:
 
 
 def keys_in(users: str | None, admins: str | None) -> Keys | None:
-    """As `read_keys`, whatever the files hold just now, for a process beside the one that warns of their mode."""
+    """Return keys as `read_keys`, without checks, for processes other than the router."""
     files = _files(users, admins, warn_of_mode=False)
     return Keys(*files) if any(files) else None
 
@@ -218,7 +218,7 @@ def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | Non
 
 
 def given_key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key in `headers`, if any; raises `InvalidInput` for several: another server might read a different one."""
+    """Return the key in `headers`; raises `InvalidInput` for several: servers may pick either."""
     value = headers.get(AUTHORIZATION, b"")
     bearer = value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else None
     alone = headers.get(API_KEY)
@@ -227,5 +227,5 @@ def given_key(headers: Mapping[bytes, bytes]) -> bytes | None:
     else:
         key = alone.strip()
         require(bearer is None or bearer == key, SEVERAL, remedy=SEND_ONE)
-    require(key is None or b", " not in key, SEVERAL, remedy=SEND_ONE)  # headers of one name are a list
+    require(key is None or b", " not in key, SEVERAL, remedy=SEND_ONE)  # repeated headers are joined
     return key

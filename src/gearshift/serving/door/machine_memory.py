@@ -1,4 +1,4 @@
-"""The memory that this process may use, and whether a second plan fits next to the one in force."""
+"""The memory that this process may use, and whether a second plan fits next to the current one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,9 +22,9 @@ FreeBytes = Callable[[], int | None]
 
 
 def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
-    """What the machine has left, and the control group (v2) that is this process's whole view; none if neither tells.
+    """Return the free memory of the machine or of the visible control group (v2); None if unknown.
 
-    Pages that the kernel can drop at once count as left.
+    Pages that the kernel can drop at once count as free.
     """
     left = []
     try:
@@ -42,10 +42,7 @@ def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
 
 
 def limit_bytes(machine: Path = MACHINE, group: Path = GROUP, own: Path = OWN_GROUPS) -> int | None:
-    """The memory of the machine, or the least limit of this process's control groups (v1 and v2); none if none tells.
-
-    In a container its groups are seen from its own, or not at all: then the limit of the whole view counts.
-    """
+    """Return the least of machine memory and group limits (v1, v2); None if unknown."""
     limits = [*_group_limits(group, own)]
     try:
         rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
@@ -56,7 +53,6 @@ def limit_bytes(machine: Path = MACHINE, group: Path = GROUP, own: Path = OWN_GR
 
 
 def _group_limits(group: Path, own: Path) -> Iterator[int]:
-    """The limits of this process's groups, and of those that these are in."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
@@ -68,14 +64,14 @@ def _group_limits(group: Path, own: Path) -> Iterator[int]:
     for (name, folder), path in places:
         inner = PurePosixPath(path)
         for each in (inner, *inner.parents):
-            with suppress(OSError, ValueError):  # not seen from here, or "max"
+            with suppress(OSError, ValueError):  # not visible, or "max"
                 yield int((group / folder / str(each).lstrip("/") / name).read_text())
 
 
 def needed_bytes(task: "ServingTask") -> int:
-    """What the plan's models take of this machine's memory by their profile; 0 on other machines and emulated devices.
+    """Return the profiled memory of the plan's local CPU models; 0 for other backends.
 
-    The workers' own interpreters and libraries come on top.
+    The workers' own interpreters and libraries are not included.
     """
     if task.backend != "local":
         return 0
@@ -90,7 +86,7 @@ def needed_bytes(task: "ServingTask") -> int:
 
 
 def require_memory(task: "ServingTask", free: FreeBytes) -> None:
-    """Raise `SwapFailed` where the models of `task` take more memory than there is, before any of them is loaded."""
+    """Raise `SwapFailed` if the models of `task` need more memory than is free; loads nothing."""
     needed, left = needed_bytes(task), free()
     if left is not None and needed > left:
         raise SwapFailed(

@@ -1,4 +1,4 @@
-"""Settings of the HTTP server."""
+"""Settings of the server: the options of `gearshift serve`, with default, bounds and help."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -39,7 +39,7 @@ def _above_0(most: float, text: str) -> msgspec.Meta:
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server listens, and its bounds; flags of `gearshift serve` derive from these fields."""
+    """Address and bounds of the server; flags of `gearshift serve` derive from these fields."""
 
     host: Annotated[str, _help("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _from(0, 65535, "The port to listen on; 0 takes any free one.")] = 8000
@@ -238,12 +238,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def names(self) -> OwnNames:
-        """The names under which the server may be asked."""
         return OwnNames(self.host, allowed_names(self.allowed_hosts))
 
 
 def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] = str) -> None:
-    """Raise `InvalidInput` unless these values, of all settings by name, are allowed; names are `spelt` as asked."""
+    """Raise `InvalidInput` unless all settings are allowed; messages spell names by `spelt`."""
     require(bool(values["host"]), f"{spelt('host')} is empty", remedy="give an address, such as 127.0.0.1")
     for name, hint in get_type_hints(ServerSettings, include_extras=True).items():
         _require_allowed(spelt(name), values[name], hint)
@@ -266,7 +265,6 @@ def require_settings(values: Mapping[str, Any], *, spelt: Callable[[str], str] =
 
 
 def _require_allowed(name: str, value: object, hint: Any) -> None:
-    """Raises `InvalidInput` for a value that its field's annotation does not allow."""
     kind, meta = get_args(hint)
     if get_origin(kind) is Literal:
         choices = get_args(kind)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, for as long as a `with` block."""
+"""Run a server in a child process for the duration of a `with` block."""
 
 import subprocess
 import threading
@@ -20,9 +20,9 @@ class ServerEnded(GearshiftError):
 
 
 class ChildServer:
-    """`gearshift serve` on a free port; `url` is where it listens once the block is entered.
+    """`gearshift serve` on a free port; `url` is set inside the block.
 
-    It has `cores` alone, if they are given, and ends with this process, however that ends.
+    It runs on `cores` only, if given, and ends when this process ends, in whatever way.
     """
 
     def __init__(self, plan: Path, *options: str, cores: frozenset[int] | None = None) -> None:
@@ -53,7 +53,6 @@ class ChildServer:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
         return self._process.pid
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Asks a server what operators may: one request, one answer."""
+"""A client for administration: status, gears, drain and swap."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -21,9 +21,9 @@ Answered = TypeVar("Answered")
 
 
 class Operator:
-    """Steers the server at `url` with the key in `key_file`, trusting the certificates in `ca_file` where given.
+    """Steers the server at `url` with the key in `key_file`, trusting certificates in `ca_file`.
 
-    Raises `NoAnswer` where the server cannot be reached, and what it refuses as the error that it is.
+    Raises `NoAnswer` if the server cannot be reached, and its refusals as their own errors.
     """
 
     def __init__(self, url: str, *, key_file: Path | None = None, ca_file: Path | None = None) -> None:
@@ -32,19 +32,17 @@ class Operator:
         self._headers = {} if key_file is None else {"Authorization": f"Bearer {_key_in(key_file)}"}
 
     def status(self) -> Status:
-        """What the server is doing."""
         return self._ask("GET", STATUS_PATH, b"", Status)
 
     def pin(self, gear: int | None) -> Status:
-        """Keep `gear` whatever the load; None lets the load choose again."""
+        """Keep `gear` at any load; None lets the load choose again."""
         return self._ask("POST", GEAR_PATH, msgspec.json.encode(GearBody(pin=gear)), Status)
 
     def drain(self, *, undo: bool = False) -> Status:
-        """Refuse new requests; with `undo` let them in again."""
         return self._ask("POST", DRAIN_PATH, msgspec.json.encode(DrainBody(undo=undo)), Status)
 
     def swap(self, asked: SwapBody) -> SwapResult:
-        """Put another plan in force; answers when the one before is unloaded."""
+        """Put another plan in force; return when the old one is unloaded."""
         return self._ask("POST", SWAP_PATH, msgspec.json.encode(asked), SwapResult, asked.shadow_s + LONGEST_SWAP_S)
 
     def _ask(self, method: str, path: str, body: bytes, kind: type[Answered], within_s: float = LONGEST_S) -> Answered:
@@ -67,7 +65,6 @@ class Operator:
 
 
 def _key_in(path: Path) -> str:
-    """The first key in a file of keys."""
     lines = [line.strip() for line in read_text(path, remedy="name a file with a key").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     require(bool(keys), "holds no key", where=str(path), remedy="write a key on a line of its own")

@@ -1,4 +1,4 @@
-"""A plan made anew from the live load, in child processes of low priority, judged on that load before it is offered."""
+"""Replan from the live load in low-priority child processes; offer or swap in better plans."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ from gearshift.serving.operate.task import ServingTask
 from gearshift.support.files import write_atomically
 
 NAMES = ("replanned-a", "replanned-b", "replanned-c")
-"""One may be in force and one on offer while the next is made."""
+"""Three names: one plan may be in force and one offered while the next is made."""
 NEW_PLAN, HARDWARE = ".replanned.json", ".replanned-hardware.json"
 SHADOW_SHARE, SHADOW_S = 0.1, 10.0
 BUDGET_SHARE = 0.5
-"""Of the time that planning anew may take, the search's; the rest is for reading, compiling, and two simulations."""
+"""The search's share of the time; reading, compiling and two simulations take the rest."""
 LEAST_GAIN = 0.001
 LEAST_FASTER = 0.02
 LEAST_SAVED = 0.02
@@ -40,15 +40,15 @@ log = logging.getLogger(__name__)
 
 
 class Failed(Exception):
-    """No plan came of it, and why."""
+    """No plan could be made; the text says why."""
 
 
 class Replans:
-    """Plans anew when told that load has drifted: one at a time, and not again before another window has passed.
+    """Replans after load drift: one at a time, at most once per load window.
 
-    What goes wrong changes nothing: the plan in force goes on.  `task` answers what is served now.  With `swaps` a
-    better plan is swapped in, after it has answered a copy of some requests; without, it is offered in the folder
-    `plans`.
+    A failure changes nothing: the plan in force stays.  `task` returns the current task.  With
+    `swap` a better plan is swapped in, after it has answered copies of some requests; without, it
+    is offered in the folder `plans`.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Replans:
         control.replan = ReplanStatus()
 
     def drifted(self) -> None:
-        """Load has drifted from the plan in force; plan anew, unless that is under way or has just been tried."""
+        """Replan, unless that is running or was done within the last load window."""
         loop = asyncio.get_running_loop()
         if self._work is None and loop.time() >= self._not_before_s:
             self._work = loop.create_task(self._replan())
 
     async def stop(self) -> None:
-        """Give up what is under way; its process is killed."""
+        """Cancel a running replan and kill its process."""
         self._not_before_s = float("inf")
         if self._work is not None:
             self._work.cancel()
@@ -115,7 +115,7 @@ class Replans:
             log.warning("no plan could be made for the load of now: %s", reason)
 
     async def _made(self, window_s: float) -> tuple[str | None, str]:
-        """The name of a plan that is better on the live load, None where it is not, and how both did."""
+        """Return a plan's name if it is better on the live load, else None, and a comparison."""
         task = self._task()
         operator = task.plan.operators[task.tables.operator]
         counts = self._control.service.adapting.trace.latest(window_s)
@@ -124,7 +124,7 @@ class Replans:
         taken = {Path(self._control.plan.path).stem, Path((self._control.replan or ReplanStatus()).offered or "").stem}
         stem = next(name for name in NAMES if name not in taken)
         trace, hardware, new = self._plans / f"{stem}.csv", self._plans / HARDWARE, self._plans / NEW_PLAN
-        (self._plans / f"{stem}.json").unlink(missing_ok=True)  # of an earlier turn, with another trace
+        (self._plans / f"{stem}.json").unlink(missing_ok=True)  # an older plan, from another trace
         await asyncio.to_thread(_write_counts, counts, trace)
         await asyncio.to_thread(write_atomically, hardware, msgspec.json.encode(task.plan.hardware))
         try:
@@ -148,15 +148,14 @@ class Replans:
 
 
 def objective_of(operator: OperatorPlan) -> Objective:
-    """What the plan's planner was asked for."""
     return operator.objective if operator.asked is None else operator.asked.objective
 
 
 def plan_options(operator: OperatorPlan, planner: str | None, seed: int) -> list[str]:
-    """The options of `gearshift plan` that ask again for what the plan of `operator` was asked for.
+    """Return the options of `gearshift plan` that repeat the request for the plan of `operator`.
 
-    `planner` is None where the plan changes cores: there is one for these.
-    The top of the load ranges is left to the new load; where nobody recorded what was asked, so are the others.
+    `planner` is None if the plan changes cores: there is only one planner for these.  The new load
+    sets the top of the load ranges; if the plan does not record its request, the other ranges too.
     """
     asked, objective = operator.asked, objective_of(operator)
     options: dict[str, object] = {
@@ -174,7 +173,7 @@ def plan_options(operator: OperatorPlan, planner: str | None, seed: int) -> list
 
 
 def is_better(new: ServingResult, old: ServingResult, objective: Objective) -> bool:
-    """Whether `new` misses the objective by less than `old`, or by as little and is better beside it."""
+    """Whether `new` misses the objective by less, or equally and is better otherwise."""
     new_miss, old_miss = _miss(new, objective), _miss(old, objective)
     if abs(new_miss - old_miss) >= LEAST_GAIN:
         return new_miss < old_miss
@@ -204,7 +203,7 @@ def _write_counts(counts: list[int], path: Path) -> None:
 
 
 class _Simulated(ServingResult, frozen=True, forbid_unknown_fields=False):
-    """A result, beside which `gearshift simulate` tells more."""
+    """The result of `gearshift simulate --json`, which has further fields."""
 
 
 async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
@@ -213,7 +212,7 @@ async def _simulated(plan: Path, trace: Path, profile: str) -> ServingResult:
 
 
 async def _gearshift(*arguments: str) -> bytes:
-    """The standard output of a command, in a session of its own; raises `Failed` with its last line."""
+    """Run a command in its own session, return its output; raises `Failed` with its last line."""
     pipe = asyncio.subprocess.PIPE
     command = with_parent.command(*arguments, gives_way=True)
     starting = asyncio.ensure_future(
@@ -225,7 +224,7 @@ async def _gearshift(*arguments: str) -> bytes:
         process = await asyncio.shield(starting)
         out, err = await process.communicate()
     finally:
-        process = await starting  # also where it was given up while the process was being started
+        process = await starting  # also if cancelled while the process started
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

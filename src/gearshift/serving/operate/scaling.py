@@ -1,4 +1,4 @@
-"""The scaler of a plan that is served: which replicas, how long they take on what cores, and by what means."""
+"""Build the core scaling of a served plan: its replicas, run times per cores, and actuators."""
 
 import itertools
 import logging
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gearshift.serving.operate.task import ServingTask
 
 Times = tuple[NDArray[np.int64], list[int]]
-"""Of a replica, see `scaled_times_ns`."""
+"""A replica's times, see `scaled_times_ns`."""
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ def make_scaling(
     journal: Journal | NoJournal,
     pod: Callable[[str, Now], Actuator] = this_pod,
 ) -> NoScaling:
-    """What changes cores while `task` is served by `backend`, not started; with scaler `static` only its gears do.
+    """Return what changes cores while `backend`, not started, serves `task`.
 
-    `pod` makes what resizes the container of this process, by its name and the clock's time.
-
-    Raises `InvalidInput` for a plan or profile that cannot be scaled, or more cores than there are.
+    With scaler `static` only gears change cores.  `pod` makes the actuator that resizes this
+    process's container, from its name and the clock.  Raises `InvalidInput` for a plan or profile
+    that cannot be scaled, or more cores than there are.
     """
     if not changes_cores(task.plan, settings):
         return NoScaling()
@@ -83,22 +83,21 @@ def make_scaling(
 
 
 def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
-    """The numbers of threads that workers may be set to: with a scaler, up to the processors that they share."""
+    """Return the numbers of threads that workers may be set to, for their start."""
     return range(1, len(task.pool) + 1) if changes_cores(task.plan, settings) else ()
 
 
 def changes_cores(plan: GearPlan, settings: ServerSettings) -> bool:
-    """Whether cores are set while the plan is served: by a scaler, with its gears, or as shares of processors."""
+    """Whether cores change while serving: by a scaler, with gears, or as shares of processors."""
     return holds_cores(settings) or plan.hardware.pool_cores is not None
 
 
 def holds_cores(settings: ServerSettings) -> bool:
-    """Whether workers' cores are set by other means than the plan: by a scaler, or as shares of processors."""
+    """Whether other means than the plan set cores: a scaler, or shares of processors."""
     return settings.scaler != "static" or settings.core_share < 1
 
 
 def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
-    """Workers whose cores may change; raises `InvalidInput` as `scaled_workers`, and for those of other machines."""
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
@@ -108,7 +107,7 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
 
 
 def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
-    """The processors that are left beside the router and devices that are not scaled, and who begins with which."""
+    """Return the processors left by the router and unscaled devices, with their first holders."""
     cores = task.device_cores or {}
     held = {
         number: sorted(frozenset().union(*(cores.get(device, ()) for device in replica.device_ids)), reverse=True)
@@ -128,7 +127,6 @@ def _means(
     cores: int,
     pod: Callable[[str, Now], Actuator],
 ) -> tuple[Actuate, TellWorker, Callable[[], None]]:
-    """What changes cores, what tells workers so ahead, and what is to be called at the end."""
     container = None
     if settings.actuator == "kubernetes":
         _require_one_worker(settings, backend, workers)
@@ -153,7 +151,6 @@ def _means(
 
 
 def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:
-    """Raises `InvalidInput` for what the resize of a pod cannot serve."""
     where = "--actuator kubernetes"
     require(
         isinstance(backend, LocalBackend) and settings.core_share == 1,
@@ -176,7 +173,6 @@ def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Seq
 
 
 def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:
-    """Cores that replicas share; raises `InvalidInput` for more than there are, and for fewer than the plan needs."""
     if task.backend == "emulated":
         return shared_pool(workers, task.tables, settings.scaler_cores or task.plan.hardware.pool_cores)
     there = int(len(pool) / settings.core_share + 1e-9)
@@ -190,12 +186,11 @@ def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, worker
 
 
 def _lead(worker: Worker) -> tuple[int, Replica]:
-    """The first of a worker's replicas, with its number."""
     return next(iter(worker.items()))
 
 
 def _shared(workers: Sequence[Worker], times: Mapping[int, Times], scaling: Scaling, cores: int) -> SharedCores:
-    """What all workers share, whose replicas are counted worker by worker."""
+    """Return the cores that all workers share; replicas are numbered worker by worker."""
     replicas = [(number, replica.cores) for worker in workers for number, replica in worker.items()]
     count = itertools.count()
     tables = [times[number] for number, _ in replicas]

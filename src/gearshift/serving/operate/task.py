@@ -1,4 +1,4 @@
-"""What is served: a plan with its tables, profile and project, and the service that they make."""
+"""A serving task: a plan with its tables, profile and project, and the service made of them."""
 
 import logging
 import math
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingTask:
-    """A plan and all that serving it needs.
+    """A plan and everything needed to serve it.
 
-    `served` names the plan's file, `profile_folder` is where its profile was found; `device_cores` are the devices'
-    processors, `pool` those that a scaler hands out, `router_cores` those left to this process, where devices are of
-    this machine.
+    `served` names the plan's file, `profile_folder` the folder of its profile; `device_cores` are
+    the devices' processors, `pool` those that a scaler distributes, `router_cores` those left to
+    this process, if devices are on this machine.
     """
 
     served: ServedPlan
@@ -73,7 +73,7 @@ class ServingTask:
     def make_backend(
         self, settings: ServerSettings, say: Say, run_ns: Sequence[Sequence[int]] | None = None
     ) -> Backend:
-        """The backend, not started; it reads run times in `run_ns`, where that is given."""
+        """Return the backend, not started; `run_ns` replaces the profiled run times."""
         if self.project is None:
             return EmulatedBackend(self.tables, self.plan, self.profile, run_ns=run_ns)
         counts = thread_counts(self, settings)
@@ -87,7 +87,7 @@ class ServingTask:
             "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(self.project))),
             "probe_s": settings.probe_s,
             "thread_counts": counts,
-            "awake_s": 0.0 if counts else settings.awake_s,  # what a control group may run is for the model
+            "awake_s": 0.0 if counts else settings.awake_s,  # a control group's quota is for the model
             "say": say,
         }
         if self.backend == "ray":
@@ -96,7 +96,6 @@ class ServingTask:
         return LocalBackend(self.tables, self.plan, cores=self.device_cores, **options)
 
     def make_recovery(self, settings: ServerSettings) -> Recovery:
-        """What becomes of samples that lose their worker."""
         return Recovery(
             self.tables.models,
             run_ns=self.run_ns,
@@ -111,12 +110,12 @@ class ServingTask:
         drifts: Callable[[], None],
         run_ns: Sequence[Sequence[int]],
     ) -> Adapting:
-        """What the service watches of the world; `drifts` is called while load has drifted."""
+        """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
         planned = self.plan.operators[self.tables.operator].planned_load
         share, seed = settings.audit_share, settings.audit_seed
         audit = make_audit(self.tables, self.plan, self.profile, share=share, seed=seed, run_ns=run_ns)
         as_profiled_ns = expected_ns(self.plan, self.tables, self.profile)
-        if self.backend == "emulated":  # which do not hold the profile's overheads
+        if self.backend == "emulated":  # it emulates no overheads
             as_profiled_ns -= overheads_ns(self.plan, self.tables, self.profile)
         return Adapting(
             self.tables,
@@ -128,7 +127,7 @@ class ServingTask:
         )
 
     def backlog(self, settings: ServerSettings) -> Backlog:
-        """How many samples may wait, as the settings or else the plan say, and how fast they leave."""
+        """Return the most waiting samples, by the settings or the plan, and their capacity."""
         scaler_cores = None
         if settings.scaler != "static":
             begun_with = sum(replica.cores for replica in self.plan.placement.replicas)
@@ -141,7 +140,7 @@ class ServingTask:
 
     @property
     def run_ns(self) -> list[list[int]]:
-        """Profiled nanoseconds (replicas, sizes); raises `InvalidInput` for batches larger than profiled."""
+        """Profiled nanoseconds (replicas, sizes); raises `InvalidInput` for larger batches."""
         run_ns: list[list[int]] = run_times_ns(self.plan, self.tables, self.profile).tolist()
         return run_ns
 
@@ -150,7 +149,10 @@ Read = Callable[[Path], ServingTask]
 
 
 def longest_remote_s(project: Project) -> float:
-    """How long a worker may wait for endpoints, in which their samples fail and it lives on: twice the longest."""
+    """Return twice the longest time that a worker may wait for a remote model's endpoint.
+
+    Its samples fail by then, so the worker is not stuck.
+    """
     waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
     return max(waits_s, default=0.0)
 
@@ -165,11 +167,11 @@ def read_task(
     scaled: bool = False,
     core_share: float = 1.0,
 ) -> ServingTask:
-    """The plan with its profile and project, on the `available` processors (by default all of this process).
+    """Read the plan with its profile and project, for the `available` processors.
 
-    Where cores change, by a scaler (`scaled`) or with the gears, each core of the profile is `core_share` of one.
-
-    Raises `InvalidInput` where one is missing or does not fit.
+    By default these are all of this process.  If cores change, by a scaler (`scaled`) or with the
+    gears, each core of the profile is `core_share` of a processor.  Raises `InvalidInput` if a
+    file is missing or does not fit.
     """
     plan = read_plan(plan_path)
     served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
@@ -209,7 +211,6 @@ def read_task(
 def _processors(
     plan: GearPlan, backend: BackendKind, available: Sequence[int] | None, core_share: float | None
 ) -> tuple[dict[str, frozenset[int]] | None, tuple[int, ...], frozenset[int] | None]:
-    """The devices' processors, those that they share, and the router's."""
     if backend != "local":
         return None, (), None
     if core_share is not None:
@@ -230,7 +231,7 @@ def _project(folder: Path, profile: Profile, given: Path | None) -> Path:
 
 
 def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> Backend:
-    """The backend, with somebody attending to the learned caches of its models, where there are any."""
+    """Wrap the backend so that `caches` audits and adapts learned caches, if there are any."""
     models = cached_models(task)
     if not models or not isinstance(backend, WorkersBackend):
         return backend
@@ -246,16 +247,15 @@ def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None
 
 
 def cached_models(task: ServingTask) -> set[str]:
-    """The placed models that were profiled segment by segment."""
     return {curve.model for curve in task.profile.curves if curve.segment > 0} & set(task.tables.models)
 
 
 def make_cache_adaptation(
     task: ServingTask, settings: ServerSettings, metrics: CacheMetrics, journal: Journal | NoJournal
 ) -> CacheAdaptation | None:
-    """What attends to learned caches; nothing where models are not run, or nobody is to attend to them.
+    """Return the audit and adaptation of learned caches; None if emulated or not asked for.
 
-    Raises `InvalidInput` where a model that is to adapt is not a placed one with learned caches.
+    Raises `InvalidInput` if a model to adapt is not a placed one with learned caches.
     """
     asked = [] if settings.adapt is None else [name.strip() for name in settings.adapt.split(",") if name.strip()]
     known = cached_models(task)
@@ -296,7 +296,6 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    """The service of a plan with its backend, not started; `caches` attends to learned caches, if it has any."""
     operator = task.plan.operators[task.tables.operator]
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()

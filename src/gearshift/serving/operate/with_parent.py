@@ -1,4 +1,4 @@
-"""A command of `gearshift` in a process that ends with the one that started it, and may give way to others.
+"""Run a `gearshift` command that ends with its parent process, at low priority if asked.
 
 python -P -m gearshift.serving.operate.with_parent PARENT GIVES_WAY VERB ...
 """
@@ -13,13 +13,11 @@ GIVES_WAY = "gives-way"
 
 
 def command(*verb: str, gives_way: bool = False) -> list[str]:
-    """What starts `gearshift` with these arguments as a child of this process, which may give way to all others."""
     how = GIVES_WAY if gives_way else "like-parent"
     return [sys.executable, "-P", "-m", "gearshift.serving.operate.with_parent", str(os.getpid()), how, *verb]
 
 
 def main() -> int:
-    """Become the command; 1 where the parent is gone already."""
     if sys.argv[2] == GIVES_WAY:
         give_way_to_all()
     if not die_with_parent(int(sys.argv[1])):
