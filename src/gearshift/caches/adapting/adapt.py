@@ -1,8 +1,9 @@
-"""Adaptation and audit of learned caches, driven by samples of a stream and the times that the caller gives.
+"""Adapt and audit learned caches, on a sample of requests and at times that the caller gives.
 
-Gati section 5.3: sampled inputs are kept in a window and run through the whole base model in the background; every now
-and then the networks are trained further on them and on samples from the build, and swapped where that is better.
-Nothing is ever learnt from what a cache has answered, and nothing that was audited is learnt from.
+Gati section 5.3: sampled inputs are kept in a window and run through the whole base model in the
+background. From time to time the networks are trained further on them and on samples of the build,
+and swapped in if that is better. Labels always come from the base model, never from a cache, and
+an audited sample is never learnt from.
 """
 
 import logging
@@ -46,11 +47,11 @@ from gearshift.policies.watch.audit import AUDITED, LEARNT, drawn
 
 MOST_TO_LEARN = 1000
 WATCHED = 200
-"""Latest samples whose hit rate is watched."""
+"""The hit rate is measured on this many latest samples."""
 SOONEST = 0.25
-"""Of the interval must have passed before a retraining that is brought forward."""
+"""Share of the interval that must have passed before an early retraining."""
 SAVED_EVERY = 0.25
-"""Of the interval, the window is saved for a restart."""
+"""The window is saved for a restart after each such share of the interval."""
 
 NAMED_AT_ONCE = 64
 log = logging.getLogger(__name__)
@@ -62,10 +63,11 @@ def _nobody(event: str, **facts: object) -> None:
 
 
 class Adapter:
-    """Audits the learned caches of `model` and adapts them; the model uses what comes of it at once.
+    """Audit the learned caches of `model` and adapt them; the model uses a new version at once.
 
-    `tell` gets every event, `changed` is called when another version is in use or a cache was switched off.  Counts and
-    samples are kept in the folder while `keeps` says so, as only one process may.  Made by `open_adapter`.
+    `tell` receives every event. `changed` is called when another version is in use or a cache is
+    switched off. Counts and samples are written to the folder only while `keeps()` is true,
+    because only one process may write them. Made by `open_adapter`.
     """
 
     def __init__(
@@ -104,7 +106,6 @@ class Adapter:
     # Samples ---------------------------------------------------------------------------------------------------------
 
     def answered(self, rows: NDArray[Any], answer: Answer, now_s: float) -> None:
-        """Rows (n, ...) and what the model answered them; draws those to audit and to learn from."""
         last = len(self.model.chain) - 1
         for row, scores, exit_segment in zip(rows, answer[SCORES], answer[EXIT_SEGMENT].tolist(), strict=True):
             self._answers += 1
@@ -117,12 +118,15 @@ class Adapter:
     def learn(
         self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: NDArray[Any] | None = None
     ) -> None:
-        """A sample to learn from; `probabilities` (classes,) are the base model's where it ran to the end."""
+        """Take a sample to learn from.
+
+        `probabilities` (classes,) are the base model's, if it ran to the end.
+        """
         self._watch(exit_segment)
         if not self._networks:
             return
         if self._validation is not None and row.shape != self._validation.inputs.shape[1:]:
-            self.counts.unusable += 1  # it cannot be learnt from beside samples of the build
+            self.counts.unusable += 1  # its shape differs from the samples of the build
             return
         if self.window.waiting >= MOST_TO_LEARN:
             self.counts.dropped += 1
@@ -136,7 +140,6 @@ class Adapter:
         self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
 
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
-        """An answer to audit: the input, the segment after which it left, and the class that was answered."""
         self._watch(exit_segment)
         self._auditor.add(row, exit_segment, label)
 
@@ -153,9 +156,10 @@ class Adapter:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> bool:
-        """Do a slice of what is to be done, such as a batch to audit and one to learn from; False where there is none.
+        """Do a slice of work, such as one batch to audit and one to learn from; False if none.
 
-        However many samples come, retraining waits for those alone that were there when it became due.
+        However many samples arrive, a retraining waits only for those that were there when it
+        became due.
         """
         if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
             self._saved_s = now_s
@@ -175,7 +179,6 @@ class Adapter:
         return audited or named or bool(reason)
 
     def _name_some(self) -> bool:
-        """Count of what classes the next samples are, where they are followed; whether there are more."""
         named = list(islice(self.window.named(), NAMED_AT_ONCE))
         for answer, at_s in named if self._follows else ():
             if self._classes is not None:
@@ -184,11 +187,13 @@ class Adapter:
 
     @property
     def _follows(self) -> bool:
-        """Whether caches are set for the classes that come; samples of the build show none of it with a confidence."""
+        """Whether caches are set for the classes that arrive now.
+
+        Never with a confidence: samples of the build cannot show one for another class mix.
+        """
         return self.settings.follow_classes and self._manifest.confidence is None
 
     def due(self, now_s: float) -> str:
-        """Why to retrain now; nothing where there is no reason, too little to learn from, or another who does it."""
         reason = self._wanted(now_s)
         return reason if reason and self._keeps() else ""
 
@@ -208,16 +213,17 @@ class Adapter:
         return self._sooner if waited_s >= SOONEST * interval_s else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
-        """Retrain, and swap the result in where it is better on recent samples that were held back.
+        """Retrain, and swap in the result if it is better on recent samples that were held back.
 
-        For `CLASS_MIX` nothing is trained.  Whatever goes wrong is told, and the version in use stays.
+        For `CLASS_MIX` nothing is trained. If anything fails, it is reported and the version in
+        use stays.
         """
         trains = reason != CLASS_MIX
         self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
         began = perf_counter()
         if trains:
             self.window.retrained_s = self._saved_s = now_s
-            self.save()  # or whoever is killed in it would begin it anew at each restart, and count no audit
+            self.save()  # before training, which a kill would repeat at each restart
         outcome: Outcome
         try:
             outcome, facts = self._replaced(reason, now_s)
@@ -229,7 +235,7 @@ class Adapter:
             facts = {"why": " ".join(str(error).split())[:300]}
         except (GearshiftError, OSError) as error:
             outcome, facts = "failed", {"why": str(error)}
-        except Exception as error:  # whatever else is wrong, the version in use is audited on
+        except Exception as error:  # whatever failed, audits of the version in use continue
             outcome, facts = "failed", {"why": f"{type(error).__name__}: {error}"}
             log.exception("a retraining of learned caches failed")
         if trains:
@@ -248,7 +254,7 @@ class Adapter:
             self._changed()
         if trains:
             self.save()
-        else:  # may come again and again, and the window may be large
+        else:  # frequent, and the window may be large
             self._save_audits()
         return outcome
 
@@ -264,7 +270,7 @@ class Adapter:
         )
         try:
             state = switch_off(self.folder, self.model.version, off, built=self._built)
-            if state.current == self.model.version:  # what else has changed there is for `refresh` to see
+            if state.current == self.model.version:  # `refresh` handles other changes
                 self._known = state.current, tuple(sorted({*self._known[1], layer}))
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
@@ -276,7 +282,6 @@ class Adapter:
         self._changed()
 
     def _pass_by(self, layers: Sequence[int]) -> None:
-        """Look some caches of the version in use up no more, nor count what they answered."""
         for layer in layers:
             self._auditor.audit.switched_off(layer)
         self.model.use(
@@ -286,7 +291,6 @@ class Adapter:
     # Retraining ------------------------------------------------------------------------------------------------------
 
     def _replaced(self, reason: str, now_s: float) -> tuple[Outcome, dict[str, object]]:
-        """Another version in use where it is better; what became of it, and what is to be told."""
         if self._classes is None:
             raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
         trains = reason != CLASS_MIX
@@ -308,7 +312,7 @@ class Adapter:
         return "swapped" if trains else "set", made.facts
 
     def _swap_in(self, found: Retrained, made: Verdict, reason: str, now_s: float) -> None:
-        """Write a version and use it; one that is only set for classes takes the place of the last such."""
+        """Write a version and use it; one for a class mix replaces the last of that kind."""
         same, replaced, last = reason == CLASS_MIX, self.model.version, self._manifest.adapted
         from_same = same and last is not None and last.reason == CLASS_MIX
         adapted = Adapted(
@@ -339,7 +343,7 @@ class Adapter:
         number = written.adapted.number
         try:
             off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=self._known).layers_off
-        except InvalidInput:  # `refresh` tells what is in use by now
+        except InvalidInput:  # another process chose a version; `refresh` follows it
             drop(self.folder, number)
             raise
         weights = weights_of(version_folder(self.folder, number), written)
@@ -351,7 +355,7 @@ class Adapter:
     # Versions --------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Use the version that was rolled back to, if one was; tells where that cannot be."""
+        """Follow a rollback or a cache switched off by another process; report a failure."""
         try:
             state = read_state(self.folder)
             require_built(self.folder, self._built)
@@ -362,7 +366,7 @@ class Adapter:
             elif (state.current, state.layers_off) != self._known:
                 self.take_version(state.current, state.layers_off)
                 if self._classes is not None and self._manifest.adapted is not None:
-                    self._classes.due = True  # it was set for classes of then
+                    self._classes.due = True  # it was set for an earlier class mix
                 self._unsaved = True
                 self._tell("cache_rolled_back", version=state.current)
                 self._changed()
@@ -373,7 +377,7 @@ class Adapter:
                 self._tell("cache_version_unusable", why=self._unusable)
 
     def take_version(self, number: int, off: Sequence[int]) -> None:
-        """Use a version that lies in the folder; raises `InvalidInput` where it is broken, or of another build."""
+        """Use a version in the folder; raises `InvalidInput` if broken or of another build."""
         home = version_folder(self.folder, number)
         manifest = read_manifest(home)
         weights = weights_of(home, manifest)
@@ -382,7 +386,6 @@ class Adapter:
         self._take(manifest, networks, weights, off, number)
 
     def content(self) -> tuple[bytes, bytes]:
-        """The files of the version in use, manifest and weights, as they were when it was taken."""
         return msgspec.json.encode(self._manifest), self._weights
 
     def _take(
@@ -394,7 +397,6 @@ class Adapter:
         number: int,
         audit: LayerAudit | None = None,
     ) -> None:
-        """Use a version; what audits have counted goes on where its networks are those of the one before."""
         self._manifest, self._weights, self._known = manifest, weights, (number, tuple(sorted(off)))
         self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
         self._lessons.use(self._networks, same_weights=audit is not None)
@@ -402,20 +404,20 @@ class Adapter:
         self.model.use(in_use(manifest, self._networks), off, version=number)
 
     def audited(self) -> dict[int, tuple[int, int, float, float]]:
-        """By layer of the version in use: hits audited, how many disagreed, and bounds of the share that does."""
+        """Return by layer: hits audited, disagreed, and bounds of the share that disagrees."""
         return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._auditor.audit.layers.items()}
 
     # State -----------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write for a restart what audits count, the window, and when it was last learnt from.
+        """Write audit counts, the window and the time of the last retraining, for a restart.
 
-        Tells where that cannot be.
+        A failure is reported, not raised.
         """
         self._unsaved = False
         self._save_audits()
         if not self.settings.adapt or not self._keeps():
-            return  # the window in the folder is for a server that adapts
+            return  # only a server that adapts owns the window in the folder
         try:
             self.window.save(self.folder)
         except (InvalidInput, OSError, ValueError, MemoryError) as error:
@@ -423,22 +425,20 @@ class Adapter:
 
     def _save_audits(self) -> None:
         if self._unusable or not self._keeps():
-            return  # the folder is not of what is in use, or another process keeps its counts there, as was told
+            return  # another build or another process owns the folder; already reported
         try:
             self._auditor.audit.save(self.folder, self._built, self.model.version)
         except (InvalidInput, OSError) as error:
             self._tell("cache_audits_unwritten", why=str(error))
 
     def follow(self, built: Validation) -> None:
-        """Begin with the classes of all samples of the build, and the mix that the version in use is set for."""
         answers, adapted = built.probabilities.argmax(axis=1), self._manifest.adapted
         mix = () if adapted is None else adapted.class_mix
         self._classes = ClassMix(answers, built.labels, self._manifest.classes, mix)
         of_the_build = not mix or np.allclose(mix, self._classes.built.answers)
-        self._classes.due = not of_the_build and not self._follows  # for the mix of the build, as from now on
+        self._classes.due = not of_the_build and not self._follows  # return to the build's mix
 
     def restore(self, now_s: float) -> None:
-        """Go on with what audits have counted, the window that was saved, and what has passed of the interval."""
         keeps = self._keeps()
         if not keeps:
             self._tell("cache_shared", why="another process keeps its counts and samples there; ours begin anew")
@@ -461,7 +461,7 @@ class Adapter:
             self._tell("cache_window_lost", why=why)
         self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
         for _ in self.window.named():
-            pass  # the version in use says which classes these were of
+            pass  # already counted in the mix of the version in use
 
 
 def open_adapter(
@@ -474,12 +474,13 @@ def open_adapter(
     changed: Callable[[], None] = lambda: None,
     keeps: Callable[[], bool] = lambda: True,
 ) -> Adapter:
-    """An adapter of a model that was loaded from a folder of learned caches, going on where the last one ended.
+    """Open an adapter for a model that was loaded from a folder; it resumes saved state.
 
-    While `keeps` says no, which may change, nothing but versions and what is switched off is read or written there.
+    While `keeps()` is false, which may change, only versions and switched-off caches are read or
+    written there.
 
-    Raises `InvalidInput` where it was not, where the folder holds another build by now, or where the samples that the
-    caches were built from are not there.
+    Raises `InvalidInput` if the model was not loaded from a folder, if the folder now holds
+    another build, or if the samples that the caches were built from are missing.
     """
     settings = settings or Adaptation()
     origin = model.origin

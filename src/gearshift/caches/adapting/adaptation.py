@@ -1,4 +1,4 @@
-"""How learned caches are adapted and audited: settings, what has been done so far, and what is told of it."""
+"""Settings, counts and events of the adaptation and audit of learned caches."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Protocol
@@ -15,12 +15,13 @@ Time = Annotated[float, msgspec.Meta(gt=0)]
 class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How learned caches are adapted; the defaults are Gati's (section 7.2).
 
-    Of all answers `audit_share` are audited and `learn_share` learnt from, never both.  Times are in the unit of the
-    times that the adapter is given: seconds, or samples.  A sample counts half as much after `half_life_s`.  Of what
-    is learnt from, `recent_share` are recent samples, the others those that the caches were built from, of which
-    `most_validation` are used.  Without `adapt` caches are audited alone.  A hit rate that is lower by the share
-    `hit_rate_fall` than after the last retraining brings the next one forward.  With `follow_classes` caches are set
-    for the classes that come, as soon as others do; without, for those of the build.
+    The share `audit_share` of all answers is audited and `learn_share` learnt from, never both.
+    Times are in the unit of the times that the adapter is given: seconds, or samples. A sample
+    counts half as much after `half_life_s`. Of the training samples, `recent_share` are recent,
+    the others are from the build, of which `most_validation` are used. Without `adapt`, caches are
+    only audited. If the hit rate falls by the share `hit_rate_fall` since the last retraining, the
+    next one comes earlier. With `follow_classes`, caches are set for the current class mix as soon
+    as it changes; without, for that of the build.
     """
 
     adapt: bool = True
@@ -42,11 +43,12 @@ class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What has been done since the start: answers by what they were drawn for, the base model's runs and their seconds.
+    """Counters since the start.
 
-    `base_runs` are samples that ran through the whole base model, `partial_runs` those that ran to the last block that
-    is looked at, since what the model answers was known; `base_run_s` is of both.  `reused` are the answers of misses
-    that were taken as labels, `unusable` samples that the model answers with NaN or infinity.
+    `base_runs` are samples that ran through the whole base model, `partial_runs` those that ran
+    only to the last cache, because the model's answer was known; `base_run_s` is the time of both.
+    `reused` are answers of misses that were taken as labels, `unusable` samples that the model
+    answers with NaN or infinity.
     """
 
     learnt: int = 0
@@ -63,15 +65,15 @@ class Counts(msgspec.Struct, kw_only=True):
 
 
 class Tell(Protocol):
-    """Where events go, such as a journal."""
+    """Receives events, as a journal does."""
 
     def __call__(self, event: str, **facts: object) -> None:
-        """Something has happened."""
+        """Report an event."""
         ...
 
 
 def adaptation_of(settings: Mapping[str, Any]) -> Adaptation:
-    """Settings by name; raises `InvalidInput` naming what cannot be."""
+    """Convert settings by name; raises `InvalidInput` for an invalid one."""
     try:
         return msgspec.convert(dict(settings), Adaptation)
     except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ WHERE = "a version of learned caches"
 
 
 def adopted(model: CachedModel, manifest: bytes, weights: bytes) -> tuple[int, dict[int, LearnedCache]]:
-    """Its number, and the caches to look up; raises `InvalidInput` where they are not this model's."""
+    """Return number and caches of a version; raises `InvalidInput` if it is of another model."""
     try:
         read = msgspec.json.decode(manifest, type=Manifest)
     except (msgspec.MsgspecError, ValueError) as error:

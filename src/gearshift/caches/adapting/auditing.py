@@ -1,4 +1,4 @@
-"""Answers that wait to be audited, and what running their inputs through the whole base model makes of them."""
+"""Answers waiting for an audit, in which their inputs run through the whole base model."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ MOST_WAITING = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """An answer to audit; without a `row` the base model has answered it, and there is nothing to run."""
+    """An answer to audit; `row` is None if the base model gave it, so there is nothing to run."""
 
     row: NDArray[Any] | None
     left: int
@@ -29,9 +29,9 @@ class _Answered:
 
 
 class Auditor:
-    """Counts in `audit` how the base model answers what the caches of `model` have answered.
+    """Compares answers of the caches of `model` with the base model, and counts in `audit`.
 
-    `use` sets it, and comes first.  Answers of caches that are no longer in use are not counted.
+    Call `use` first. Answers of caches that are no longer in use are not counted.
     """
 
     audit: LayerAudit
@@ -41,29 +41,26 @@ class Auditor:
         self._waiting: deque[_Answered] = deque()
 
     def use(self, audit: LayerAudit) -> None:
-        """Another version is in use, whose counts these are."""
         self.audit = audit
         self._waiting.clear()
 
     @property
     def waits(self) -> bool:
-        """Whether an answer waits."""
         return bool(self._waiting)
 
     def add(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
-        """An answer to audit: the input, the segment after which it left, and the class that was answered."""
         if exit_segment in self._model.layers_off:
-            return  # it was on its way when that cache was switched off
+            return  # answered before that cache was switched off
         if len(self._waiting) >= MOST_WAITING:
             self._counts.dropped += 1
             return
-        ran = exit_segment == len(self._model.chain) - 1  # waits all the same, so that hits and misses drop out alike
+        ran = exit_segment == len(self._model.chain) - 1  # waits too, so that hits and misses are dropped alike
         self._waiting.append(_Answered(None if ran else np.array(row), exit_segment, label, self._model.caches))
 
     def breaches(self) -> Iterator[int]:
-        """Audit a batch; yields each layer whose cache must not answer any more.
+        """Audit a batch; yield each layer whose cache must be switched off.
 
-        The caller switches it off before it asks for the next, and asks for all.
+        The caller switches it off before it takes the next, and must take all.
         """
         rows, batch = list[NDArray[Any]](), list[_Answered]()
         while self._waiting and len(rows) < BATCH:

@@ -1,9 +1,9 @@
-"""How frequent each class is of late, which learned caches are set for.
+"""The current frequency of each class, which learned caches are set for.
 
-A predictor learns from samples of some mix of classes.  Where another mix comes, its distribution is off by the ratio
-of the two, class by class, and by Bayes' rule right again once multiplied by it (Saerens, Latinne and Decaestecker
-2002): no network is trained.  A class that dominates is so recognised earlier, and samples of the build, counted by
-their class, stand for what comes now.
+A predictor learns from one mix of classes. On another mix its distribution is wrong by the ratio
+of the two per class; by Bayes' rule, multiplying by that ratio corrects it without training
+(Saerens, Latinne and Decaestecker 2002). Thus a dominant class is recognised earlier, and samples
+of the build, weighted by class, represent the current stream.
 """
 
 import math
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from gearshift.policies.watch.class_mix import LATEST, of_another_mix
 
 STRENGTH = 0.5
-"""Of a mix of which nothing is known, in answers of the build's mix, for each class that there is."""
+"""Prior of an unknown mix: this many answers of the build's mix per class."""
 KNOWN = 10.0
-"""Of the mix at the start, likewise."""
+"""Prior of the mix at the start, likewise."""
 MORE = 1.5
-"""Times as many answers of a mix as when caches were last set for it tell it better."""
+"""Growth of the number of answers of a mix after which caches are set for it again."""
 MOST = 1000.0
-"""Answers that count."""
+"""Largest number of answers that count."""
 ROUNDS = 50
 HARDLY_EVER = 0.5
-"""Samples of each class that a build is taken to have beyond those that it has: none is impossible."""
+"""Samples added to each class of a build: no class is impossible."""
 MOST_CLASSES = 1000
-"""Of which it is looked at which is taken for which; of more, a sample is taken to be what it is answered as."""
+"""Most classes for which confusions are counted; beyond, the answer is taken as the label."""
 
 
 class Mix(NamedTuple):
-    """The shares of classes among answers of the base model and among samples (classes,), and since when."""
+    """Shares of classes among base answers and among samples (classes,), and the start time."""
 
     answers: NDArray[np.float64]
     labels: NDArray[np.float64]
@@ -39,10 +39,10 @@ class Mix(NamedTuple):
 
 
 class ClassMix:
-    """The mix of the classes that the base model answers, since it was last another one.
+    """The mix of classes that the base model answers, since the last change.
 
-    `answers` (n,) are those to the build's samples, of `classes`, and `labels` (n,) what these samples are; `in_use` is
-    the mix of answers that caches are set for.
+    `answers` (n,) and `labels` (n,) are those of the build's samples; `in_use` is the mix of
+    answers that caches are set for.
     """
 
     def __init__(
@@ -63,10 +63,9 @@ class ClassMix:
         self.since_s = -math.inf
         """When the first answer of this mix came."""
         self.due = False
-        """Whether caches are to be set for another mix, or for what is better known of it."""
+        """Whether caches should be set for another mix, or for a better estimate of it."""
 
     def add(self, answer: int, at_s: float) -> None:
-        """The next answer is of this class."""
         self._latest.append((answer, at_s))
         self._since += 1
         before = (self._start + self._counts).tolist()
@@ -82,10 +81,10 @@ class ClassMix:
         self.due = self.due or self._since >= self._set_again_at
 
     def now(self) -> Mix:
-        """What is known of the mix.
+        """Return the current estimate of the mix.
 
-        Labels are as likely as can be by what the base model has answered to samples of each class in the build, which
-        holds where only their mix is another (expectation maximisation).
+        Labels are estimated by expectation maximisation from how the base model answered each
+        class in the build; this holds if only the mix has changed.
         """
         frequent = self._start + self._counts
         for answer, _ in self._latest:
@@ -99,23 +98,21 @@ class ClassMix:
         return Mix(answers, labels, self.since_s)
 
     def prior(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The logarithm of how much more frequent each answer is in a mix than in the build (classes,)."""
+        """Logarithm of how much more frequent each answer is than in the build (classes,)."""
         return np.asarray(np.log(answers / self.built.answers))
 
     def taken(self) -> None:
-        """Caches are set for what is known now, as well as that goes."""
         self.due = False
         if math.isfinite(self._set_again_at):
             self._set_again_at = math.ceil(MORE * self._since)
 
 
 def labels_of(labels: NDArray[np.int64], answers: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """By what samples of the build are counted."""
+    """The classes by which samples of the build are counted."""
     return labels if classes <= MOST_CLASSES else answers
 
 
 def mix_of(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
-    """The share of each class (classes,) among samples of these."""
     frequent = np.bincount(labels, minlength=classes) + HARDLY_EVER
     return np.asarray(frequent / frequent.sum())
 
@@ -123,7 +120,7 @@ def mix_of(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
 def weights_to(
     mix: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What samples of these classes count (n,), such that each class has its share of `mix`, and within it `weights`.
+    """Weight samples (n,) so that classes have the shares of `mix`, divided by `weights`.
 
     The shares of classes without samples are missing.
     """

@@ -1,4 +1,4 @@
-"""What adaptation learns from: recent samples and those of the build, run through the base model in the background."""
+"""The samples that adaptation learns from: recent ones, and those of the build."""
 
 from collections.abc import Collection, Mapping, Sequence
 from time import perf_counter
@@ -25,9 +25,9 @@ PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK
 
 
 class Lessons:
-    """A window of recent samples, and samples of the build, with what the base model says of them.
+    """A window of recent samples and samples of the build, run through the base model.
 
-    `networks` by layer say which hidden outputs are looked at, and what of them.
+    `networks` by layer decide which hidden outputs are kept, and which features of them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Lessons:
         )
 
     def use(self, networks: Mapping[int, LearnedCache], *, same_weights: bool) -> None:
-        """`networks` are in use from now on; with the weights of those before they say what these have said."""
+        """Use other `networks`; with `same_weights` their stored predictions stay valid."""
         self.networks = networks
         if not same_weights:
             self._kept = {}
@@ -58,7 +58,10 @@ class Lessons:
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def look(self, *, until_s: float | None = None) -> bool:
-        """Run one batch of what has not run yet, recent samples until then first; False where all has."""
+        """Run one batch that has not run yet, recent samples until `until_s` first.
+
+        False if all have run.
+        """
         batch = self.window.pending(BATCH, until_s=until_s)
         if batch:
             self._run(batch)
@@ -71,10 +74,10 @@ class Lessons:
         return True
 
     def audit(self, rows: Sequence[NDArray[Any]], caches: Mapping[int, LearnedCache]) -> list[tuple[int, int]]:
-        """Of each row the layer after which one of `caches` hits it first, and the class that the base model chooses.
+        """Return per row the layer of the first of `caches` that hits, and the base model's class.
 
-        Both are -1 where there is none: no cache hits it, or the base model answers NaN.  Rows of different shapes run
-        one by one.
+        Both are -1 if there is none: no cache hits, or the base model answers NaN. Rows of
+        different shapes run one by one.
         """
         if len({row.shape for row in rows}) > 1:
             return [self.audit([row], caches)[0] for row in rows]
@@ -90,7 +93,6 @@ class Lessons:
         return list(zip(first.tolist(), best.tolist(), strict=True))
 
     def _run(self, batch: Sequence[Recent]) -> None:
-        """Find what the base model says of samples, where that is not known, and what their hidden outputs are."""
         known = batch[0].probabilities is not None
         probabilities, features = self._through([s.row for s in batch], layers=self.networks, whole=not known)
         self._counts.reused += known * len(batch)
@@ -107,7 +109,10 @@ class Lessons:
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
-        """Base probabilities (n, classes), if `whole`, and features by layer; else it ends at the last of `layers`."""
+        """Return base probabilities (n, classes), if `whole`, and features by layer.
+
+        Without `whole`, the run stops at the last of `layers`.
+        """
         features: dict[int, NDArray[np.float32]] = {}
         probabilities: NDArray[np.float32] | None = None
         began = perf_counter()
@@ -130,9 +135,9 @@ class Lessons:
     # Lessons ---------------------------------------------------------------------------------------------------------
 
     def fit(self, now_s: float) -> Lesson:
-        """Samples for predictors: recent ones, the latest more often, as it takes, mixed with samples of the build.
+        """Return samples for predictors: recent ones, the latest more often, and of the build.
 
-        Raises `InvalidInput` where samples of the build have not run yet.
+        Raises `InvalidInput` while samples of the build have not run.
         """
         recent, built = self.window.ready(FIT), self._built(FIT)
         if not recent:
@@ -144,18 +149,19 @@ class Lessons:
         return _joined(_lesson_of([recent[i] for i in picks]), built)
 
     def selectors(self, now_s: float) -> Lesson:
-        """Samples for selectors, recent ones of the whole window and those of the build."""
+        """Return samples for selectors: recent ones of the whole window and those of the build."""
         recent, built = self.window.ready(JUDGE), self._built(JUDGE)
         return _joined(_lesson_of(recent), built) if recent else built
 
     def counted(
         self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix, built: Mix
     ) -> Counted:
-        """What `networks` say of samples for selectors, for the choice of caches or its judgement, counted for a mix.
+        """Return predictions of `networks` for samples of these `roles`, weighted to a class mix.
 
-        Those of the build count by their class, all together like as many as tell as much.  Beside them count recent
-        ones since that mix began: alone these would be too few to show agreement, and no cache would be chosen.  Of a
-        class without samples there are so many unknown ones as it is more frequent than in the mix that was `built`.
+        Samples of the build are weighted by class and count together like `counted_like` samples.
+        Recent samples since the mix began are added; alone they would be too few to show
+        agreement, and no cache would be chosen. A class without samples adds unknown ones, as many
+        as it is more frequent than in the mix `built`.
         """
         assert self._validation is not None
         recent = [one for role in roles for one in self.window.ready(role) if one.at_s >= mix.since_s]
@@ -173,27 +179,29 @@ class Lessons:
         return Counted(said, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
 
     def held_since(self, since_s: float) -> int:
-        """How many samples since then nothing was learnt from."""
+        """Number of samples since then that nothing was learnt from."""
         return sum(one.at_s >= since_s for one in self.window.ready(HOLD))
 
     def held_back(self, networks: Mapping[int, LearnedCache], now_s: float, since_s: float) -> Counted | None:
-        """What `networks` say of samples since then that nothing was learnt from; None where there are none."""
+        """Return predictions for samples since then that nothing was learnt from.
+
+        None if there are none.
+        """
         held = [one for one in self.window.ready(HOLD) if one.at_s >= since_s]
         if not held:
             return None
         return Counted(said_of(networks, _lesson_of(held)), weights_of(held, now_s, self._settings.half_life_s))
 
     def judging_classes(self, networks: Mapping[int, LearnedCache]) -> Said:
-        """What `networks` say of samples of the build to which neither predictors nor selectors were fitted."""
+        """Return predictions for samples of the build that no network was fitted to."""
         return self._said(networks, (CHECK,))
 
     @property
     def trained(self) -> int:
-        """How many recent samples predictors learn from."""
         return len(self.window.ready(FIT))
 
     def _said(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Said:
-        """What `networks` say of samples of the build; kept for those that are in use."""
+        """Return predictions for samples of the build; stored for the networks in use."""
         if networks is not self.networks:
             return said_of(networks, self._built(*roles))
         if roles not in self._kept:

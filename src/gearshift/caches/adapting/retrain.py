@@ -1,7 +1,8 @@
-"""Retraining: predictors and selectors trained further on recent samples, chosen anew, and compared with those in use.
+"""Retraining: train predictors and selectors further on recent samples, choose caches, compare.
 
-Gati section 5.3.  Predictors learn from features: what their layers without weights make of a hidden output.  Whatever
-they were trained on, caches are set and chosen for the mix of classes that comes now (`class_mix`).
+Gati section 5.3. Predictors learn from features, which are the output of their layers without
+weights. Caches are set and chosen for the current class mix (`class_mix`), whatever mix they were
+trained on.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,16 +27,16 @@ LEAST_FASTER = 0.01
 PARTS = 10
 AT_ONCE = 512
 NINE_TO_ONE = 1.282
-"""Deviations of a normal distribution."""
+"""Standard deviations of a normal distribution: a one-sided bound that holds with 90 %."""
 LEAST_OF_CLASS = 10
-"""Samples of a class from which on it is looked at by itself."""
+"""Fewest samples of a class that is judged by itself."""
 STRICTER = (1.0, 0.5, 0.25, 0.0)
-"""Of the disagreement allowed, for choices one after the other until one is found good; the last is no cache."""
+"""Shares of the allowed disagreement, tried in order until one is good; 0 means no cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesson:
-    """Samples of one purpose: features by layer (n, ...), base probabilities (n, classes), labels (n,)."""
+    """Samples: features by layer (n, ...), base probabilities (n, classes), labels (n,)."""
 
     features: Mapping[int, NDArray[np.float32]]
     probabilities: NDArray[np.float32]
@@ -46,13 +47,12 @@ class Lesson:
 
     @property
     def classes(self) -> NDArray[np.int64]:
-        """What the base model chooses (n,)."""
         return np.asarray(self.probabilities.argmax(axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Said:
-    """What predictors say of samples, logits by layer (n, classes) without a prior, and what the base model chooses."""
+    """Logits of predictors by layer (n, classes) without a prior, and the base model's class."""
 
     logits: Mapping[int, NDArray[np.float32]]
     best: NDArray[np.int64]
@@ -61,16 +61,15 @@ class Said:
         return len(self.best)
 
     def joined(self, other: "Said") -> "Said":
-        """These samples, and others behind them."""
         logits = {layer: np.concatenate([said, other.logits[layer]]) for layer, said in self.logits.items()}
         return Said(logits, np.concatenate([self.best, other.best]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """Samples that do not all count alike: how much each counts (n,), in samples of now.
+    """Samples with weights (n,): how much each counts, in current samples.
 
-    `unknown` is how many more there would be of classes of which there is no sample.
+    `unknown` is the weight of classes of which there is no sample.
     """
 
     said: Said
@@ -79,13 +78,14 @@ class Counted:
 
     @property
     def like(self) -> float:
-        """How many samples that count alike tell as much."""
+        """Number of equally weighted samples that tell as much."""
         return counted_like(self.weights)
 
     def share_wrong(self, wrong: NDArray[np.bool_]) -> float:
-        """At most so many answers are wrong, nine to one, by which of the samples are (n,), and of those unknown half.
+        """Upper bound (90 %) of the share of wrong answers, given which samples (n,) are wrong.
 
-        Half a mistake is counted beside them: few samples prove little.
+        Half of `unknown` counts as wrong, and half a mistake more, because few samples prove
+        little.
         """
         n = float(self.weights.sum()) + self.unknown + 1
         share = float(self.weights @ wrong + (self.unknown + 1) / 2) / n
@@ -94,20 +94,19 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrained:
-    """A version that may be: its networks by layer, spare ones too, and its variants, chosen ones and spare ones."""
+    """A candidate version: networks by layer and variants, both chosen and spare ones."""
 
     networks: dict[int, LearnedCache]
     variants: tuple[Variant, ...]
 
     @property
     def in_use(self) -> dict[int, LearnedCache]:
-        """The caches that it looks up."""
         return {entry.layer: self.networks[entry.layer] for entry in self.variants if entry.chosen}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What caches come to on samples, weighted: agreement with the base model, seconds, and where samples leave."""
+    """Weighted results on samples: agreement with the base model, seconds, share of exits."""
 
     agreement: float
     latency_s: float
@@ -115,7 +114,10 @@ class Judged:
 
 
 def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:
-    """Copies of `networks` for another mix of classes, of which `prior` (classes,) is the logarithm by the build's."""
+    """Copy `networks` for another class mix.
+
+    `prior` (classes,) is the logarithm of its shares divided by those of the build.
+    """
     copies = {layer: deepcopy(network) for layer, network in sorted(networks.items())}
     for copy in copies.values():
         copy.prior.copy_(torch.from_numpy(prior))
@@ -125,10 +127,10 @@ def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64])
 def retrain(
     networks: Mapping[int, LearnedCache], fit: Lesson, judge: Lesson, how: Training, seed: int, device: torch.device
 ) -> dict[int, LearnedCache]:
-    """Copies of all `networks`, trained further on `fit`, their selectors on `judge`.
+    """Copy all `networks` and train them further on `fit`, their selectors on `judge`.
 
-    They have the prior of what they are trained on, so that they learn nothing of how frequent a class was there.
-    Raises `TrainingDiverged`; `networks` stay as they are.
+    Set the prior to the class mix of the training samples first, so that networks do not learn
+    class frequencies. Raises `TrainingDiverged`; `networks` stay unchanged.
     """
     copies = {layer: deepcopy(network).requires_grad_(True) for layer, network in sorted(networks.items())}
     for layer, copy in copies.items():
@@ -144,7 +146,6 @@ def retrain(
 
 
 def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
-    """What the predictors of `networks` say of samples."""
     logits: dict[int, NDArray[np.float32]] = {}
     for layer, network in networks.items():
         predictor = split_predictor(network)[1].predictor
@@ -157,9 +158,10 @@ def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
 def offers_of(
     networks: dict[int, LearnedCache], samples: Counted, manifest: Manifest, seed: int, off: Collection[int] = ()
 ) -> "Offers":
-    """`networks`, but those `off`, at every level of strictness, set by samples to which no predictor was fitted.
+    """Offer `networks`, except layers `off`, at every level, by samples new to predictors.
 
-    Of each sample it counts what is hit by a threshold that the others set, as of new samples.
+    Hits are cross-validated: each sample is tested with a threshold that was set by the other
+    parts.
     """
     said, trained = samples.said, {}
     parts = np.random.default_rng([seed, 4]).permutation(len(said)) % PARTS
@@ -171,7 +173,6 @@ def offers_of(
 
 
 def _answers(network: LearnedCache, logits: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The class that a cache answers (n,), and how sure it is (n,)."""
     with torch.no_grad():
         probabilities, sure = network.told(torch.from_numpy(logits).to(network.scale.device) + network.prior)
     return probabilities.argmax(dim=1).cpu().numpy(), sure.cpu().numpy()
@@ -184,7 +185,7 @@ def _set_anew(
     weights: NDArray[np.float64],
     parts: NDArray[np.int64],
 ) -> Trained:
-    """A cache at every level, set by all samples, and what the thresholds hit that are set without their part."""
+    """Set thresholds by all samples, but count hits by thresholds set on the other parts."""
     found = threshold_by_level(sure, right, LEVELS, weights)
     hits = {level: np.zeros(len(sure), dtype=np.bool_) for level in found}
     for part in range(PARTS):
@@ -196,7 +197,7 @@ def _set_anew(
 
 
 def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Manifest) -> Judged:
-    """What looking up `networks`, one after the other, comes to on samples; of hits unknown half are wrong."""
+    """Look up `networks` in order; half of the hits of unknown classes count as wrong."""
     left, right, latency_s = _looked_up(networks, samples.said, manifest)
     known = float(samples.weights.sum())
     share = samples.weights / known
@@ -210,9 +211,10 @@ def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Mani
 
 
 def shown(judged: Judged, counted: float, confidence: float | None) -> float | None:
-    """The agreement that held-back samples, which count like so many, show with this confidence; None without one.
+    """Lower bound of agreement with this `confidence`, or None without one.
 
-    All of `STRICTER` may be tried on the same samples, so each has its part of the error.
+    `counted` is the effective number of samples. All of `STRICTER` may be tried on the same
+    samples, so the error is divided by their number (Bonferroni).
     """
     if confidence is None:
         return None
@@ -220,11 +222,11 @@ def shown(judged: Judged, counted: float, confidence: float | None) -> float | N
 
 
 def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str:
-    """Why a version is not to be swapped in, by held-back samples that count like so many; nothing where it is better.
+    """Return why a version must not be swapped in, or "" if it is better, by held-back samples.
 
-    It must keep the target and be faster.  Where the one in use misses the target by more than luck explains (one
-    deviation), it need only agree more.  Where the caches were `built` with a confidence, it must show the target with
-    it in any case.
+    It must keep the target and be faster. If the version in use misses the target by more than one
+    deviation, higher agreement is enough. If the caches were `built` with a confidence, the new
+    version must show the target with it in any case. `counted` is the effective number of samples.
     """
     target, bound = built.target, shown(after, counted, built.confidence)
     if bound is not None and bound < target:
@@ -241,9 +243,10 @@ def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str
 
 
 def contradicted(before: Judged, after: Judged, target: float, counted: float) -> str:
-    """Why recent samples, which count like so many, speak against a version that others have shown to be better.
+    """Return why recent samples reject a version that other samples have shown to be better, or "".
 
-    Nothing where it agrees on them as often as it should but for luck (one deviation), or as the one in use does.
+    They accept it if it agrees as often as the target less one deviation, or as the version in
+    use. `counted` is the effective number of samples.
     """
     luck = (target * (1 - target) / counted) ** 0.5
     if after.agreement >= min(target - luck, before.agreement):
@@ -252,9 +255,10 @@ def contradicted(before: Judged, after: Judged, target: float, counted: float) -
 
 
 def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest) -> tuple[int, float] | None:
-    """A class of which samples agree less than the target, by more than two deviations of luck, and how much they do.
+    """Return a class that agrees less than the target by over two deviations, and its agreement.
 
-    Where caches do not follow classes, and another one dominates tomorrow, the mean of today promises nothing.
+    If caches do not follow the class mix, that class may dominate tomorrow, whatever the mean is
+    today.
     """
     _, right, _ = _looked_up(networks, said, manifest)
     for label, n in zip(*np.unique(said.best, return_counts=True), strict=True):
@@ -267,7 +271,6 @@ def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manif
 def _looked_up(
     networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
-    """Of each sample (n,) the segment after which it leaves, whether it agrees, and its seconds."""
     n, last = len(said), len(manifest.segment_s) - 1
     left = np.full(n, last)
     right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
@@ -279,13 +282,13 @@ def _looked_up(
         looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
         left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
         going &= ~hit
-        if leaves < last:  # else the model's own answer is there first
+        if leaves < last:  # otherwise the model's own answer arrives first
             right[hit] = (best == said.best)[hit]
     return left, right, np.cumsum(manifest.segment_s)[left] + looked_s
 
 
 def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
-    """The segment after which what a cache hits leaves: with lookups beside the model, the one in which it is found."""
+    """Return the exit segment of a hit; a lookup beside the model may end in a later one."""
     if manifest.lookups == "inline":
         return layer
     ends = np.cumsum(manifest.segment_s)
@@ -293,7 +296,7 @@ def leaves_after(layer: int, lookup_s: float, manifest: Manifest) -> int:
 
 
 class Offers:
-    """`networks` at every level of strictness, and what each comes to on the samples that choose."""
+    """`networks` at every level of strictness, with results on the samples that choose."""
 
     def __init__(
         self, networks: dict[int, LearnedCache], trained: Mapping[int, Trained], check: Counted, manifest: Manifest
@@ -323,7 +326,7 @@ class Offers:
         self._choices = list(self._by_price(np.array(hits), np.array(right), check)) if hits else []
 
     def chosen(self, target: float) -> Retrained:
-        """The least strict choice for this agreement, at least the manifest's; its networks are of the latest call."""
+        """Return the least strict choice that reaches `target`; a later call changes it."""
         variants = {
             layer: msgspec.structs.replace(entry, chosen=False, spare=True, why="")
             for layer, entry in self._told.items()
@@ -340,7 +343,7 @@ class Offers:
     def _by_price(
         self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
     ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Choices from the strictest on, and the share that each may answer wrongly."""
+        """Yield choices from the strictest on, with the share that each may answer wrongly."""
         offers, manifest = [offer for offer, _ in self._offers], self._manifest
         tested = Problem(
             layer_s=np.array(manifest.segment_s),
@@ -365,7 +368,7 @@ class Offers:
 
 
 def _as_often(problem: Problem, weights: NDArray[np.float64]) -> Problem:
-    """The same with as many samples, each as often among them as its weight (samples,) says."""
+    """Resample a problem such that samples are as frequent as their weights (samples,)."""
     assert problem.hits is not None
     assert problem.right is not None
     ends = np.cumsum(weights)

@@ -1,4 +1,4 @@
-"""Streams with class locality: which sample comes next, from images that nobody has trained on."""
+"""Streams with class locality: the order of samples, drawn from images outside the training set."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,9 +13,9 @@ WHERE = "stream"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Rows of the samples in the order in which they come (n,), the window of each, and its dominant class.
+    """Rows of the samples in order of arrival (n,), with the window and the dominant class of each.
 
-    `shifted` tells which come after the shift, if there is one.
+    `shifted` says which come after the shift, if there is one.
     """
 
     rows: NDArray[np.int64]
@@ -37,12 +37,13 @@ def class_local_stream(
     unseen: tuple[int, ...] = (),
     shift_at: int | None = None,
 ) -> Stream:
-    """`n` samples whose classes follow Zipf's law, with another class dominant in each window of so many samples.
+    """Draw `n` samples with classes by Zipf's law, and another dominant class in each window.
 
-    The class of rank r has weight r^-`exponent`: 0 is uniform, more is more skewed (the paper's alpha runs the other
-    way).  The dominant class is another one in each window, and the ranks of the others are drawn anew.  Within a class
-    samples are drawn with replacement.  Classes in `unseen` come only from sample `shift_at` on, which is also where
-    `shifted` begins; without `unseen` the caller corrupts what is shifted.
+    The class of rank r has weight r^-`exponent`: 0 is uniform, larger is more skewed (the paper's
+    alpha runs the other way). In each window of `window` samples the ranks are drawn anew, with
+    another class first. Within a class, samples are drawn with replacement. Classes in `unseen`
+    come only from sample `shift_at` on, where `shifted` begins; without `unseen` the caller
+    corrupts the shifted samples.
 
     Raises `InvalidInput` for fewer than two classes, and for numbers that make no stream.
     """
@@ -85,7 +86,7 @@ def class_local_stream(
 
 
 def halves(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Two disjoint halves of the samples' rows, each with half of every class: one to adapt on, one to score."""
+    """Split rows into halves, each with half of every class: one to adapt on, one to score."""
     generator = np.random.default_rng([seed, 8])
     parts = [generator.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     return (
@@ -97,10 +98,12 @@ def halves(labels: NDArray[np.int64], seed: int = 0) -> tuple[NDArray[np.int64],
 def corrupted(
     images: NDArray[np.float32], *, kind: str = "noise", strength: float = 0.1, seed: int = 0
 ) -> NDArray[np.float32]:
-    """Images (n, channels, height, width) in [0, 1], corrupted: `noise`, `contrast` lowered, `blur`, or `occlusion`.
+    """Corrupt images (n, channels, height, width) in [0, 1].
 
-    `strength` in [0, 1] is the noise's deviation, the contrast lost, the share of blur, or the side of the square that
-    is covered.  Raises `InvalidInput` for another kind, and for values outside [0, 1], as normalised images have.
+    `kind` is `noise`, lowered `contrast`, `blur`, or `occlusion`. `strength` in [0, 1] is the
+    noise's deviation, the contrast lost, the share of blur, or the side of the covered square.
+    Raises `InvalidInput` for another kind, and for values outside [0, 1], as normalised images
+    have.
     """
     generator = np.random.default_rng([seed, 9])
     require(0 <= strength <= 1, f"strength is {strength}", where="corruption", remedy="give a share from 0 to 1")
@@ -130,7 +133,6 @@ def corrupted(
 
 
 def _ranks(classes: NDArray[np.int64], last: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """The classes by rank, drawn anew, another than the last one first."""
     order = generator.permutation(classes)
     if order[0] == last:
         order[[0, 1]] = order[[1, 0]]

@@ -1,4 +1,4 @@
-"""The version of learned caches that might follow the one in use: made from the same lessons, judged, and why not."""
+"""Make and judge the candidate version of learned caches that may replace the one in use."""
 
 import math
 from collections.abc import Mapping
@@ -29,14 +29,15 @@ from gearshift.caches.store.manifest import Manifest
 from gearshift.errors import InvalidInput
 
 LEAST_HELD = 10
-"""Samples held back since the classes changed that judge what was trained; where there are fewer, all recent ones."""
+"""Fewest samples held back since the class mix changed that judge a training; below, all recent
+ones do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Current:
-    """The version in use: its networks by layer, spare ones too, the caches looked up, and what audits switched off.
+    """The version in use: networks by layer with spare ones, caches looked up, layers switched off.
 
-    `follows` says whether caches are set for the classes that come, or for those of the build.
+    `follows` says whether caches are set for the current class mix, or for that of the build.
     """
 
     manifest: Manifest
@@ -48,7 +49,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:
-    """What was `found`, None where nothing is better, by which samples, and what is to be told of it."""
+    """The candidate `found`, None if nothing is better, and the samples that judged it."""
 
     found: Retrained | None
     before: Judged
@@ -67,9 +68,9 @@ def trained_further(
     seed: int,
     device: torch.device,
 ) -> dict[int, LearnedCache]:
-    """The networks trained on, such that they learn nothing of how frequent a class is among their samples.
+    """Train the networks further, without learning the class frequencies of the samples.
 
-    Raises `TrainingDiverged`, and `InvalidInput` where samples of the build have not run yet.
+    Raises `TrainingDiverged`, and `InvalidInput` if samples of the build have not run yet.
     """
     fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
     start = with_prior(current.networks, classes.prior(mix_of(fit.classes, current.manifest.classes)))
@@ -84,10 +85,10 @@ def successor(
     seed: int,
     trained: dict[int, LearnedCache] | None = None,
 ) -> Verdict:
-    """The best choice among networks that were `trained`, or else among those in use, set for the classes that come.
+    """Choose the best caches from networks `trained`, or else in use, for the current class mix.
 
-    Choices for ever less of the disagreement allowed are judged one after the other, until one is good.  Raises
-    `InvalidInput` where samples to judge by have not run yet.
+    Choices for ever less of the allowed disagreement are judged in order, until one is good.
+    Raises `InvalidInput` if samples to judge by have not run yet.
     """
     manifest, networks = current.manifest, current.networks if trained is None else trained
     mix = classes.now() if current.follows else classes.built
@@ -127,10 +128,11 @@ def _judges(
     now_s: float,
     trained: dict[int, LearnedCache] | None,
 ) -> tuple[Counted, Counted, Counted | None]:
-    """What judges the version in use, the same for its successor, and what may speak against that alone.
+    """Return samples that judge the version in use, samples for its successor, and a veto or None.
 
-    Of what was trained that are samples held back.  What was set alone is judged by samples of the build, too, as those
-    held back of a mix that has just begun show nothing; they may speak against it.
+    Trained networks are judged by samples that were held back. A new setting alone is judged by
+    samples of the build too, since few are held back of a mix that has just begun; those can only
+    veto it.
     """
     if trained is None:
         both = lessons.counted(current.networks, (HOLD,), now_s, mix, classes.built)

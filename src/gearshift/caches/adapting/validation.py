@@ -1,4 +1,4 @@
-"""The samples that learned caches were built from, kept beside them for adaptation to mix recent ones with."""
+"""The samples that learned caches were built from, stored with them for adaptation."""
 
 import zipfile
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ REMEDY = "build the caches anew, with --out or save()"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validation:
-    """Inputs (n, ...), labels (n,), the base model's probabilities (n, classes), and what each row was for (n,).
+    """Inputs (n, ...), labels (n,), base probabilities (n, classes), and the part of each row (n,).
 
-    `part` is `FIT` for predictors, `JUDGE` for selectors, `CHECK` for what chose caches.
+    `part` is `FIT` for predictors, `JUDGE` for selectors, `CHECK` for the choice of caches.
     """
 
     inputs: NDArray[Any]
@@ -43,11 +43,10 @@ class Validation:
         return len(self.inputs)
 
     def rows(self, rows: NDArray[np.integer[Any]]) -> "Validation":
-        """Some of them."""
         return Validation(self.inputs[rows], self.labels[rows], self.probabilities[rows], self.part[rows])
 
     def some(self, most: int, seed: int) -> "Validation":
-        """At most so many, drawn, as far as they go as many for each purpose."""
+        """Draw at most `most` rows, if possible equally many for each part."""
         order = np.random.default_rng([seed, 54]).permutation(len(self))
         place = np.zeros(len(self), dtype=np.int64)
         for part in (FIT, JUDGE, CHECK):
@@ -56,18 +55,16 @@ class Validation:
         return self.rows(np.sort(np.argsort(place, kind="stable")[:most]))
 
     def save(self, folder: Path) -> None:
-        """Write them to `folder`."""
         with written_atomically(folder / VALIDATION) as file:
             np.savez(file, inputs=self.inputs, labels=self.labels, probabilities=self.probabilities, part=self.part)
 
 
 def read_validation(folder: Path) -> Validation:
-    """The samples in `folder`; raises `InvalidInput` where they are missing or broken."""
     return Validation(*read_arrays(folder / VALIDATION, "inputs", "labels", "probabilities", "part"))
 
 
 def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Arrays of a .npz file; nothing is unpickled.  Raises `InvalidInput` where it is missing or broken."""
+    """Read arrays of a .npz file without unpickling; raises `InvalidInput` if missing or broken."""
     require(path.is_file(), "no such file", where=str(path), remedy=REMEDY)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:

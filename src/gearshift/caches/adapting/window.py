@@ -1,4 +1,4 @@
-"""The window of recent samples that adaptation learns from: bounded in time, number and bytes, recent ones first."""
+"""The window of recent samples that adaptation learns from, bounded in time, number and bytes."""
 
 import zlib
 from collections import deque
@@ -15,17 +15,19 @@ from gearshift.errors import InvalidInput
 from gearshift.support.files import written_atomically
 
 FIT, JUDGE, CHECK, HOLD = range(4)
-"""What a sample is for: predictors, selectors, the choice of caches, and the comparison with the version in use."""
+"""Purposes of a sample: predictors, selectors, the choice of caches, and the comparison with
+the version in use."""
 ROLE_SHARES = (0.5, 0.2, 0.15, 0.15)
 WINDOW = "window.npz"
 
 
 @dataclass(slots=True, eq=False)
 class Recent:
-    """A sampled input (one row, without the dimension of rows), when it came, and what it is for.
+    """A sampled input (one row, without the row dimension), its arrival time and its purpose.
 
-    `probabilities` (classes,) are the base model's, None until known; `features` by layer are what predictors learn
-    from, empty until the sample has run; `gone` when it is in the window no more.
+    `probabilities` (classes,) are the base model's, None until known. `features` by layer are what
+    predictors learn from, empty until the sample has run. `gone` means that it has left the
+    window.
     """
 
     row: NDArray[Any]
@@ -37,14 +39,14 @@ class Recent:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory."""
         return self.row.nbytes + sum(array.nbytes for array in self.features.values())
 
 
 class Window:
-    """Samples of the latest `window_s`, at most so many and so many bytes; the oldest go first.
+    """Samples of the latest `window_s`, bounded in number and bytes; the oldest leave first.
 
-    `retrained_s` is when they were last learnt from, or the first of them could have been; it is saved with them.
+    `retrained_s` is the time of the last retraining, or of the first possible one; it is saved
+    too.
     """
 
     def __init__(self, *, window_s: float, most_samples: int, most_bytes: int) -> None:
@@ -61,7 +63,6 @@ class Window:
         return iter(self._samples)
 
     def add(self, sample: Recent, now_s: float) -> None:
-        """Take one more; what is too old or too much goes."""
         self._samples.append(sample)
         self._unnamed.append(sample)
         self.size_bytes += sample.size_bytes
@@ -69,19 +70,16 @@ class Window:
         self.trim(now_s)
 
     def learnt(self, sample: Recent, probabilities: NDArray[np.float32], features: dict[int, Any]) -> None:
-        """The sample has run."""
         before = sample.size_bytes
         self.waiting -= not sample.features
         sample.probabilities, sample.features = probabilities, features
         self.size_bytes += sample.size_bytes - before
 
     def drop(self, sample: Recent) -> None:
-        """Forget one that cannot be used."""
         self._samples.remove(sample)
         self._gone(sample)
 
     def trim(self, now_s: float) -> None:
-        """Let go of what is too old or too much."""
         while self._samples and (
             now_s - self._samples[0].at_s > self._window_s
             or len(self._samples) > self._most_samples
@@ -90,9 +88,10 @@ class Window:
             self._gone(self._samples.popleft())
 
     def named(self) -> Iterator[tuple[int, float]]:
-        """The class that the base model answers, and when the sample came: each once, in that order.
+        """Yield each sample's base model answer and arrival time, once and in order.
 
-        It ends at the first sample of which that is not known: those whose answer is known at once are no fair draw.
+        It stops at the first sample without a known answer: those whose answers are known at once
+        are a biased sample.
         """
         while self._unnamed and (self._unnamed[0].gone or self._unnamed[0].probabilities is not None):
             sample = self._unnamed.popleft()
@@ -105,9 +104,9 @@ class Window:
         self.waiting -= not sample.features
 
     def pending(self, most: int, *, until_s: float | None = None) -> list[Recent]:
-        """The oldest that have not run yet, at most so many, all with known probabilities or all without.
+        """Return the oldest samples that have not run, all with known probabilities or all without.
 
-        With `until_s` those alone that came by then.
+        They are at most `most`, and with `until_s` only those that came by then.
         """
         if not self.waiting:
             return []
@@ -117,11 +116,13 @@ class Window:
         return [sample for sample in waiting if (sample.probabilities is not None) == known][:most]
 
     def ready(self, role: int) -> list[Recent]:
-        """Samples for that purpose which have run."""
         return [sample for sample in self._samples if sample.features and sample.role == role]
 
     def save(self, folder: Path) -> None:
-        """Write the inputs and what is known of them, so that a restart goes on with them; no file without any."""
+        """Write inputs and what is known of them, for a restart.
+
+        An empty window deletes the file.
+        """
         path = folder / WINDOW
         for left_by_a_kill in folder.glob(f".{WINDOW}.*"):
             left_by_a_kill.unlink(missing_ok=True)
@@ -142,9 +143,11 @@ class Window:
             )
 
     def load(self, folder: Path, now_s: float, fits: Callable[[NDArray[Any], NDArray[Any]], bool]) -> str:
-        """Take up what was saved, where inputs and probabilities are what the model `fits`; why not, else.
+        """Load what was saved, if inputs and probabilities `fits` the model.
 
-        Nothing is unpickled, and a broken file is as good as none.
+        Return why not, else "".
+
+        Nothing is unpickled; a broken file is ignored.
         """
         path = folder / WINDOW
         if not path.is_file():
@@ -169,12 +172,15 @@ class Window:
 
 
 def role_of(row: NDArray[Any], seed: int) -> int:
-    """What a sample is for, by a hash of its content: what was learnt from once never judges when it comes again."""
+    """Choose a sample's purpose by a hash of its content.
+
+    A repeated training sample thus never judges.
+    """
     place = zlib.crc32(np.ascontiguousarray(row).tobytes(), seed & 0xFFFFFFFF) / 2**32
     return int(np.searchsorted(np.cumsum(ROLE_SHARES)[:-1], place, side="right"))
 
 
 def weights_of(samples: list[Recent], now_s: float, half_life_s: float) -> NDArray[np.float64]:
-    """How much each sample counts (n,): 1 now, half of that `half_life_s` ago."""
+    """Weight samples (n,) by age: 1 now, half of that `half_life_s` ago."""
     ages = np.array([now_s - sample.at_s for sample in samples], dtype=np.float64)
     return np.asarray(np.exp2(-np.maximum(ages, 0.0) / half_life_s))

@@ -50,16 +50,17 @@ CHECKED_ROWS = 8
 MOST_BYTES = 8 << 30
 MOST_MEASURED_S = 15.0
 COPIES = 4
-"""Of each sample that predictors learn from, where there is something to alter them."""
+"""Altered copies of each sample that predictors learn from, if `augment` is given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A model with learned caches, and the manifest that says what was explored, chosen and expected.
+    """A model with learned caches, and the manifest of what was explored, chosen and expected.
 
-    `spares` are caches by layer that only adaptation may come to use, `validation` the samples it mixes with new ones.
-    `compiled` are spans of segments between caches; `not_compiled` says why there are none that were asked for.
-    For want of time `left_out` variants were not trained.
+    `spares` are caches by layer that only adaptation may use, `validation` the samples that it
+    mixes with new ones. `compiled` are spans of segments between caches; `not_compiled` says why
+    none were compiled although asked for. `left_out` is the number of variants that were not
+    trained within `most_s`.
     """
 
     model: CachedModel
@@ -71,7 +72,7 @@ class Built:
     left_out: int = 0
 
     def save(self, folder: Path | str) -> Manifest:
-        """Write caches, samples and manifest to `folder`; the manifest as written.  The base weights stay outside."""
+        """Write caches, samples and manifest, not the base weights; return the manifest."""
         self.validation.save(Path(folder))
         if self.manifest.compiled is not None:
             save_compiled(Path(folder), self.compiled, self.manifest.compiled)
@@ -80,9 +81,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exploration:
-    """Variants after every block of a model but the last, trained, and how the samples were split for that.
+    """Trained variants after every block but the last, and the split of the samples.
 
-    For want of time `left_out` were not.  `answers` are the base model's, `labels` (n,) numbers of classes, if known.
+    `left_out` variants were not trained within `most_s`. `answers` are the base model's; `labels`
+    (n,) are class numbers, if known.
     """
 
     chain: Chain
@@ -95,7 +97,6 @@ class Exploration:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for as long as the block lasts; raises `InvalidInput` where the system has no place for one."""
     try:
         made = TemporaryDirectory()
     except OSError as error:
@@ -125,7 +126,7 @@ def explore_module(
     seed: int = 0,
     progress: Progress = lambda what, share: None,
 ) -> Exploration:
-    """What `build` begins with; arguments and errors are the same, and what lies in `out` is shared with it."""
+    """Train the variants that `build` chooses from, with the same arguments, errors and `out`."""
     chain = chain_of(module, blocks)
     classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
     known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
@@ -172,24 +173,34 @@ def build(
     seed: int = 0,
     progress: Progress = lambda what, share: None,
 ) -> Built:
-    """Learned caches for `module`, made from `inputs` (n, ...) that it was not trained on, and `labels` (n,) if known.
+    """Build learned caches for `module` from `inputs` (n, ...) and, if known, `labels` (n,).
 
-    `accuracy` is the share of samples that must be answered as the module answers them, on average on samples that did
-    not choose the caches; with a `confidence`, its lower bound on them.  `blocks` names the blocks to look after, else
-    they are found; `variants` the predictors to try, of which `own` makes the user's; `training` how they are trained.
-    `augment` alters rows of inputs, drawing from the generator that it is given: predictors then learn from so many
-    `copies` of each sample as well, and from what the module says of them; everything else is of the samples as given.
-    With `lookups` beside the module, one at a time costs nothing but its own delay; else they delay whatever misses,
-    by `most_delay` of the module's time at most: that is how much the slowest answers may lose.
-    `compiled` has what lies between two caches compiled for a row alone, which takes minutes and a C++ compiler, and
-    the caches chosen for that; where nothing can be compiled it is left, and `Built.not_compiled` says why.
-    Variants are trained in the order of what they may save, and none is begun after `most_s`; those left out are taken
-    up by a run that goes on.
-    With `out`, everything is written there, and a run that was broken off goes on where it ended.  With several
-    `processes`, call it under `if __name__ == "__main__":`.
+    The module must not have been trained on these samples.
 
-    Raises `InvalidInput` for a module that is no chain of blocks or answers no class scores, for hidden outputs that
-    are unusable, and for samples that are too few, naming how many it needs.
+    `accuracy` is the share of samples that must be answered as the module answers them: the mean
+    on samples that did not choose the caches, or with a `confidence` its lower bound on them.
+    `blocks` names the blocks to look after, by default they are found. `variants` are the
+    predictors to try, `own` makes the user's, and `training` says how they are trained.
+
+    `augment` alters rows of inputs, drawing from the generator that it is given. Predictors then
+    also learn from this many `copies` of each sample and the module's answers to them; everything
+    else uses only the samples as given.
+
+    `lookups` are "inline", where they delay every row that misses, or "beside" the module, where
+    one runs at a time and costs only its own delay. `most_delay` bounds the inline delay as a
+    share of the module's time, which is how much the slowest answers may lose.
+
+    `compiled` compiles the segments between caches for a single row, which takes minutes and a C++
+    compiler, and chooses caches for that. If nothing can be compiled, `Built.not_compiled` says
+    why.
+
+    Variants are trained in the order of what they may save, and none is begun after `most_s`
+    seconds; a later run with the same `out` trains the rest. With `out`, everything is written
+    there, and an interrupted run resumes. With several `processes`, call this under `if __name__
+    == "__main__":`.
+
+    Raises `InvalidInput` for a module that is not a chain of blocks or does not answer class
+    scores, for unusable hidden outputs, and for too few samples, with the number needed.
     """
     inputs, how = np.asarray(inputs), training or Training()
     as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
@@ -276,7 +287,7 @@ def build(
 
 
 def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
-    """Labels (n,) as numbers of classes, which the module's `classes_` name; without these they are their numbers."""
+    """Convert labels (n,) to class numbers by the module's `classes_`, if it has them."""
     require(labels.shape == (n,), f"labels have shape {labels.shape}, needs ({n},)", where=WHERE)
     known = class_names(np.asarray(getattr(module, "classes_", np.arange(classes))))
     place = {name: i for i, name in enumerate(known.tolist())}
@@ -291,7 +302,7 @@ def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int)
 
 
 def samples_to_show(accuracy: float, confidence: float) -> int:
-    """The fewest samples that may show this accuracy, below 1, with this confidence."""
+    """Return the fewest samples that can show an accuracy below 1 with this confidence."""
     tested = math.ceil(math.log(1 - confidence) / math.log(accuracy))
     return max(LEAST_SAMPLES, math.ceil(2 * tested / CHECKED_SHARE) + 10)
 

@@ -1,4 +1,4 @@
-"""Which learned caches a model gets: composition fed with what exploration found, and why each was chosen."""
+"""Choose the learned caches of a model from what exploration found, and say why each was chosen."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,17 +24,18 @@ PRICES = (
     *(0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.07, 0.08),
     *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0),
 )
-"""How many hits may be wrong, as a share, where all of the model's time is saved: the less saved, the fewer."""
+"""Share of hits that may be wrong if a hit saves all of the model's time; less if it saves less."""
 FEW_NODES = 200
 MOST_SPARES = 8
-"""Blocks with a cache that only adaptation may come to use: each is trained again and again."""
+"""Most blocks with a cache kept for adaptation: each of them is trained again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chosen:
-    """Every method's choice, the last to be used, which is the fastest at a `price` (`set_for`).
+    """The choice of every method; the last is used, and is the fastest at a `price` (`set_for`).
 
-    `accuracy` is of the samples `judged`, whose answers did not make the choice, and so is `lower_bound`, if asked for.
+    `accuracy` and `lower_bound`, if asked for, are measured on the samples `judged`, whose answers
+    did not make the choice.
     """
 
     choices: tuple[Composition, ...]
@@ -45,18 +46,18 @@ class Chosen:
 
     @property
     def variants(self) -> tuple[int, ...]:
-        """What is used."""
         return self.choices[-1].chosen
 
 
 def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
-    """Which variants to use, such that new samples keep the target too.
+    """Choose variants such that new samples keep the target too.
 
-    The best of many choices looks better than it is, where it is chosen by what it answers rightly.  So it is not:
-    each selector was set for some accuracy of its hits on samples of its own, and a choice takes the fastest of those
-    set well enough (`set_for`).  How well that is falls, step by step, until the mistakes on all validation samples are
-    too many to be `LIKELY` of the target; the step before counts.  A fixed sequence needs no correction.  There are no
-    caches where the first step fails.  With a confidence, see `_shown`.
+    The best of many choices looks better than it is if it is chosen by its accuracy on the
+    validation samples, so it is not. Each selector was set for an accuracy of its hits on separate
+    samples, and a choice takes the fastest variants that were set strictly enough (`set_for`).
+    Strictness falls step by step, until mistakes on all validation samples make the target less
+    than `LIKELY`; the step before is used. Tests in a fixed sequence need no correction. If the
+    first step fails, there are no caches. With a confidence, see `_shown`.
     """
     if confidence is not None:
         return _shown(problem, confidence, seed)
@@ -65,16 +66,17 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
 
 
 def set_for(problem: Problem, price: float) -> NDArray[np.int64]:
-    """The variants of whose hits no more than `price` are wrong by their selectors' own samples, times what hits save.
+    """Return variants whose expected share of wrong hits is at most `price` times `saved`.
 
-    A hit that saves half of the model's time may so cost half as many mistakes as one that saves all of it.
+    A hit that saves half of the model's time may cost half as many mistakes as one that saves all
+    of it.
     """
     assert problem.level is not None
     return np.flatnonzero(1 - problem.level <= price * problem.saved + ROUNDING)
 
 
 class Priced(NamedTuple):
-    """A choice at the highest price that holds, its mistakes, and those of the next one, which does not hold."""
+    """A choice at the highest price that holds, its mistakes, and those at the next price."""
 
     price: float
     chosen: tuple[int, ...]
@@ -83,7 +85,7 @@ class Priced(NamedTuple):
 
 
 def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """The fastest choice at each price that allows more than the one before, by what variants hit alone."""
+    """Yield the fastest choice at each price that allows more variants than the one before."""
     tried = 0
     for price in PRICES:
         allowed = set_for(problem, price)
@@ -94,7 +96,7 @@ def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]
 
 
 def by_price(choosing: Problem, testing: Problem, likely: float) -> Priced:
-    """The fastest choice, by the samples `choosing`, at the highest price that keeps the target on those `testing`."""
+    """Choose on the samples `choosing` at the highest price that keeps the target on `testing`."""
     found = Priced(0.0, (), 0, None)
     for price, chosen in choices_by_price(choosing):
         wrong = wrong_of(testing, chosen)
@@ -115,7 +117,7 @@ def _chosen(found: Priced, choosing: Problem, judged: Problem, lower_bound: floa
 
 
 def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
-    """Some variants alone, any of whose answers will do."""
+    """Restrict a problem to some variants, and count all their answers as right."""
     assert problem.hits is not None
     return replace(
         problem,
@@ -129,10 +131,10 @@ def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
 
 
 def _shown(problem: Problem, confidence: float, seed: int) -> Chosen:
-    """Choices made by one half of the validation samples, and tested on the other, price by price.
+    """Choose on one half of the validation samples, and test on the other, price by price.
 
-    They are tested in that order until one fails, so that each test may use the whole level (fixed sequence).  Raises
-    `InvalidInput` where the first one fails.
+    Tests stop at the first failure, so each may use the whole error level (fixed sequence). Raises
+    `InvalidInput` if the first one fails.
     """
     order = np.random.default_rng([seed, 2]).permutation(problem.samples)
     choosing, testing = (_of_samples(problem, half) for half in np.array_split(order, 2))
@@ -159,9 +161,10 @@ def problem_of(
     most_delay: float = math.inf,
     beside: bool = False,
 ) -> tuple[list[Variant], Problem, list[int]]:
-    """Every variant at every level of strictness, what composition needs of them, and which was explored for each.
+    """Return every variant at every level, the composition problem, and their origins.
 
-    With lookups `beside` the model a hit is taken at the end of the segment in which it is found.
+    With lookups `beside` the model, a hit takes effect at the end of the segment in which it is
+    found.
     """
     entries: list[Variant] = []
     origins, hits, right = [], [], []
@@ -203,12 +206,11 @@ def problem_of(
 
 
 def leaves_after(problem: Problem) -> NDArray[np.int64]:
-    """The layer after which what each variant hits leaves (variants,)."""
     return problem.layer if not problem.beside else _found_in(problem)
 
 
 def at_ends(problem: Problem) -> Problem:
-    """The same with lookups beside the model, each lasting until the end of the layer in which it ends."""
+    """The same problem with lookups beside the model, each extended to the end of a layer."""
     ends = np.cumsum(problem.layer_s)[_found_in(problem)]
     return replace(problem, beside=True, lookup_s=np.maximum(problem.lookup_s, ends - problem.reached_s))
 
@@ -220,9 +222,10 @@ def _found_in(problem: Problem) -> NDArray[np.int64]:
 
 
 def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
-    """The variants with the spare ones marked: one after blocks without a chosen one, at most `MOST_SPARES` blocks.
+    """Mark a spare variant after each block without a chosen one, at most `MOST_SPARES`.
 
-    It is the one that would save most if it hit all that it gets right, as it may after adaptation.
+    A spare is the one that would save most if it hit everything that it gets right, as it may
+    after adaptation.
     """
     left_s = sum(segment_s) - np.cumsum(segment_s)
     hopes: dict[int, tuple[float, int]] = {}
@@ -237,14 +240,12 @@ def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment
 
 
 def _of_samples(problem: Problem, rows: NDArray[np.int64]) -> Problem:
-    """The same variants, judged on some of the validation samples."""
     assert problem.hits is not None
     assert problem.right is not None
     return judged_on(problem, problem.hits[:, rows], problem.right[:, rows])
 
 
 def judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_]) -> Problem:
-    """The same variants, by what they do on some samples (variants, samples)."""
     counts = hits.sum(axis=1)
     accuracy = np.where(counts > 0, (hits & right).sum(axis=1) / np.maximum(1, counts), 1.0)
     return replace(problem, hits=hits, right=right, hit_rate=hits.mean(axis=1), accuracy=accuracy)
@@ -253,7 +254,7 @@ def judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_
 def explained(
     entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...], price: float
 ) -> tuple[Variant, ...]:
-    """The variants with why each was chosen or not: what adding it, or leaving it out, would come to."""
+    """Add to each variant why it was chosen or not: the effect of adding it or leaving it out."""
     now, allowed = joint_outcome(problem, chosen), 1 - price * problem.saved
     told = []
     for v, entry in enumerate(entries):
@@ -279,7 +280,6 @@ def explained(
 
 
 def as_choice(one: Composition) -> Choice:
-    """A composition as the manifest has it."""
     assert one.measured is not None
     return Choice(
         method=one.method,

@@ -15,10 +15,10 @@ ALPHAS = tuple(k / 10 for k in range(11))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """A choice of variants in the order of layers, by which method, and what it comes to.
+    """A choice of variants in the order of layers, by one method, with its outcomes.
 
-    `expected` assumes nested hits; `measured` counts the joint hits on the validation samples, where there are any.
-    `gap_s` is how much lower the latency might be that the method minimises.
+    `expected` assumes nested hits; `measured` counts joint hits on validation samples, if
+    recorded. `gap_s` bounds how much lower the latency that the method minimises could be.
     """
 
     method: str
@@ -43,7 +43,7 @@ def relaxation(problem: Problem) -> Composition:
 
 
 def greedy(problem: Problem, by: str) -> Composition:
-    """The greedy choices that Gati compares with (A.2.1): by `latency gain` or by `hit rate`, while all fits."""
+    """The greedy baselines of Gati (A.2.1): by `latency gain` or `hit rate`, while all fits."""
     gain = problem.base_s / (problem.reached_s + problem.lookup_s)
     order = np.argsort(-(problem.hit_rate if by == "hit rate" else gain), kind="stable")
     allowed, chosen = _filtered(problem), tuple[int, ...]()
@@ -56,10 +56,11 @@ def greedy(problem: Problem, by: str) -> Composition:
 
 
 def exact(problem: Problem, known: Sequence[int] = ()) -> Composition:
-    """The least expected latency under the constraints (Eq. 10 under 7-9), hits being nested.
+    """The least expected latency under the constraints (Eq. 10 under 7-9), with nested hits.
 
-    A cache that hits no more than one before it adds nothing, so hit rates rise along the best choice, and what a
-    cache adds depends on the one before alone: a longest path in which accuracy lost and memory have budgets.
+    A cache that hits no more than an earlier one adds nothing, so hit rates rise along the best
+    choice, and the gain of a cache depends only on the one before: a longest path in which
+    accuracy lost and memory have budgets.
     """
     before = np.append(problem.hit_rate, 0.0)[:, None]
     more = problem.hit_rate[None, :] - before
@@ -71,13 +72,16 @@ def exact(problem: Problem, known: Sequence[int] = ()) -> Composition:
 
 
 def joint(problem: Problem, known: Sequence[tuple[int, ...]] = (), *, most_nodes: int = MOST_NODES) -> Composition:
-    """The least mean latency on the validation samples by their joint hits; better than all that are `known`."""
+    """The least mean latency on validation samples by joint hits; no worse than any of `known`."""
     chosen, gap_s = compose_jointly(problem, known, most_nodes=most_nodes)
     return composed("joint", problem, chosen, gap_s=gap_s)
 
 
 def compose_all(problem: Problem, *, most_nodes: int = MOST_NODES) -> tuple[Composition, ...]:
-    """Every method's choice, side by side; the last is the one to use: by joint hits where they are recorded."""
+    """Return every method's choice.
+
+    The last is the one to use, by joint hits if they are recorded.
+    """
     others = (relaxation(problem), greedy(problem, "latency gain"), greedy(problem, "hit rate"))
     best = min(others, key=lambda one: one.expected.latency_s)
     found = (*others, exact(problem, best.chosen))
@@ -107,7 +111,6 @@ def _graph(problem: Problem, gain: NDArray[np.float64], *, lost: NDArray[np.floa
 def composed(
     method: str, problem: Problem, chosen: tuple[int, ...], *, gap_s: float = 0.0, alpha: float | None = None
 ) -> Composition:
-    """A choice by `method`, and what it comes to."""
     measure: Callable[[Problem, Sequence[int]], Outcome] | None = None if problem.hits is None else joint_outcome
     return Composition(
         method=method,

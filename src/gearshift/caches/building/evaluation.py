@@ -1,4 +1,4 @@
-"""What learned caches come to on samples that neither built nor chose them."""
+"""Evaluate learned caches on samples that neither built nor chose them."""
 
 from typing import Any
 
@@ -19,13 +19,14 @@ BATCH = 64
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A cached model beside its base model.
+    """A cached model compared with its base model.
 
-    `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies need labels.  `exits`
-    is the share of samples that leave after each block.  `built_from` of the samples are among those that the caches
-    were built from; 0 also where these are not known.  Latencies are of `timed` single rows, in turn: of the base
-    model, of the same with batch norms folded, which caches come with, and with caches; `gain` and `gain_over_folded`
-    are means of the first two over the last.
+    `agreement` is the share of samples answered alike, with its 95 % Wilson interval; accuracies
+    need labels. `exits` is the share of samples that leave after each block. `built_from` is how
+    many samples are among those the caches were built from; 0 also if those are not known.
+    Latencies are of `timed` single rows, run in turn: the base model, the same with folded batch
+    norms (which caches include), and with caches. `gain` and `gain_over_folded` are the means of
+    the first two divided by the last.
     """
 
     samples: int
@@ -43,7 +44,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     built_from: int = 0
 
     def shortfall(self, target: float) -> str:
-        """In one line that agreement is below `target`, and whether that may be luck; nothing where it is not."""
+        """Return a sentence if agreement is below `target`, with whether that may be luck.
+
+        Else "".
+        """
         if self.agreement >= target:
             return ""
         low, high = self.agreement_interval
@@ -90,7 +94,6 @@ def evaluate(
 
 
 def _built_from(model: CachedModel, inputs: NDArray[Any]) -> int:
-    """How many of `inputs` (n, ...) are among the samples that lie beside the caches."""
     try:
         known = np.zeros(0) if model.origin is None else read_validation(model.origin.folder).inputs
     except InvalidInput:

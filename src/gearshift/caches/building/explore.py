@@ -1,4 +1,4 @@
-"""Exploration: every variant after every block, trained and judged, side by side in processes and resumable."""
+"""Train and judge every variant after every block, in parallel processes; can be resumed."""
 
 import hashlib
 import math
@@ -38,13 +38,13 @@ from gearshift.support.files import write_atomically
 
 TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75
-"""Of what is trained on; the rest is for selectors."""
+"""Share of the training samples that predictors learn from; the rest is for selectors."""
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Rows by what they are for, all disjoint: predictors, selectors, and what caches are judged on."""
+    """Disjoint rows: `fit` for predictors, `judge` for selectors, `check` to judge caches."""
 
     fit: NDArray[np.int64]
     judge: NDArray[np.int64]
@@ -70,13 +70,12 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where its result is."""
         return self.folder / f"{self.layer:03d}-{hashlib.sha256(self.variant.encode()).hexdigest()[:12]}.safetensors"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explored:
-    """A trained variant after a layer; `shape` is that of the hidden output without rows."""
+    """A trained variant after a layer; `shape` is that of the hidden output of one row."""
 
     layer: int
     variant: str
@@ -85,7 +84,7 @@ class Explored:
 
 
 def split_rows(n: int, seed: int) -> Split:
-    """80 % to train on, a quarter of them for selectors, and 20 % to judge by."""
+    """Split n rows: 60 % for predictors, 20 % for selectors, and 20 % to judge caches."""
     order = np.random.default_rng([seed, 80]).permutation(n)
     trained = int(n * TRAINED_SHARE)
     fitted = int(trained * FITTED_SHARE)
@@ -109,17 +108,17 @@ def explore(
     progress: Progress,
     most_s: float = math.inf,
 ) -> tuple[BaseAnswers, list[Explored], int]:
-    """The base model's answers to `inputs` (n, ...), variants after blocks, trained, and how many were left out.
+    """Return the base model's answers, trained variants, and the number of variants left out.
 
-    There are some after every block but the last; those that may save most come first, and none is begun after
-    `most_s`, but the first.
+    `inputs` are (n, ...). Variants come after every block except the last. Those that may save
+    most come first, and none except the first is begun after `most_s`.
 
-    Rows behind those of `split` are altered copies: predictors learn from them, too, and from what the base model says
-    of them, not of the original.  Nothing is answered for them.
+    Rows after those of `split` are altered copies. Predictors learn from them and from the base
+    model's answers to them; no answers are returned for them.
 
-    Results that lie in `folder` under the same `key` are taken as they are.  Hidden outputs take at most `most_bytes`
-    of disk at a time.  A user's own variants are trained in this process.  Raises `InvalidInput` where a hidden output
-    is unusable, `GearshiftError` where a process ends.
+    Results in `folder` under the same `key` are reused. Hidden outputs take at most `most_bytes`
+    of disk at a time. A user's own variants are trained in this process. Raises `InvalidInput` if
+    a hidden output is unusable, `GearshiftError` if a process dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = hidden_bytes(chain, inputs[:1])
@@ -170,7 +169,7 @@ def explore(
 
 
 def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> list[range]:
-    """Layers in groups whose hidden outputs fit on disk together; raises `InvalidInput` where one alone does not."""
+    """Group layers whose hidden outputs fit on disk; `InvalidInput` if one alone does not."""
     groups: list[range] = []
     begin = 0
     for layer, size in enumerate(sizes):
@@ -183,7 +182,6 @@ def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> li
 
 
 def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
-    """Train one variant on the files in the job's folder, and write its result there, whole or not at all."""
     folder = job.folder
 
     def read(name: str) -> Any:
@@ -208,7 +206,6 @@ def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
 
 
 def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
-    """The result of a job that is done."""
     tensors = load_extra("safetensors.torch", extra="torch", where=str(job.path)).load_file(job.path)
     cache = learned_cache(job.variant, job.shape, job.classes, own)
     state = {name.removeprefix("cache."): tensor for name, tensor in tensors.items() if name.startswith("cache.")}
@@ -219,7 +216,7 @@ def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
 def _worth(
     chain: Chain, row: NDArray[Any], variants: Sequence[str] | None, classes: int, folder: Path, key: str
 ) -> list[Worth]:
-    """The variants to train, in order; kept in `folder`, since a second measurement would give other sizes."""
+    """Return the variants to train; stored, because a second timing may give other sizes."""
     path, key = folder / "variants.json", f"{key} {chain.device} {list(variants or ())}"
     try:
         known = msgspec.json.decode(path.read_bytes(), type=tuple[str, list[Worth]])
@@ -234,9 +231,9 @@ def _worth(
 def _train_all(
     jobs: Sequence[Job], own: Mapping[str, Factory], processes: int, ends_s: float = math.inf
 ) -> Iterator[Job]:
-    """Train `jobs`, at most `processes` at a time; each is answered when it is done.
+    """Train `jobs`, at most `processes` at a time; yield each when it is done.
 
-    None is begun after `ends_s`, by the monotonic clock, but the first.
+    None except the first is begun after `ends_s`, by the monotonic clock.
     """
     if processes <= 1:
         for i, job in enumerate(jobs):
@@ -262,7 +259,6 @@ def _train_all(
 
 
 def _until(ends_s: float, running: Sequence[Future[Job]]) -> Iterator[Job]:
-    """What is done, as it is; what has not begun at `ends_s` is not done."""
     waiting = set(running)
     while waiting:
         left_s = None if math.isinf(ends_s) else max(0.0, ends_s - time.monotonic())
@@ -284,7 +280,6 @@ def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
 
 
 def _scores(chain: Chain, inputs: NDArray[Any], folder: Path, key: str, progress: Progress) -> NDArray[np.float32]:
-    """What the base model answers (n, classes); of the same inputs it is asked once."""
     torch_files, path = load_extra("safetensors.torch", extra="torch", where=str(folder)), folder / "scores.safetensors"
     if _has_key(path, key):
         known: NDArray[np.float32] = torch_files.load_file(path)["scores"].numpy()
@@ -305,12 +300,11 @@ def _has_key(path: Path, key: str) -> bool:
     try:
         with safe_open(path, framework="pt") as file:
             return bool((file.metadata() or {}).get("key") == key)
-    except Exception:  # noqa: BLE001 - a broken file is made anew, whatever is wrong with it
+    except Exception:  # noqa: BLE001 - any broken file is made again
         return False
 
 
 def _key(job: Job) -> str:
-    """What a result depends on."""
     facts = [SCHEMA_VERSION, job.key, job.variant, job.shape, job.how, job.seed]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 

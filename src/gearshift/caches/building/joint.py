@@ -1,4 +1,4 @@
-"""Composition by joint hits: which validation samples each variant hits, instead of assumed nested hits."""
+"""Composition by joint hits, recorded on validation samples, instead of nested hits."""
 
 import heapq
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from gearshift.caches.building.problem import Problem, joint_outcome, wrong_of
 MOST_NODES = 4000
 SAME = 1e-12
 PRICES = (0.0, 0.25, 1.0, 4.0)
-"""What a wrong answer costs in the bounds, in runs of the base model."""
+"""Prices of a wrong answer in the bounds, in runs of the base model."""
 
 
 def compose_jointly(
     problem: Problem, known: Iterable[tuple[int, ...]] = (), *, most_nodes: int = MOST_NODES
 ) -> tuple[tuple[int, ...], float]:
-    """The choice of least mean latency on the validation samples, and how much lower it might be, in seconds.
+    """Return the choice of least mean latency on validation samples, and its gap in seconds.
 
-    Branch and bound from the best of `known`, improved by single changes; the choices with most hope go first.  The
-    second is 0 where no choice is better, and more where `most_nodes` branches did not suffice to show that.
+    Branch and bound, from the best of `known` improved by single changes; the most hopeful choices
+    go first. The gap is 0 if the choice is proven optimal within `most_nodes` branches.
     """
     search = _Search(problem)
     best = search.improved(min(filter(search.allows, ((), *known)), key=search.latency_s))
@@ -39,7 +39,7 @@ def compose_jointly(
 
 
 class _Search:
-    """Tables that the branches share.  Times are summed over all samples."""
+    """Tables that the branches share; times are summed over all samples."""
 
     def __init__(self, problem: Problem) -> None:
         assert problem.hits is not None
@@ -55,14 +55,14 @@ class _Search:
         self.best_after = [self._best_after(price) for price in self.prices]
 
     def _best_after(self, price: float) -> NDArray[np.float64]:
-        """The most that a sample may still save after each layer (layers, samples), at this price of wrong answers."""
+        """Most that a sample may still save after each layer (layers, samples), at this price."""
         p = self.problem
         own = p.base_s - p.reached_s - p.lookup_s
         best = np.zeros((len(p.layer_s) + 1, p.samples))
         for v in reversed(range(len(p))):
             worth = np.where(self.hits[v], own[v] - price * self.wrong[v], 0.0)
             layer = int(p.layer[v])
-            # Row l: what caches after layer l, from l + 1 on, may give; filled from the last layer down.
+            # Row l: best of the caches after layer l; then shifted to those from l + 1 on.
             best[layer] = np.maximum(best[layer], worth)
         down = np.maximum.accumulate(best[::-1], axis=0)[::-1]
         return np.asarray(np.maximum(np.vstack([down[1:], np.zeros((1, p.samples))]), 0.0))
@@ -74,7 +74,7 @@ class _Search:
         return joint_outcome(self.problem, choice).latency_s
 
     def improved(self, choice: tuple[int, ...]) -> tuple[int, ...]:
-        """`choice` after single additions, removals and exchanges, as long as one helps, and without idle ones."""
+        """Improve `choice` by single additions, removals and exchanges while one helps."""
         best_s = self.latency_s(choice)
         while True:
             layers = self.problem.layer[list(choice)]
@@ -88,7 +88,7 @@ class _Search:
             best_s, choice = min(timed)
 
     def without_idle(self, choice: tuple[int, ...]) -> tuple[int, ...]:
-        """`choice` without caches that make nothing faster, as when every sample has left before them."""
+        """Remove caches that make nothing faster, as when every sample has left before them."""
         best_s = self.latency_s(choice)
         for v in reversed(choice):
             rest = tuple(u for u in choice if u != v)
@@ -97,7 +97,7 @@ class _Search:
         return choice
 
     def children(self, choice: tuple[int, ...]) -> list[tuple[float, tuple[int, ...], float]]:
-        """Each choice with one more cache behind the last: the least latency it may lead to, and its own."""
+        """Return choices with one more cache at the end: latency bound, choice, latency."""
         p = self.problem
         allowed = self.follow[choice[-1]] if choice else np.ones(len(p), dtype=np.bool_)
         next_ = np.flatnonzero(allowed & p.within_budgets(choice, np.arange(len(p))))

@@ -1,4 +1,4 @@
-"""Longest paths under budgets: labels per node, pruned by dominance and by Lagrangian bounds on what may follow."""
+"""Longest paths under two budgets: labels per node, pruned by dominance and Lagrangian bounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +13,19 @@ Array = NDArray[np.float64]
 HALVINGS = 14
 MOST_BOUNDS = 8
 BEAM = 8
-"""Ways to each node that a first search follows, whose path the whole search has to beat."""
+"""Labels per node that a first search keeps; the full search must beat its path."""
 EXACT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Graph:
-    """Nodes in groups that a path visits in order, at most one of each; row n of the edges is the start.
+    """Nodes in groups that a path visits in order, at most one of each.
 
-    `gain` and `lost` (n + 1, n) belong to edges, `memory` (n,) to nodes; a gain of minus infinity is no edge.
-    A path may be empty, or end at a node of `ends`.  What it loses and takes are bounded by the two budgets.
+    Row n of the edges is the start.
+
+    `gain` and `lost` (n + 1, n) belong to edges, `memory` (n,) to nodes; a gain of minus infinity
+    is no edge. A path may be empty, or end at a node of `ends`. The budgets bound its total loss
+    and memory.
     """
 
     group: NDArray[np.int64]
@@ -36,7 +39,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bound:
-    """What may follow each node (n,) at most, where a unit lost and one of memory have these prices."""
+    """Upper bound of the gain after each node (n,), at these prices of loss and memory."""
 
     lost_price: float
     memory_price: float
@@ -44,7 +47,7 @@ class _Bound:
 
 
 def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """The nodes of a path of most gain within the budgets; `known` is one within them, to begin with."""
+    """Return the path of most gain within the budgets; `known` is a path to start from."""
     best_path, best = known, path_gain(graph, known)
     best_path, best = max([(best_path, best), ((), 0.0)], key=lambda pair: pair[1])
     bounds: list[_Bound] = []
@@ -62,7 +65,7 @@ def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
 def _search(
     graph: Graph, bounds: list[_Bound], best_path: tuple[int, ...], best: float, most: int | None
 ) -> tuple[tuple[int, ...], float]:
-    """The best path and its gain, where at most so many ways to each node are followed: the most hopeful ones."""
+    """Return the best path and its gain, following the `most` most hopeful labels per node."""
     n = len(graph.group)
     labels = _Labels(n)
     for w in range(n):
@@ -89,18 +92,16 @@ def _search(
 
 
 def path_gain(graph: Graph, path: tuple[int, ...]) -> float:
-    """The sum of its edges' gains."""
     return float(sum(graph.gain[a, b] for a, b in _edges(graph, path)))
 
 
 def within(graph: Graph, path: tuple[int, ...]) -> bool:
-    """Whether a path keeps to both budgets."""
     lost = sum(graph.lost[a, b] for a, b in _edges(graph, path))
     return bool(lost <= graph.lost_budget and graph.memory[list(path)].sum() <= graph.memory_budget * (1 + EXACT))
 
 
 def undominated(values: Array, losts: Array, memories: Array) -> NDArray[np.int64]:
-    """Which labels have no other that gains no less, loses no more and takes no more memory; one of equal ones."""
+    """Indices of labels that no other matches in gain, loss and memory; one of equal ones."""
     order = np.lexsort((memories, losts, -values))
     if len(order) == 0 or memories.min() == memories.max() or losts.min() == losts.max():
         weight = losts[order] if len(order) and memories.min() == memories.max() else memories[order]
@@ -117,8 +118,6 @@ def undominated(values: Array, losts: Array, memories: Array) -> NDArray[np.int6
 
 
 class _Labels:
-    """Paths so far: the last node, gain, loss and memory of each, and which one it goes on from."""
-
     def __init__(self, start: int) -> None:
         self.nodes = np.array([start])
         self.values, self.losts, self.memories = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -149,7 +148,7 @@ def _hope(graph: Graph, bound: _Bound, node: int, losts: Array, memories: Array)
 
 
 def _priced(graph: Graph) -> list[tuple[_Bound, tuple[int, ...]]]:
-    """Bounds at prices that close in on those of the least bound from the start, and the best path at each."""
+    """Bounds at prices that approach the tightest bound at the start, and the best path at each."""
     found: list[tuple[_Bound, tuple[int, ...]]] = []
 
     def path_at(lost_price: float, memory_price: float) -> tuple[int, ...]:
@@ -184,7 +183,7 @@ def _least_price(within_at: Callable[[float], bool]) -> float:
 
 
 def _relaxed(graph: Graph, lost_price: float, memory_price: float) -> tuple[_Bound, tuple[int, ...]]:
-    """The best of all paths from each node on, budgets aside but at these prices, and that from the start."""
+    """Best paths at these prices without budgets: the bound per node, the path from the start."""
     n = len(graph.group)
     to_go = np.append(np.where(graph.ends, 0.0, -np.inf), 0.0)
     follow = np.full(n + 1, -1)

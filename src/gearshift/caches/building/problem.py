@@ -1,4 +1,4 @@
-"""What composition chooses from, and what a choice of learned caches comes to."""
+"""The input of composition, and the latency and accuracy of a choice of learned caches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,18 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """Variants of learned caches after the layers of a model, and what a choice must keep to (Gati A.1).
+    """Variants of learned caches by layer, and the constraints of a choice (Gati A.1).
 
-    `layer_s` (layers,) is how long each layer takes.  Per variant, sorted by layer: `layer` after which it looks,
-    counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model, `lookup_s`, `memory_bytes`.
-    With `beside` one lookup at a time runs beside the base model, else every lookup delays those that miss; all of
-    them together by no more than `delay_budget_s`, which is ours and bounds no lookups beside.
-    `hits` and `right` (variants, samples) tell which validation samples each variant hits, and answers as the base;
-    `level` (variants,) is the accuracy of hits that each was set for, on samples of its selector's own.
+    `layer_s` (layers,) is the time of each layer. Per variant, sorted by layer: the `layer` after
+    which it looks, counted from 0, `hit_rate`, `accuracy` of its hits relative to the base model,
+    `lookup_s`, `memory_bytes`.
+
+    With `beside`, one lookup at a time runs beside the base model; otherwise every lookup delays
+    the rows that miss, all together by at most `delay_budget_s` (ours, not the paper's).
+
+    `hits` and `right` (variants, samples) say which validation samples each variant hits, and
+    answers as the base model does; `level` (variants,) is the accuracy of hits that each was set
+    for, on its selector's own samples.
     """
 
     layer_s: NDArray[np.float64]
@@ -50,36 +54,35 @@ class Problem:
 
     @property
     def base_s(self) -> float:
-        """How long the whole model takes."""
         return float(self.layer_s.sum())
 
     @property
     def reached_s(self) -> NDArray[np.float64]:
-        """When each variant's hidden output is there (variants,)."""
+        """When each variant's hidden output is ready (variants,)."""
         return np.asarray(np.cumsum(self.layer_s)[self.layer], dtype=np.float64)
 
     @property
     def saved(self) -> NDArray[np.float64]:
-        """What of the model's time is still to come when each variant's hidden output is there (variants,)."""
+        """Share of the model's time that remains after each variant's hidden output (variants,)."""
         return np.asarray(1 - self.reached_s / self.base_s)
 
     @property
     def largest_loss(self) -> float:
-        """The share of samples that may be answered unlike the base model."""
         return 1 - self.target + ROUNDING
 
     @property
     def most_wrong(self) -> int:
-        """How many validation samples may be answered unlike the base model."""
         return int(self.largest_loss * self.samples)
 
     @property
     def samples(self) -> int:
-        """How many validation samples there are."""
         return 0 if self.hits is None else self.hits.shape[1]
 
     def may_follow(self) -> NDArray[np.bool_]:
-        """Whether a lookup of one variant (rows) has ended when another's (columns) begins (Eq. 9)."""
+        """Whether a lookup of one variant (rows) has ended when another's (columns) begins (Eq.
+
+        9).
+        """
         later = self.layer[:, None] < self.layer[None, :]
         if not self.beside:
             return later
@@ -87,13 +90,16 @@ class Problem:
         return np.asarray(later & ((reached + self.lookup_s)[:, None] <= reached[None, :] * (1 + ROUNDING)))
 
     def may_end(self) -> NDArray[np.bool_]:
-        """Whether each variant's lookup has ended when the model has (Eq. 9)."""
+        """Whether each variant's lookup ends before the model does (Eq. 9)."""
         if not self.beside:
             return np.ones(len(self), dtype=np.bool_)
         return np.asarray(self.reached_s + self.lookup_s <= self.base_s * (1 + ROUNDING))
 
     def within_budgets(self, chosen: Sequence[int], more: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether memory suffices (Eq. 8), and lookups delay no longer, with each of `more` beside `chosen` (more,)."""
+        """Whether `chosen` with each of `more` (more,) keeps the memory (Eq.
+
+        8) and delay budgets.
+        """
         memory = self.memory_bytes[list(chosen)].sum() + self.memory_bytes[more]
         within = memory <= self.memory_budget_bytes * (1 + ROUNDING)
         if self.beside:
@@ -102,7 +108,10 @@ class Problem:
         return np.asarray(within & (delay_s <= self.delay_budget_s * (1 + ROUNDING)))
 
     def fits(self, chosen: Sequence[int]) -> bool:
-        """Whether `chosen`, in the order of layers, is within budgets, and no two lookups meet (Eq. 8 and 9)."""
+        """Whether `chosen`, in layer order, is within budgets, and no lookups overlap (Eq.
+
+        8 and 9).
+        """
         if chosen and not self.within_budgets(chosen[:-1], np.array(chosen[-1:]))[0]:
             return False
         follow = self.may_follow()
@@ -119,7 +128,7 @@ class Outcome:
 
 
 def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
-    """What `chosen` comes to where later caches hit all that earlier ones hit (Eq. 7 and 10).
+    """Evaluate `chosen`, assuming that later caches hit all that earlier ones hit (Eq. 7 and 10).
 
     The effective hit rate is what a cache hits beyond the best before it (instead of Eq. 5).
     """
@@ -138,13 +147,12 @@ def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
 
 
 def joint_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
-    """What `chosen` comes to on the validation samples, each leaving at its first hit."""
+    """Evaluate `chosen` on the validation samples, each leaving at its first hit."""
     latency_s = float(latencies_of(problem, chosen).mean())
     return Outcome(latency_s=latency_s, accuracy=1 - wrong_of(problem, chosen) / problem.samples)
 
 
 def latencies_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.float64]:
-    """Seconds of each validation sample (samples,)."""
     exits, lookup_s = exits_of(problem, chosen), problem.lookup_s[list(chosen)]
     at = np.append(problem.reached_s[list(chosen)], problem.base_s)
     at += np.append(lookup_s, 0.0) if problem.beside else np.append(np.cumsum(lookup_s), lookup_s.sum())
@@ -152,19 +160,17 @@ def latencies_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.float64]
 
 
 def exits_of(problem: Problem, chosen: Sequence[int]) -> NDArray[np.int64]:
-    """Where each validation sample leaves (samples,): the place in `chosen`, or its length at the model's end."""
+    """Exit of each validation sample (samples,): an index into `chosen`, or its length."""
     assert problem.hits is not None
     stacked = np.vstack([problem.hits[list(chosen)], np.ones((1, problem.samples), dtype=np.bool_)])
     return np.asarray(stacked.argmax(axis=0))
 
 
 def wrong_of(problem: Problem, chosen: Sequence[int]) -> int:
-    """How many validation samples `chosen` answers unlike the base model."""
     return int(np.count_nonzero(answered_wrongly(problem, chosen)))
 
 
 def answered_wrongly(problem: Problem, chosen: Sequence[int]) -> NDArray[np.bool_]:
-    """Which validation samples (samples,) `chosen` answers unlike the base model."""
     assert problem.right is not None
     exits = exits_of(problem, chosen)
     right = np.vstack([problem.right[list(chosen)], np.ones((1, problem.samples), dtype=np.bool_)])

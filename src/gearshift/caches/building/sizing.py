@@ -1,7 +1,7 @@
-"""Which variants are worth trying after each block, by how long the model and lookups take on this machine.
+"""Choose variants to try after each block, by the time of the model and of lookups on this machine.
 
-The paper's sizes are meant for a GPU, where a lookup of any size takes about as long.  On a processor it is the reading
-of a predictor's weights, and of large ones it may take as long as the model.
+The paper's sizes are meant for a GPU, where lookups of any size take about as long. On a
+processor, reading the weights of a large predictor may take as long as the model.
 """
 
 import math
@@ -21,16 +21,17 @@ from gearshift.caches.running.single import lookup_of
 
 REPEATS = 5
 LARGER, LITTLE = 0.03, 0.01
-"""Of the model's time: what lookups of the larger and of the smaller variant of a kind should take at most."""
+"""Shares of the model's time that lookups of the larger and the smaller variant of a kind may
+take."""
 FASTEST_BYTES_PER_S = {"cpu": 1e11, "cuda": 5e12}
-"""Weights of one row's lookup are read no faster."""
+"""Upper bound of how fast weights are read in a lookup."""
 MOST_OF_SAVED = 0.5
-"""Of what a hit saves there: a lookup that takes more cannot pay."""
+"""Share of the time saved by a hit beyond which a lookup cannot pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """A variant after a layer, and the seconds that it may save of a sample in the mean: a guess, to begin with."""
+    """A variant after a layer, and the mean seconds per sample that it may save: a first guess."""
 
     layer: int
     variant: str
@@ -38,10 +39,10 @@ class Worth:
 
 
 def worth_of(chain: Chain, row: Tensor, variants: Sequence[str] | None, classes: int) -> list[Worth]:
-    """The `variants` after every block but the last, or those whose sizes fit there, those worth most first.
+    """Return `variants`, or those whose sizes fit, after every block but the last, best first.
 
-    As many samples are taken to hit behind a block as there is of the model before it, so that what lies in the middle
-    comes first.  One variant of each block comes before the second of any.
+    The share of hits is guessed as the share of the model before a block, so blocks in the middle
+    come first. One variant of each block comes before the second of any.
     """
     segment_s, hidden = _segments(chain, row)
     whole_s, passed_s = sum(segment_s), np.cumsum(segment_s).tolist()
@@ -56,7 +57,7 @@ def worth_of(chain: Chain, row: Tensor, variants: Sequence[str] | None, classes:
         fitting = _fitting(lookups, output, parameters_of(chain.module), whole_s)
         paying = {variant: took for variant, took in fitting.items() if took <= MOST_OF_SAVED * left_s}
         found += [Worth(layer, variant, worth - took) for variant, took in paying.items()]
-    if not found:  # as in a model of microseconds: then the smallest are tried, and composition decides
+    if not found:  # a model of microseconds: try the smallest, composition decides
         found = [
             Worth(layer, min(fitting, key=fitting.__getitem__), 0.0)
             for layer, output in enumerate(hidden[:-1])
@@ -66,7 +67,10 @@ def worth_of(chain: Chain, row: Tensor, variants: Sequence[str] | None, classes:
 
 
 def in_turns(found: Sequence[Worth]) -> list[Worth]:
-    """The best of each layer, best first, then the second of each, and so on; what may well cost time comes last."""
+    """Order by turns: the best of each layer, then the second of each.
+
+    What may cost time comes last.
+    """
     turns: dict[tuple[int, str], int] = {}
     of_layer: dict[int, int] = {}
     for one in sorted(found, key=lambda one: -one.saves_s):
@@ -75,7 +79,10 @@ def in_turns(found: Sequence[Worth]) -> list[Worth]:
 
 
 def _fitting(lookups: "_Lookups", hidden: Tensor, parameters: int, whole_s: float) -> dict[str, float]:
-    """The default variants, each made smaller until its lookup takes little of the model's time, and these seconds."""
+    """Shrink each default variant until its lookup takes little of the model's time.
+
+    Return seconds.
+    """
     seen: dict[str, int] = {}
     found = {}
     for variant in default_variants(tuple(hidden.shape[1:]), parameters):
@@ -90,14 +97,12 @@ def _fitting(lookups: "_Lookups", hidden: Tensor, parameters: int, whole_s: floa
 
 
 class _Lookups:
-    """How long lookups take behind a run of the model, each variant and shape measured once."""
-
     def __init__(self, chain: Chain, row: Tensor, classes: int) -> None:
         self._chain, self._row, self._classes = chain, row, classes
         self._known: dict[tuple[str, torch.Size], float] = {}
 
     def took_s(self, variant: str, hidden: Tensor, most_s: float) -> float:
-        """Seconds of one; infinite, unmeasured, where the weights alone take too long to read."""
+        """Seconds of one lookup; infinite, without timing, if its weights are too large."""
         key = variant, hidden.shape
         if key not in self._known:
             self._known[key] = self._measured_s(variant, hidden, most_s)
@@ -115,7 +120,7 @@ class _Lookups:
         look, times = lookup_of(cache), list[float]()
         with torch.inference_mode():
             for _ in range(REPEATS):
-                self._chain.body.forward(self._row)  # so that the processor's caches are full of the model
+                self._chain.body.forward(self._row)  # fills the processor's caches with the model
                 _finish(hidden)
                 began = perf_counter()
                 look.row(hidden)
@@ -125,7 +130,6 @@ class _Lookups:
 
 
 def _segments(chain: Chain, row: Tensor) -> tuple[list[float], list[Tensor]]:
-    """Seconds of each segment, the median of some, and what each puts out."""
     times = list[list[float]]()
     hidden = list[Tensor]()
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""How long a model's segments and lookups of its learned caches take on this machine, one row at a time."""
+"""Time segments and lookups of learned caches on this machine, one row at a time."""
 
 import logging
 import math
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 def timed(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], lookups: Lookups
 ) -> tuple[Lookups, NDArray[np.float64], list[float]]:
-    """How lookups run, seconds of segments on `rows` (n, ...), and of lookups.
+    """Return how lookups run, the seconds of segments on `rows` (n, ...), and those of lookups.
 
-    They run in line where nobody can look up beside the model, or he who does ends while he is timed; that is said.
+    Lookups fall back to inline, with a warning, if they cannot run beside the model, or fail while
+    they are timed.
     """
     beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
     if beside is None:
@@ -49,12 +50,12 @@ def timed(
 def measure_in_line(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any]
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """Median seconds of each segment (segments,) and of a lookup of each, decision included, for one row at a time.
+    """Return median seconds of each segment (segments,) and of each lookup, for one row at a time.
 
-    Segments are taken for their share of all of them run as one, which is faster.  Lookups are timed between segments
-    that run `rows` (n, ...), one after each layer, until all have had their turns: a lookup that meets the processor's
-    caches full of the model takes up to five times as long as one after another.  Both are timed in turn, so that what
-    slows the machine for a while slows both.
+    Segment times are scaled to the time of the whole model run as one, which is faster. Lookups
+    are timed between segments that run `rows` (n, ...): when the processor's caches are full of
+    the model, a lookup takes up to five times as long. Both are timed in turn, so that a slow
+    phase of the machine affects both.
     """
     looks = [lookup_of(one.trained.cache.to(chain.device)) for one in explored]
     times = [list[float]() for _ in explored]
@@ -87,7 +88,7 @@ def measure_in_line(
 def measure_beside(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: Beside
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """The same where lookups run `beside` the model: segments one by one, and a lookup until its answer is back."""
+    """The same with lookups `beside` the model, timed until the answer is back."""
     with torch.inference_mode():
         segments_s = [_segments_s(chain, rows, k) for k in range(WARM_UP + REPEATS)]
     lookup_s = [_beside_s(one.trained.cache.to(chain.device), one.shape, chain, beside) for one in explored]
@@ -95,9 +96,11 @@ def measure_beside(
 
 
 def in_turn(model: CachedModel, rows: NDArray[Any], *others: Part, most_s: float = math.inf) -> NDArray[np.float64]:
-    """Seconds (3, n) of each of `rows` (n, ...), one by one: the module, with norms folded, and with caches, in turn.
+    """Return seconds (3 and `others`, n) of `rows` (n, ...), run one by one.
 
-    Behind these are the seconds of `others`.  No more rows are begun after `most_s`, but one.
+    The first three are the module, the module with folded norms, and the model with caches.
+
+    All run in turn, row by row; no row except the first is begun after `most_s`.
     """
     device = model.chain.device
     ways = [scores_by(model.chain.module, device), scores_by(model.chain.body, device), model.predict]
@@ -120,8 +123,6 @@ def in_turn(model: CachedModel, rows: NDArray[Any], *others: Part, most_s: float
 
 
 def scores_by(part: Part, device: torch.device) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """What `part`, which is there, answers to rows (n, ...)."""
-
     def run(rows: NDArray[Any]) -> NDArray[Any]:
         with torch.inference_mode():
             answer: NDArray[Any] = part(as_tensor(rows).to(device)).float().cpu().numpy()
@@ -135,7 +136,6 @@ def _row(chain: Chain, rows: NDArray[Any], k: int) -> Tensor:
 
 
 def _segments_s(chain: Chain, rows: NDArray[Any], k: int) -> NDArray[np.float64]:
-    """Seconds of each segment (segments,) on one row."""
     hidden, seconds = _row(chain, rows, k), np.zeros(len(chain))
     for layer, segment in enumerate(chain.segments):
         began = perf_counter()
@@ -152,7 +152,7 @@ def _beside_s(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside:
     with torch.inference_mode():
         for _ in range(WARM_UP + REPEATS):
             lookups = beside.begin()
-            if lookups is None:  # it has ended, which whoever asked for it finds out
+            if lookups is None:  # it has ended; the caller checks that
                 return math.inf
             began = perf_counter()
             lookups.ask(0, hidden, np.arange(1))

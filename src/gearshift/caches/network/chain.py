@@ -1,4 +1,7 @@
-"""A PyTorch module as a chain of segments, each ending at a block; the user's code and weights stay as they are."""
+"""A PyTorch module as a chain of segments, each ending at a block.
+
+Code and weights stay unchanged.
+"""
 
 import hashlib
 from collections import Counter
@@ -17,16 +20,17 @@ from gearshift.errors import InvalidInput
 SUPPORTED = "supported are modules of one input whose blocks run one after another, each once, and answer class scores"
 CONTAINERS = (nn.Sequential, nn.ModuleList)
 HEAD = "head"
-"""The name of the segment behind the last block."""
+"""The segment after the last block."""
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """Segments in the order in which they run, by the blocks that they end with.
+    """Segments in the order in which they run, with the names of the blocks at their ends.
 
-    They are parts of the `body`, which shares the module's weights but for convolutions into which batch norms are
-    folded; `cuts` are the nodes of its graph where they begin, and the one where the last ends.
+    They are parts of `body`, which shares the module's weights, except for convolutions into which
+    batch norms are folded. `cuts` are the nodes of its graph where segments begin, and the one
+    where the last ends.
     """
 
     module: nn.Module
@@ -39,9 +43,10 @@ class Chain:
         return len(self.segments)
 
     def hidden(self, inputs: Tensor) -> Iterator[Tensor]:
-        """What each segment puts out for n rows; the last are the class scores.
+        """Yield the output of each segment for n rows; the last are the class scores.
 
-        Raises `InvalidInput` naming the block that raises, as it does for inputs that the module does not take.
+        Raises `InvalidInput` with the name of the block that failed, for instance on inputs of a
+        wrong shape.
         """
         for name, segment in zip(self.names, self.segments, strict=True):
             try:
@@ -55,28 +60,28 @@ class Chain:
             yield inputs
 
     def span(self, first: int, last: int) -> nn.Module:
-        """Segments `first` to `last` as one, which is faster: nothing is handed from one to the next."""
+        """Join segments `first` to `last` into one module, which saves hand-overs."""
         if first == last:
             return self.segments[first]
         return _segment(self.body, self.cuts[first], self.cuts[last + 1])
 
     def move(self, device: torch.device) -> None:
-        """Have the module and its segments compute there; spans are to be made anew."""
+        """Move module and segments to a device; existing spans become invalid."""
         for part in (self.module, self.body, *self.segments):
             part.to(device)
 
     @property
     def device(self) -> torch.device:
-        """Where the module's weights are."""
         return device_of(self.module)
 
 
 def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
-    """`module`, in evaluation mode, as a chain that ends segments at `blocks`, or at those found in it.
+    """Convert `module`, set to evaluation mode, to a chain of segments that end at `blocks`.
 
-    Found are the elements of sequences: layers of a top-level sequence, blocks of residual stages, transformer layers.
-    Raises `InvalidInput` naming what is supported for control flow that depends on data, blocks that run twice, and
-    modules that are no chain; or for a block that is not there.  Blocks that are named are not looked into.
+    Without `blocks`, they are the elements of sequences: layers of a top-level sequence, blocks of
+    residual stages, transformer layers. Named blocks are not looked into. Raises `InvalidInput`
+    for control flow that depends on data, for blocks that run twice or do not exist, and for
+    modules that are not a chain.
     """
     module.eval()
     tracer = _Tracer(frozenset(blocks or ()))
@@ -120,18 +125,21 @@ def chain_of(module: nn.Module, blocks: Sequence[str] | None = None) -> Chain:
 
 
 def require_once(module: nn.Module, names: Sequence[str], calls: Counter[str]) -> None:
-    """Raise `InvalidInput` for the first of `names` that runs more than once."""
     for name in names:
         if calls[name] > 1:
             raise _refused(module, f"runs block {name!r} {calls[name]} times")
 
 
 def check_chain(chain: Chain, rows: Tensor) -> int:
-    """How many classes there are, as the chain answers `rows` (n, ...).
+    """Run `rows` (n, ...) and return the number of classes.
 
-    Raises `InvalidInput` unless it does so as its module does, with class scores, and each row by itself.
+    Raises `InvalidInput` unless the chain answers as its module does, with class scores, and each
+    row independently of the others.
     """
-    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):  # which rounds folded ones otherwise
+    with (
+        torch.inference_mode(),
+        torch.backends.cudnn.flags(allow_tf32=False),
+    ):  # TF32 rounds folded convolutions differently
         *_, last = chain.hidden(rows)
         whole = chain.module(rows)
         *_, alone = chain.hidden(rows[:1])
@@ -146,7 +154,6 @@ def check_chain(chain: Chain, rows: Tensor) -> int:
 
 
 def weights_sha256(module: nn.Module) -> str:
-    """A hash of all weights and buffers, by name, type, shape and content."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -155,12 +162,12 @@ def weights_sha256(module: nn.Module) -> str:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where its weights are; the processor where it has none."""
+    """Return the device of its weights, or the CPU if it has none."""
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
 class _Tracer(fx.Tracer):
-    """Traces a module and notes which node each submodule's output is, and how often it is called."""
+    """Traces a module; records the output node of each submodule and how often it is called."""
 
     def __init__(self, leaves: frozenset[str]) -> None:
         super().__init__()
@@ -169,7 +176,7 @@ class _Tracer(fx.Tracer):
         self.calls: Counter[str] = Counter()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Blocks that the user names, and PyTorch's own modules but for stacks of layers."""
+        """Stop at blocks named by the user and at PyTorch's own modules, except layer stacks."""
         if module_qualified_name in self.leaves:
             return True
         return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, nn.TransformerEncoder)
@@ -177,7 +184,7 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """As fx does; a stack of transformer layers without masks becomes its layers."""
+        """Trace a stack of transformer layers without masks as its layers; all else as fx does."""
         if isinstance(m, nn.TransformerEncoder) and len(args) == 1 and all(v is None for v in kwargs.values()):
             stack = m
 
@@ -195,7 +202,10 @@ class _Tracer(fx.Tracer):
 
 
 def _only_input(module: nn.Module, nodes: list[fx.Node]) -> fx.Node:
-    """The node of the module's only input; further ones must have defaults, which then hold."""
+    """Return the node of the only input.
+
+    Any further inputs must have defaults, which are then used.
+    """
     inputs = [node for node in nodes if node.op == "placeholder"]
     if not inputs or any(not node.args for node in inputs[1:]):
         raise _refused(module, f"takes {len(inputs) or 'no'} inputs")
@@ -203,7 +213,7 @@ def _only_input(module: nn.Module, nodes: list[fx.Node]) -> fx.Node:
 
 
 def _cuts(nodes: list[fx.Node], given: fx.Node) -> set[fx.Node]:
-    """Nodes of which alone all later ones are made, constants aside."""
+    """Nodes that alone determine all later nodes, apart from constants."""
     place = {node: i for i, node in enumerate(nodes)}
     made = {given}
     for node in nodes:
@@ -220,7 +230,6 @@ def _cuts(nodes: list[fx.Node], given: fx.Node) -> set[fx.Node]:
 
 
 def _found(module: nn.Module, prefix: str, ends: set[str]) -> list[str]:
-    """Blocks by name: the modules that end segments, sequences of them opened."""
     names = []
     for name, child in module.named_children():
         path = f"{prefix}{name}"
@@ -237,7 +246,7 @@ def _found(module: nn.Module, prefix: str, ends: set[str]) -> list[str]:
 def _with_weights(
     module: nn.Module, nodes: list[fx.Node], names: Sequence[str], ends: dict[str, int]
 ) -> dict[str, int]:
-    """Blocks and where they end, such that each segment, and what follows, has weights of two or more dimensions."""
+    """Choose blocks such that each segment, and the rest, has weights of two or more dimensions."""
     heavy = [_is_heavy(module, node) for node in nodes]
     found: dict[str, int] = {}
     begin, last = 0, ""
@@ -262,12 +271,11 @@ def _is_heavy(module: nn.Module, node: fx.Node) -> bool:
 
 
 def _has_weights(module: nn.Module) -> bool:
-    """Whether it multiplies by something, unlike norms, activations and pools."""
     return any(parameter.ndim >= 2 for parameter in module.parameters())
 
 
 def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
-    """What makes `end` of `source`, as a module of its own that shares the weights."""
+    """Extract the part that computes `end` from `source`; it shares the weights."""
     graph, nodes = fx.Graph(), list(body.graph.nodes)
     copies: dict[fx.Node, Any] = {source: graph.placeholder("hidden")}
     needed = {end}
@@ -285,9 +293,9 @@ def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
 
 
 def _found_at_once(part: fx.GraphModule) -> None:
-    """Have its graph find each module as an attribute, where names are looked up path by path, in Python, else.
+    """Let the graph find each module as an attribute, instead of by its path on every call.
 
-    That is a microsecond or several for each, in a model that may take as long for what the module does.
+    A lookup by path takes a microsecond or more, as much as a small module takes to run.
     """
     for node in part.graph.nodes:
         if node.op == "call_module":

@@ -1,4 +1,4 @@
-"""Hidden outputs of a model on disk, block by block, for networks to be trained on."""
+"""Hidden outputs of a model on disk, layer by layer, to train networks on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,27 +18,26 @@ from gearshift.support.files import written_atomically
 BATCH = 64
 SURE = 1e-3
 Augment = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
-"""A user's own: rows (n, ...) altered, as many and of the same shape; chance is drawn from the generator."""
+"""A user's function: alters rows (n, ...), keeping number and shape, with the given generator."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaseAnswers:
-    """What the base model says of n samples: probabilities (n, classes), and whether it answers logits."""
+    """The base model's probabilities (n, classes), and whether its scores are logits."""
 
     probabilities: NDArray[np.float32]
     logits: bool
 
     @property
     def best(self) -> NDArray[np.int64]:
-        """The class it chooses (n,)."""
         return np.asarray(self.probabilities.argmax(axis=1))
 
 
 def base_scores(chain: Chain, inputs: NDArray[Any], progress: Callable[[float], None]) -> NDArray[np.float32]:
-    """The class scores (n, classes) of all of `inputs` (n, ...).
+    """Return the class scores (n, classes) of `inputs` (n, ...).
 
-    Raises `InvalidInput` naming the block where an output is NaN or infinite, is no tensor of n rows, or has another
-    shape for other inputs.
+    Raises `InvalidInput` with the block whose output is NaN or infinite, is no tensor of n rows,
+    or varies in shape.
     """
     scores: list[NDArray[np.float32]] = []
     for rows, layer, hidden in _hidden(chain, inputs, len(chain) - 1):
@@ -49,10 +48,10 @@ def base_scores(chain: Chain, inputs: NDArray[Any], progress: Callable[[float], 
 
 
 def collect_hidden(chain: Chain, inputs: NDArray[Any], layers: Sequence[int], folder: Path) -> None:
-    """Write the hidden output of each of `layers` for all of `inputs` (n, ...) to `folder`, see `hidden_path`.
+    """Write the hidden outputs of `layers` for `inputs` (n, ...) to `folder` (`hidden_path`).
 
-    There are one or more, and no layer behind them runs.  One batch at a time is in memory; a file is there when it is
-    whole.  Raises `InvalidInput` as `base_scores` does.
+    No later layer runs, and one batch at a time is in memory. Files appear when complete. Raises
+    as `base_scores`.
     """
     files: dict[int, Any] = {}
     temporary = {layer: hidden_path(folder, layer).with_suffix(".part") for layer in layers}
@@ -75,9 +74,10 @@ def collect_hidden(chain: Chain, inputs: NDArray[Any], layers: Sequence[int], fo
 def with_copies(
     inputs: NDArray[Any], rows: NDArray[np.int64], augment: Augment, copies: int, seed: int, path: Path
 ) -> NDArray[Any]:
-    """`inputs` (n, ...) and behind them so many altered copies of `rows`, on disk at `path`.
+    """Return `inputs` (n, ...) followed by altered copies of `rows`, on disk at `path`.
 
-    Some rows at a time are in memory.  Raises `InvalidInput` where `augment` answers rows of another form.
+    One batch at a time is in memory. Raises `InvalidInput` if `augment` returns rows of another
+    form.
     """
     generator = np.random.default_rng([seed, 5])
     shape = (len(inputs) + copies * len(rows), *inputs.shape[1:])
@@ -96,31 +96,32 @@ def with_copies(
 
 
 def hidden_path(folder: Path, layer: int) -> Path:
-    """The file of a layer's hidden outputs (n, ...), float32."""
     return folder / f"hidden-{layer:03d}.npy"
 
 
 def hidden_bytes(chain: Chain, row: NDArray[Any]) -> list[int]:
-    """How many bytes the hidden output of one row (1, ...) takes after each layer but the last."""
+    """Bytes of the hidden output of one row (1, ...) after each layer except the last."""
     with torch.inference_mode():
         return [4 * hidden[0].numel() for hidden in chain.hidden(as_tensor(row).to(chain.device))][:-1]
 
 
 def as_answers(scores: NDArray[Any]) -> BaseAnswers:
-    """Scores (n, classes) as probabilities; they are logits unless every row is a distribution."""
+    """Convert scores (n, classes) to probabilities.
+
+    They are logits unless every row is a distribution.
+    """
     sums = scores.sum(axis=1)
     logits = bool((scores < 0).any() or (np.abs(sums - 1) > SURE).any())
     return BaseAnswers(as_probabilities(torch.from_numpy(scores), logits=logits).numpy(), logits)
 
 
 def as_probabilities(scores: Tensor, *, logits: bool) -> Tensor:
-    """Class scores (n, classes) as probabilities, single precision."""
     single = scores if scores.dtype is torch.float32 else scores.float()
     return torch.softmax(single, dim=1) if logits else single
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """Rows as a tensor of their own; raises `InvalidInput` for anything but numbers, one row or more."""
+    """Copy rows to a tensor; raises `InvalidInput` for a single value or no numbers."""
     if array.ndim > 0 and array.dtype.kind in "biufc":
         return torch.from_numpy(np.array(array))
     told = f"type {array.dtype}" if array.ndim else "a single value"
@@ -128,13 +129,11 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """An array as a .npy file, whole or not at all."""
     with written_atomically(path) as file:
         np.save(file, array)
 
 
 def _hidden(chain: Chain, inputs: NDArray[Any], last: int) -> Iterator[tuple[slice, int, Tensor]]:
-    """What each layer up to the `last` puts out, some rows at a time."""
     shapes: dict[int, tuple[int, ...]] = {}
     with torch.inference_mode():
         for begin in range(0, len(inputs), BATCH):

@@ -1,4 +1,4 @@
-"""Batch norms folded into the convolutions before them: one operation for two, to rounding the same."""
+"""Fold batch norms into the convolutions before them: one operation instead of two."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,11 +12,12 @@ PRECISE = {torch.float32, torch.float64}
 
 
 def fold_norms(body: fx.GraphModule, kept: Collection[fx.Node]) -> None:
-    """Have `body`, in evaluation mode, run one convolution in the place of each norm that alone follows another.
+    """Fold each norm in `body` into the convolution before it, if that has no other user.
 
-    It has weights of its own, so later changes of the module's do not reach it.  Convolutions that are `kept` stay, as
-    do modules of types derived from PyTorch's, with hooks, or without running averages, which may do more or less than
-    theirs, and numbers of less than single precision, which round too much.
+    `body` is in evaluation mode. The result has its own weights, so later changes of the module's
+    do not reach it. Not folded are convolutions that are `kept`, modules of derived types, with
+    hooks or without running averages, which may compute something else, and numbers below single
+    precision, which would round too much.
     """
     for norm in list(body.graph.nodes):
         before = norm.args[0] if norm.op == "call_module" and norm.args else None

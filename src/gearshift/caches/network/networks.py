@@ -1,4 +1,4 @@
-"""The small networks of learned caches: predictors (Gati Table 3), and the selector that trusts them or not."""
+"""The networks of learned caches: predictors (Gati Table 3), and selectors that judge them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,18 +11,24 @@ from torch import Tensor, nn
 from gearshift.errors import InvalidInput, require
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
-"""A user's own predictor: made for a hidden output of this shape, without rows, it answers logits (n, classes)."""
+"""Makes a user's own predictor from the shape of a hidden output, without rows, and the classes.
+
+The predictor answers logits (n, classes).
+"""
 
 WIDTH = 1024
 PAPER_BASE_PARAMETERS = 11_000_000
-"""Of ResNet-18, for which the paper's sizes are meant; smaller models get smaller predictors."""
+"""Size of ResNet-18, for which the paper's widths are meant.
+
+Smaller models get smaller predictors.
+"""
 LEAST_WIDTH = 16
 LEAST_SIZES = {"FC": (64,), "Pool": (512, 128), "Token": (64,)}
-"""What variants are not made smaller than to save time, by kind."""
+"""Sizes by kind below which variants are not shrunk to save time."""
 MOST_WIDTH = 1 << 16
 SELECTOR_WIDTH = 32
 TOP_CLASSES = 5
-"""How many of a predictor's class probabilities its selector looks at, the highest first."""
+"""Number of a predictor's highest class probabilities that its selector sees."""
 CONV_SIDE = 4
 PRIOR = "prior"
 MOST_CONV_CHANNELS = 32
@@ -30,10 +36,11 @@ _NAME = re.compile(r"(FC|Pool|Conv|Token)\((\d{1,6})(?:,(\d{1,6}))?\)")
 
 
 def default_variants(shape: tuple[int, ...], base_parameters: int) -> tuple[str, ...]:
-    """The variants to explore at a hidden output of `shape` (without rows) of a model of so many parameters.
+    """Return the variants to explore for a hidden output of `shape` (without rows).
 
-    For images those of the paper, FC(1024), FC(512), Pool(8192), Pool(4096), Conv(3,1) and Conv(5,2), for sequences
-    Token(1024) and Token(512), for plain features FC alone; widths go down with the root of the model's size.
+    For images those of the paper: FC(1024), FC(512), Pool(8192), Pool(4096), Conv(3,1) and
+    Conv(5,2); for sequences Token(1024) and Token(512); otherwise FC alone. Widths shrink with the
+    root of `base_parameters`.
     """
     scale = min(1.0, (base_parameters / PAPER_BASE_PARAMETERS) ** 0.5)
     wide, narrow, pool = (max(LEAST_WIDTH, 1 << round(size * scale).bit_length() - 1) for size in (1024, 512, 8192))
@@ -45,9 +52,9 @@ def default_variants(shape: tuple[int, ...], base_parameters: int) -> tuple[str,
 
 
 def smaller(variant: str) -> str:
-    """The variant with its sizes halved, of which none goes below those that small models begin with.
+    """Halve the sizes of a variant, but not below `LEAST_SIZES`.
 
-    `Conv` has no sizes to halve: what it takes is the hidden output's affair.
+    `Conv` has no sizes to halve: its cost depends on the hidden output.
     """
     match = _NAME.fullmatch(variant)
     if match is None or match[1] == "Conv":
@@ -61,9 +68,9 @@ def smaller(variant: str) -> str:
 def make_predictor(
     variant: str, shape: tuple[int, ...], classes: int, own: Mapping[str, Factory] | None = None
 ) -> nn.Module:
-    """A predictor for hidden outputs of `shape`; it answers logits (n, classes).
+    """Make a predictor for hidden outputs of `shape`; it answers logits (n, classes).
 
-    Raises `InvalidInput` for a name that is unknown, or meant for hidden outputs of another form.
+    Raises `InvalidInput` for an unknown name, or one for hidden outputs of another form.
     """
     if own is not None and variant in own:
         return own[variant](shape, classes)
@@ -103,16 +110,17 @@ def make_predictor(
 
 
 class Predictor(nn.Sequential):
-    """One of ours: what it consists of, `single` knows how to run for one row."""
+    """A built-in predictor, whose layers `single` can run for one row."""
 
 
 class LearnedCache(nn.Module):
-    """A predictor, a selector that judges its class distribution, and how sure the selector must be for a hit.
+    """A predictor, a selector that judges its class distribution, and the threshold for a hit.
 
-    The selector sees the highest class probabilities in falling order, not of which classes they are: what it learns
-    of single classes from a few hundred samples misleads it (docs/design/learned-caches.md).
-    Hidden outputs are divided by `scale` first, their size in training.  Logits are raised by `prior`, of each class
-    the logarithm of how much more frequent it is than in the samples that the predictor was trained on.
+    The selector sees the highest class probabilities in descending order, not their classes: what
+    it learns about single classes from a few hundred samples misleads it
+    (docs/design/learned-caches.md). Hidden outputs are divided by `scale`, their size in training.
+    `prior` is added to logits: per class, the logarithm of how much more frequent it is than in
+    the training samples.
     """
 
     def __init__(self, predictor: nn.Module, classes: int) -> None:
@@ -124,42 +132,50 @@ class LearnedCache(nn.Module):
         self.register_buffer("threshold", torch.zeros(()))
         self.register_buffer(PRIOR, torch.zeros(classes))
         self.not_finite = 0
-        """Rows looked at that held NaN or infinity."""
+        """Rows looked up that held NaN or infinity."""
         self.made_as: tuple[str, tuple[int, ...]] | None = None
-        """The variant and the shape of which another process can make it; none for a predictor of the user's own."""
+        """Variant and shape from which another process can make it.
+
+        None for a user's own predictor.
+        """
         self.scale: Tensor
         self.threshold: Tensor
         self.prior: Tensor
 
     def predicted(self, hidden: Tensor) -> Tensor:
-        """Logits (n, classes) of the predictor."""
+        """Return logits (n, classes)."""
         logits: Tensor = self.predictor(hidden.float() / self.scale)
         return logits + self.prior
 
     def judged(self, probabilities: Tensor) -> Tensor:
-        """How sure the selector is (n,) that the base model will choose the same class, as a logit."""
+        """Return the selector's logit (n,) that the base model will choose the same class."""
         sure: Tensor = self.selector(probabilities.topk(self.top, dim=1).values)
         return sure[:, 0]
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Class probabilities (n, classes), and which rows are hits (n,); a row with NaN in it is a miss."""
+        """Return class probabilities (n, classes) and which rows hit (n,).
+
+        A row with NaN is a miss.
+        """
         probabilities, sure = self.told(self.predicted(hidden))
         self.not_finite += int(torch.isnan(sure).sum())
         return probabilities, sure >= self.threshold
 
     def told(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Class probabilities (n, classes) of logits, and how sure the selector is of them (n,)."""
+        """Return class probabilities (n, classes) and the selector's logits (n,)."""
         probabilities = torch.softmax(logits, dim=1)
         return probabilities, self.judged(probabilities)
 
     @property
     def memory_bytes(self) -> int:
-        """What its weights take."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
 
 def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]:
-    """The layers before the first one with weights, and the rest as a cache for their outputs; weights are shared."""
+    """Split off the layers before the first with weights.
+
+    The rest is a cache that shares the weights.
+    """
     predictor = network.predictor
     if not isinstance(predictor, nn.Sequential):
         predictor = nn.Sequential(predictor)
@@ -174,7 +190,6 @@ def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]
 
 
 def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
-    """What the weights of a predictor see of hidden outputs (n, ...)."""
     features: Tensor = split_predictor(network)[0](hidden.float() / network.scale)
     made: NDArray[np.float32] = features.cpu().numpy()
     return made
@@ -183,23 +198,23 @@ def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
 def learned_cache(
     variant: str, shape: tuple[int, ...], classes: int, own: Mapping[str, Factory] | None = None
 ) -> LearnedCache:
-    """An untrained one for hidden outputs of `shape`; raises `InvalidInput` as `make_predictor` does."""
+    """Make an untrained cache for hidden outputs of `shape`; raises as `make_predictor` does."""
     cache = LearnedCache(make_predictor(variant, shape, classes, own), classes)
     cache.made_as = None if own is not None and variant in own else (variant, shape)
     return cache
 
 
 def restored(cache: LearnedCache, state: Mapping[str, Tensor]) -> LearnedCache:
-    """`cache` with what `state` holds, not to be trained; one saved before there was a prior has none.
+    """Load `state` into `cache`, not to be trained; a missing prior is zero, as in older files.
 
-    Raises `RuntimeError` where they do not belong together.
+    Raises `RuntimeError` if they do not match.
     """
     cache.load_state_dict({PRIOR: torch.zeros(cache.classes), **state}, assign=True)
     return cache.requires_grad_(False).eval()
 
 
 def state_of(caches: Mapping[int, LearnedCache]) -> dict[str, Tensor]:
-    """All that they were trained to, by layer and name, on the processor."""
+    """Return all trained tensors by layer and name, on the CPU."""
     return {
         f"{layer}.{name}": tensor.cpu().contiguous()
         for layer, cache in caches.items()
@@ -213,9 +228,9 @@ def filled(
     state: Mapping[str, Tensor],
     own: Mapping[str, Factory] | None = None,
 ) -> dict[int, LearnedCache]:
-    """Trained caches by layer, from layers, variants and shapes and what `state_of` answered.
+    """Make trained caches by layer from layers, variants and shapes, and the tensors of `state_of`.
 
-    Raises `RuntimeError` where these do not belong together.
+    Raises `RuntimeError` if these do not match.
     """
     caches = {}
     for layer, variant, shape in entries:
@@ -228,7 +243,7 @@ def filled(
 
 
 class _Pooled(nn.Module):
-    """The mean of all tokens beside the first one, (n, tokens, width) to (n, 2 width)."""
+    """The mean of all tokens and the first token: (n, tokens, width) to (n, 2 width)."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return torch.cat([hidden.mean(dim=1), hidden[:, 0]], dim=1)

@@ -1,4 +1,4 @@
-"""What a model with learned caches runs at once: segments that nobody can leave between are one."""
+"""Segments between caches, joined into one step each, since no row can leave between them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,23 +9,21 @@ from torch import Tensor
 from gearshift.caches.network.chain import Chain
 
 Step = Callable[[Tensor], Tensor]
-"""From one hidden output to a later one; the `forward` of a module of ours, which has no hooks to look for."""
+"""From one hidden output to a later one: a `forward`, called directly as there are no hooks."""
 
 
 class ForSome(Protocol):
-    """A quicker step, for some hidden outputs."""
-
     def or_else(self, plain: Step) -> Step:
-        """That step where it is for what comes, and `plain` elsewhere."""
+        """Return this step where it applies, and `plain` elsewhere."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Steps through a chain with caches after `layers`; `spans` are those that begin with a segment, and their ends.
+    """Steps through a chain with caches after `layers`; `spans` by first segment, with their ends.
 
-    They begin with the first segment and behind caches; each takes a graph to be made, which takes its time.  Some are
-    `compiled`, by the segments with which they begin and end.
+    Spans begin with the first segment and after caches; making one compiles a graph, which takes
+    time. `compiled` spans are keyed by their first and last segment.
     """
 
     chain: Chain
@@ -37,11 +35,10 @@ class Steps:
     def of(
         cls, chain: Chain, layers: Iterable[int], compiled: Mapping[tuple[int, int], ForSome] | None = None
     ) -> "Steps":
-        """Those of a chain."""
         return cls(chain, compiled=compiled or {}).with_caches(layers)
 
     def ends(self, layers: Iterable[int]) -> dict[int, int]:
-        """The spans between caches after these layers: with which segment each begins, and ends."""
+        """Return the last segment of each span between these caches, by its first."""
         looked, last = frozenset(layers), len(self.chain) - 1
         return {
             first: min(end for end in (*looked, last) if end >= first)
@@ -49,7 +46,7 @@ class Steps:
         }
 
     def with_caches(self, layers: Iterable[int]) -> "Steps":
-        """Those with caches after other layers; spans that are the same are not made anew."""
+        """Return the steps for other layers; unchanged spans are reused."""
         spans = {}
         for first, end in self.ends(layers := frozenset(layers)).items():
             known = self.spans.get(first)
@@ -60,9 +57,9 @@ class Steps:
         return replace(self, layers=layers, spans=spans)
 
     def after(self, segment: int, *, pending: bool = False) -> tuple[int, Step]:
-        """The segment with which the next step ends, and the step: where a span begins, all up to the next cache.
+        """Return the last segment of the next step, and the step: a span up to the next cache.
 
-        While lookups are `pending`, it is one segment, since rows may leave at its end.
+        While lookups are `pending`, it is a single segment, since rows may leave at its end.
         """
         first = segment + 1
         return (first, self.chain.segments[first].forward) if pending or first not in self.spans else self.spans[first]

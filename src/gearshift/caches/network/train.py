@@ -1,4 +1,4 @@
-"""Training of one learned cache: its predictor by distillation, its selector on what the predictor then says."""
+"""Train a learned cache: its predictor by distillation, its selector on the predictor's output."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ SELECTOR_STEPS = 150
 SELECTOR_RATE = 0.02
 LEAST_HITS = 10
 MOST_POOLED_BYTES = 1 << 28
-"""Of pooled hidden outputs in memory, of each process that trains."""
+"""Bound on pooled hidden outputs in memory, per training process."""
 
 
 class TrainingDiverged(GearshiftError):
-    """A network's loss or weights are no numbers any more."""
+    """Loss or weights of a network are no longer finite."""
 
     def __init__(self, learning_rate: float) -> None:
-        super().__init__(learning_rate)  # so that it can be sent from the process that trains
+        super().__init__(learning_rate)  # so that it can be pickled
 
     def __str__(self) -> str:
         return f"training diverged; give a learning rate below {self.args[0]:g}"
@@ -33,9 +33,10 @@ class TrainingDiverged(GearshiftError):
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How learned caches are trained.
 
-    The loss of a predictor is `distillation` parts of the base model's distribution at `temperature`, the rest labels.
-    A false hit costs a selector `false_hit_weight` times what a missed one does.  `levels` are accuracies of hits at
-    which each selector is offered to composition.
+    `distillation` is the weight of the base model's distribution at `temperature` in a predictor's
+    loss; labels have the rest. A false hit costs a selector `false_hit_weight` times as much as a
+    missed one. `levels` are the accuracies of hits at which each selector is offered to
+    composition.
     """
 
     epochs: int = 20
@@ -50,10 +51,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Material:
-    """What a cache learns from: hidden outputs (n, ...), the base model's probabilities (n, classes), labels (n,).
+    """Training data: hidden outputs (n, ...), base probabilities (n, classes), labels (n,).
 
-    `fit` are the rows that the predictor learns from, `judge` those for the selector: what a predictor says of samples
-    it has learnt by heart tells nothing of when to trust it.  `check` are the rows of neither.
+    `fit` are the rows for the predictor, `judge` those for the selector: a predictor's output on
+    its own training rows does not show when to trust it. `check` are the remaining rows.
     """
 
     hidden: NDArray[np.float32]
@@ -66,9 +67,9 @@ class Material:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """A cache, and per level of strictness the threshold of its selector and which rows of `check` it hits.
+    """A cache with thresholds by level of strictness, and the rows of `check` that each hits.
 
-    `right` (check rows,) tells where the predictor chooses what the base model does.
+    `right` (check rows,) says where the predictor chooses the same class as the base model.
     """
 
     cache: LearnedCache
@@ -79,7 +80,7 @@ class Trained:
 
 
 def train_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
-    """`cache` trained on `fit` and `judge`, and what it does on `check`; raises as `fit_cache`."""
+    """Train `cache` on `fit` and `judge`, and test it on `check`; raises as `fit_cache` does."""
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))
     pooled, features = _pooled(cache.to(device), material)
@@ -88,9 +89,9 @@ def train_cache(cache: LearnedCache, material: Material, how: Training, seed: in
 
 
 def _pooled(cache: LearnedCache, material: Material) -> tuple[LearnedCache, Material]:
-    """A cache whose predictor pools first without it, and pooled hidden outputs: once for all epochs.
+    """Pool hidden outputs once for all epochs, if the predictor pools and memory allows.
 
-    It shares its weights with `cache`.  Others, and what would take much memory, are answered as they are.
+    The returned cache shares its weights with `cache`.
     """
     if not (isinstance(cache.predictor, Predictor) and isinstance(cache.predictor[0], nn.AdaptiveAvgPool2d)):
         return cache, material
@@ -103,7 +104,10 @@ def _pooled(cache: LearnedCache, material: Material) -> tuple[LearnedCache, Mate
 
 
 def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> None:
-    """Train predictor and selector from the weights and the scale that they have; raises `TrainingDiverged` for NaN."""
+    """Train predictor and selector from their current weights.
+
+    Raises `TrainingDiverged` for NaN.
+    """
     generator = torch.Generator().manual_seed(seed)
     cache.to(device)
     _fit_predictor(cache, material, how, generator, device)
@@ -115,7 +119,6 @@ def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int,
 
 
 def _at_levels(cache: LearnedCache, material: Material, levels: tuple[float, ...], device: torch.device) -> Trained:
-    """A trained cache at every level, set on the rows `judge`, and tried on `check`."""
     judged, checked = (_distributions(cache, material, rows, device) for rows in (material.judge, material.check))
     agrees, right = (
         (said.argmax(dim=1) == _best(material, rows, device)).cpu().numpy()
@@ -132,14 +135,14 @@ def _at_levels(cache: LearnedCache, material: Material, levels: tuple[float, ...
 def _fit_predictor(
     cache: LearnedCache, material: Material, how: Training, generator: torch.Generator, device: torch.device
 ) -> None:
-    """Adam on `fit`; the weights of the epoch with the least loss on `judge` are kept."""
+    """Adam on `fit`; keeps the weights of the epoch with the least loss on `judge`."""
     optimizer = torch.optim.Adam(cache.predictor.parameters(), lr=how.learning_rate)
     best, kept, since = np.inf, deepcopy(cache.predictor.state_dict()), 0
     for _ in range(how.epochs):
         cache.train()
         order = material.fit[torch.randperm(len(material.fit), generator=generator).numpy()]
         for begin in range(0, len(order), how.batch_size):
-            rows = np.sort(order[begin : begin + how.batch_size])  # in the order of the file
+            rows = np.sort(order[begin : begin + how.batch_size])  # reads the file in order
             optimizer.zero_grad()
             _loss(cache, material, rows, how, device).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -160,7 +163,7 @@ def _fit_predictor(
 def _loss(
     cache: LearnedCache, material: Material, rows: NDArray[np.int64], how: Training, device: torch.device
 ) -> Tensor:
-    """Distillation towards the base model's distribution, softened, and cross entropy with the labels."""
+    """Distillation of the base model's softened distribution, and cross entropy with labels."""
     logits = cache.predicted(_tensor(material.hidden[rows], device))
     soft = torch.log(_tensor(material.probabilities[rows], device).clamp_min(1e-9)) / how.temperature
     distilled = functional.kl_div(
@@ -174,7 +177,7 @@ def _loss(
 
 
 def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how: Training) -> None:
-    """Whether the predictor agrees with the base model, as a binary classifier of the predictor's distribution."""
+    """Train a binary classifier of whether the predictor agrees with the base model."""
     optimizer = torch.optim.Adam(cache.selector.parameters(), lr=SELECTOR_RATE)
     weights = torch.where(agrees, 1.0, how.false_hit_weight)
     for _ in range(SELECTOR_STEPS):
@@ -187,10 +190,11 @@ def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how
 def thresholds_of(
     sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...]
 ) -> list[tuple[float, float]]:
-    """Per level the threshold with most hits of which at least that share agrees, each threshold once.
+    """Return per level the threshold with most hits of which at least that share agrees.
 
-    `sure` (n,) is how sure a selector is of each sample, `agrees` (n,) where its predictor is right.  Levels without a
-    threshold are left out, and those of which a higher one has the same.
+    `sure` (n,) is the selector's output per sample, `agrees` (n,) says where its predictor is
+    right. Levels without a threshold are left out; of levels with the same threshold only the
+    highest stays.
     """
     found = threshold_by_level(sure, agrees, levels, np.ones(len(sure)))
     return [(level, threshold) for threshold, level in {threshold: level for level, threshold in found.items()}.items()]
@@ -199,7 +203,7 @@ def thresholds_of(
 def threshold_by_level(
     sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...], weights: NDArray[np.float64]
 ) -> dict[float, float]:
-    """The same for every level that has one, of samples that count as `weights` (n,) say.
+    """The same for every level that has a threshold, on samples with `weights` (n,).
 
     Together they count like `counted_like` samples.
     """
@@ -216,7 +220,7 @@ def threshold_by_level(
 
 
 def counted_like(weights: NDArray[np.float64]) -> float:
-    """How many samples that count alike tell as much as samples of these weights (Kish's effective number)."""
+    """Effective number of samples with these weights (Kish)."""
     return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
@@ -241,5 +245,4 @@ def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
 
 
 def parameters_of(module: nn.Module) -> int:
-    """How many numbers it has learnt."""
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""Lookups beside the base model: one at a time, on processors of their own, on CUDA in a stream of their own."""
+"""Lookups beside the base model: one at a time, on separate processors, or in a CUDA stream."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,12 @@ from gearshift.caches.network.steps import Steps
 from gearshift.support.processors import pin, processors_of
 
 Lookups = Literal["inline", "beside"]
-"""Whether a lookup delays the base model, or runs beside it."""
+"""Whether a lookup delays the base model ("inline") or runs beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looked:
-    """A lookup that is done for `rows` (n,) of a batch, ascending: hits (n,), probabilities (n, classes) of those."""
+    """A finished lookup for `rows` (n,), ascending: hits (n,), probabilities (hits, classes)."""
 
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float32]
@@ -32,54 +32,49 @@ class Looked:
 
 
 class LookupBatch(Protocol):
-    """The lookups for one batch, done in the order in which they are asked for."""
+    """The lookups for one batch, done in the order asked."""
 
     @property
-    def pending(self) -> bool:
-        """Whether anything asked for was not taken yet."""
-        ...
+    def pending(self) -> bool: ...
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
         """Have the hidden output (n, ...) of a layer looked up for these rows."""
         ...
 
     def found(self, *, wait: bool = False) -> Looked | None:
-        """The oldest that was not taken yet, if it is done or waited for; raises what the lookup raised."""
+        """Return the oldest result not taken yet, if done or waited for.
+
+        Raises what the lookup raised.
+        """
         ...
 
     def end(self) -> None:
-        """Give up what is not found yet."""
+        """Give up all lookups not found yet."""
         ...
 
 
 class Beside(Protocol):
-    """Who looks into learned caches beside the model; where it has ended, `why_ended` says how."""
+    """Lookups into learned caches beside the model; once they have ended, `why_ended` says how."""
 
     why_ended: str
 
-    def use(self, caches: Mapping[int, LearnedCache]) -> None:
-        """Look into these caches from the next batch on."""
-        ...
+    def use(self, caches: Mapping[int, LearnedCache]) -> None: ...
 
     def begin(self) -> LookupBatch | None:
-        """The lookups for another batch; None where they are to be done in line."""
+        """Begin the lookups for a batch, or None if they must run inline."""
         ...
 
-    def close(self) -> None:
-        """Look nothing up any more."""
-        ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Processors, by number, for the base model and for lookups."""
-
     base: frozenset[int]
     lookups: frozenset[int]
 
 
 def divided(wanted: int) -> Cores | None:
-    """This process's processors when the last `wanted` of them are for lookups; None where no other would be left."""
+    """Reserve the last `wanted` processors for lookups; None if no other would be left."""
     there = sorted(_allowed())
     if len(there) <= wanted:
         return None
@@ -88,39 +83,36 @@ def divided(wanted: int) -> Cores | None:
 
 @cache
 def _allowed() -> frozenset[int]:
-    """Those that the process had before a model of its own confined the thread that asks."""
+    """The processors of this process before a model pinned the calling thread."""
     return frozenset(processors_of())
 
 
 class LookupThread:
-    """A thread that looks into learned caches: on CUDA, and for predictors that no other process can make."""
+    """A thread that looks into caches: on CUDA, and for a user's own predictors."""
 
     why_ended = ""
 
     def __init__(self, cores: frozenset[int], device: torch.device) -> None:
-        """On CUDA the thread only starts what the device does, and `cores` confine nothing."""
+        """On CUDA the thread only launches work, and `cores` are ignored."""
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._threads = ThreadPoolExecutor(
             1, "lookups", initializer=_confine, initargs=(cores if self._stream is None else frozenset(),)
         )
         self._caches: Mapping[int, LearnedCache] = {}
         self.copied: frozenset[int] | None = None
-        """Segments of which a copy is looked up (`overwritten`), once that is known."""
+        """Segments whose output is copied for lookups (`overwritten`), once known."""
 
     def use(self, caches: Mapping[int, LearnedCache]) -> None:
-        """Look into these caches from the next batch on."""
         self._caches = caches
 
     def begin(self) -> "ThreadBatch":
-        """The lookups for another batch."""
         return ThreadBatch(self, self._caches)
 
     def close(self) -> None:
-        """End the thread when it has done what it does."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, learned: LearnedCache, hidden: Tensor) -> Future[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-        """Have `hidden` (n, ...) looked up, which nobody may change until it is found."""
+        """Look up `hidden` (n, ...), which must not change until it is found."""
         ready = None
         if self._stream is not None:
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -142,31 +134,26 @@ class LookupThread:
 
 
 class ThreadBatch:
-    """The lookups of one batch in a thread."""
-
     def __init__(self, thread: LookupThread, caches: Mapping[int, LearnedCache]) -> None:
         self._thread, self._caches = thread, caches
         self._asked = deque[tuple[NDArray[np.int64], Future[tuple[NDArray[np.float32], NDArray[np.bool_]]]]]()
 
     @property
     def pending(self) -> bool:
-        """Whether anything asked for was not taken yet."""
         return bool(self._asked)
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Have `hidden` (n, ...) looked up; where later segments write over it, a copy."""
+        """Look up `hidden` (n, ...), or a copy if later segments write over it."""
         given = hidden.clone() if layer in (self._thread.copied or ()) else hidden
         self._asked.append((rows, self._thread.submit(self._caches[layer], given)))
 
     def found(self, *, wait: bool = False) -> Looked | None:
-        """The oldest that was not taken yet, if it is done or waited for; raises what the lookup raised."""
         if not self._asked or not (wait or self._asked[0][1].done()):
             return None
         rows, found = self._asked.popleft()
         return Looked(rows, *found.result())
 
     def end(self) -> None:
-        """Give up what is not found yet."""
         for _, found in self._asked:
             found.cancel()
 
@@ -174,20 +161,21 @@ class ThreadBatch:
 def exits_beside(
     steps: Steps, lookups: LookupBatch, hidden: Tensor, *, logits: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], int]]:
-    """Which rows of a batch leave, their class probabilities, and after which segment.
+    """Yield the rows that leave, their class probabilities, and after which segment.
 
-        segment     0       1       2       3            A hit is taken at the next end of a segment; the base model
-        lookup          0-----> 1----->                  goes on meanwhile.  What is still looked up at the end of the
-        rows leave                  ^0      ^1, all      model is given up, as the model's own answer is there.
+        segment     0       1       2       3            A hit is taken at the next end of a segment; the
+        lookup          0-----> 1----->                  model goes on meanwhile. Lookups that run at the
+        rows leave                  ^0      ^1, all      end are given up: the model's answer is there.
 
-    Lookups are done in the order of segments and none is left out, so that a row leaves by its first hit, as it would
-    in line, or with the model's own answer: timing decides between these two, and when, and nothing else.
+    Lookups are done in the order of segments and none is left out. A row leaves by its first hit,
+    as it would inline, or with the model's own answer: timing decides only between these two, and
+    when.
     """
     rows, segment, pace = np.arange(len(hidden)), -1, _Pace(hidden.device)
     try:
         while len(rows):
             leaving = list[tuple[NDArray[np.int64], NDArray[np.float32], int]]()
-            with torch.inference_mode():  # left before rows leave, and not entered anew for each step
+            with torch.inference_mode():  # left before yielding, and not entered again for each step
                 while not leaving:
                     segment, run = steps.after(segment, pending=lookups.pending)
                     hidden = run(hidden)
@@ -210,21 +198,20 @@ def exits_beside(
 
 
 def overwritten(chain: Chain, row: Tensor) -> frozenset[int]:
-    """Segments whose output later ones write over, as in-place activations do, when `row` (1, ...) goes through."""
+    """Return segments whose output later ones overwrite in place, tested with `row` (1, ...)."""
     with torch.no_grad():
         seen = [(hidden, hidden._version) for hidden in chain.hidden(row)]
     return frozenset(segment for segment, (hidden, version) in enumerate(seen) if hidden._version != version)
 
 
 class _Pace:
-    """Holds the base model back to one segment more than CUDA has done: else all is started before a hit is known."""
+    """Keeps the base model at most one segment ahead of CUDA, or hits would come too late."""
 
     def __init__(self, device: torch.device) -> None:
         self._asynchronous = device.type == "cuda"
         self._last: Any = None
 
     def keep(self) -> None:
-        """Wait until the segment before the one that was just started has been done."""
         if not self._asynchronous:
             return
         before, self._last = self._last, torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -234,7 +221,6 @@ class _Pace:
 
 
 def _confine(cores: frozenset[int]) -> None:
-    """Keep the calling thread on these processors, and let it compute with as many threads."""
     if cores:
         pin(cores)
         torch.set_num_threads(len(cores))

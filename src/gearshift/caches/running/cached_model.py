@@ -1,4 +1,4 @@
-"""A model with learned caches, run as any other model: rows that hit leave, the rest goes on compacted."""
+"""A model with learned caches that runs like any other: rows that hit leave, the others go on."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The folder that learned caches come from, the weights they belong to, and the user's own predictors by name.
+    """The folder of learned caches, the weights they belong to, the user's own predictors.
 
-    `built` is the hash of the build that they are of; the folder may hold another one by now.  `device` is the kind
-    that segments and lookups were timed on, if that was written down.
+    `built` is the hash of their build; the folder may hold another build by now. `device` is the
+    kind that segments and lookups were timed on, if known.
     """
 
     folder: Path
@@ -53,11 +53,12 @@ class Origin:
 class CachedModel:
     """A chain of segments with learned caches after some of them (`gearshift.model.Model`).
 
-    It answers probabilities `scores` (n, classes) and `exit_segment` (n,), the number of the segment after which each
-    row left.  Lookups run in line, between two segments, or `beside` the module on `lookup_cores` of this process's
-    processors, on CUDA in a stream of their own; in line too where that would leave the module none.  What lies between
-    two caches may be `compiled`, for a row alone.  Attributes
-    `classes_`, `decode` and `encode` of the module keep their meaning.
+    It answers probabilities `scores` (n, classes) and `exit_segment` (n,), the number of the
+    segment after which each row left. Lookups run inline, between two segments, or `beside` the
+    module: on `lookup_cores` of this process's processors, or on CUDA in a separate stream. They
+    run inline too if no core would be left for the module. Segments between two caches may be
+    `compiled`, for a single row. The module's attributes `classes_`, `decode` and `encode` keep
+    their meaning.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class CachedModel:
                 setattr(self, attribute, getattr(chain.module, attribute))
 
     def use(self, caches: Mapping[int, LearnedCache], off: Iterable[int] = (), *, version: int = 0) -> None:
-        """Look these caches up from the next batch on, but those after layers `off`."""
+        """Look up these caches from the next batch on, except those after layers `off`."""
         skipped = frozenset(off)
         self.caches = {layer: cache.to(self._device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
@@ -97,9 +98,9 @@ class CachedModel:
         self._looks = self._made_looks()
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
-        """Use another version, given as the content of its files; its number.
+        """Use another version, given as the content of its files; return its number.
 
-        Raises `InvalidInput` where they do not belong to this model, which stays as it is.
+        Raises `InvalidInput` if they do not belong to this model, which then stays unchanged.
         """
         from gearshift.caches.adapting.adopting import adopted
 
@@ -108,10 +109,11 @@ class CachedModel:
         return version
 
     def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
-        """What audits these caches and adapts them (`gearshift.caches.adapting.adapt.Adapter`), with `settings` by name.
+        """Open an `Adapter` (`gearshift.caches.adapting.adapt`) that audits and adapts these caches.
 
-        Of several processes that do so for one folder, the first keeps its counts and samples there until it ends.
-        Raises `InvalidInput` where the model was not loaded from a folder of learned caches.
+        `settings` are those of `Adaptation`, by name. If several processes do so for one folder,
+        only the first keeps its counts and samples there, until it ends. Raises `InvalidInput` if
+        the model was not loaded from a folder.
         """
         from gearshift.caches.adapting.adapt import open_adapter
         from gearshift.caches.adapting.adaptation import adaptation_of
@@ -122,22 +124,22 @@ class CachedModel:
 
     @property
     def not_finite(self) -> int:
-        """Rows that were looked up and held NaN or infinity; they are misses."""
+        """Number of rows looked up that held NaN or infinity; they are misses."""
         return sum(getattr(cache, "not_finite", 0) for cache in self.caches.values())
 
     @property
     def segments(self) -> int:
-        """How many segments the chain has."""
         return len(self.chain)
 
     def setup(self) -> None:
-        """Move to the CUDA device that this process may use, if any, and use all cores that it may.
+        """Move to this process's CUDA device, if any, and use all cores that the process may use.
 
-        With lookups beside the module on a processor, the calling thread keeps to the other cores from now on.
+        With lookups beside the module on a processor, this pins the calling thread to the other
+        cores.
         """
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if device.type == "cpu":
-            import gearshift.caches.running.kernel  # noqa: F401  # compiled now, also for caches that a later version brings
+            import gearshift.caches.running.kernel  # noqa: F401  # compile now, for later versions too
         elif self.origin is not None and self.origin.device == "cpu":
             log.warning(
                 "learned caches in %s were chosen by times of a processor, and run on CUDA: build them with "
@@ -152,16 +154,15 @@ class CachedModel:
         torch.set_num_threads(usable_processors())
 
     def move(self, device: torch.device) -> None:
-        """Have module and caches compute there from the next batch on."""
         self.chain.move(device)
         self._device = device
         for cache in self.caches.values():
             cache.to(device)
-        self._steps = Steps.of(self.chain, self.caches, self.compiled)  # with buffers of its own
+        self._steps = Steps.of(self.chain, self.caches, self.compiled)  # new buffers on that device
         self._looks = self._made_looks()
 
     def beside(self) -> Beside | None:
-        """Who looks up beside the module, started when first asked for; None where lookups run in line."""
+        """Return the lookups beside the module, started on first use; None if inline."""
         if self.lookups == "inline":
             return None
         if self._beside is None:
@@ -185,26 +186,24 @@ class CachedModel:
         return None if beside is None else beside.begin()
 
     def predict(self, batch: Any) -> Answer:
-        """Probabilities `scores` (n, classes), and `exit_segment` (n,), for a batch of n rows.
+        """Return probabilities `scores` (n, classes) and `exit_segment` (n,) for n rows.
 
-        Raises `ModelFailed` for several inputs.
+        Raises `ModelFailed` if the batch has several inputs.
         """
         hidden = self._given(batch)
-        if (
-            len(hidden) == 1 and self.lookups == "inline"
-        ):  # most of what a small model's call costs is what is around it
+        if len(hidden) == 1 and self.lookups == "inline":  # overhead dominates in small models
             return self._exit_of_row(hidden, -1)
         rows, answers = zip(*self.exits(hidden), strict=True)
-        if len(answers) == 1:  # all rows left together, in their order
+        if len(answers) == 1:  # all rows left together, already in order
             only: Answer = answers[0]
             return only
         back = np.argsort(np.concatenate(rows))
         return {name: np.concatenate([answer[name] for answer in answers])[back] for name in (SCORES, EXIT_SEGMENT)}
 
     def exits(self, batch: Any) -> Iterator[tuple[NDArray[np.int64], Answer]]:
-        """The numbers of rows that leave and what `predict` answers for them, exit by exit.
+        """Yield, exit by exit, the numbers of the rows that leave and their answers.
 
-        Raises `ModelFailed` for several inputs.
+        Raises `ModelFailed` if the batch has several inputs.
         """
         hidden = self._given(batch)
         if (lookups := self._begun(hidden)) is not None:
@@ -230,7 +229,6 @@ class CachedModel:
             yield rows, self._exit_of_row(hidden, segment)
 
     def _exit_of_row(self, hidden: torch.Tensor, segment: int) -> Answer:
-        """As `exits` behind a segment: a batch of one has nothing to compact, and no row that waits for another."""
         last, found = len(self.chain) - 1, None
         with torch.inference_mode():
             while found is None:
@@ -245,16 +243,17 @@ class CachedModel:
         return self._looks[segment]
 
     def _made_looks(self) -> dict[int, Lookup]:
-        """Lookups in line are made before the first is needed: what they compile takes seconds, once on a machine."""
+        """Make inline lookups early: compiling them takes seconds, once on a machine."""
         if self.lookups == "beside":
             return {}
         return {segment: lookup_of(cache) for segment, cache in self.caches.items()}
 
     def through(self, batch: Any) -> tuple[Answer, list[float]]:
-        """What the model answers when every row goes through, and the seconds of each segment with its lookup.
+        """Run every row to the end; return the answer and seconds per segment with its lookup.
 
-        A lookup beside the model counts only for what it slows down.  Of several rows the copy that compacts a batch
-        is charged as if nearly all of them stayed.  Segments that run as one share its time evenly.
+        A lookup beside the model counts only for how much it slows the model. With several rows,
+        the copy that compacts the batch is included as if nearly all rows stayed. Segments that
+        run as one share its time evenly.
         """
         hidden, seconds = self._given(batch), list[float]()
         lookups, last = self._begun(hidden), len(self.chain) - 1
@@ -263,7 +262,7 @@ class CachedModel:
                 while len(seconds) <= last:
                     began, first = perf_counter(), len(seconds)
                     while lookups is not None and lookups.found() is not None:
-                        pass  # whatever hits, nobody leaves
+                        pass  # hits are ignored, every row goes through
                     segment, run = self._steps.after(first - 1, pending=lookups is not None and lookups.pending)
                     hidden = run(hidden)
                     if segment == last:
@@ -282,7 +281,7 @@ class CachedModel:
                     together = segment + 1 - first
                     seconds += [(perf_counter() - began) / together] * together
             while lookups is not None and lookups.found(wait=True) is not None:
-                pass  # so that the next batch finds nothing running
+                pass  # the next batch must find no lookup running
         finally:
             if lookups is not None:
                 lookups.end()
@@ -303,7 +302,6 @@ class CachedModel:
 
 
 def _only(hidden: torch.Tensor, stay: NDArray[np.bool_]) -> torch.Tensor:
-    """The rows (n, ...) that stay, one after another."""
     rows = np.flatnonzero(stay)
     if len(rows) == 1:
         return hidden[rows[0] : rows[0] + 1]

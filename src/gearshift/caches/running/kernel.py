@@ -1,4 +1,4 @@
-"""What one row's lookup computes, compiled: a dozen operations on a few numbers cost less than one call of PyTorch."""
+"""One row's lookup, compiled: a dozen operations on few numbers cost less than one PyTorch call."""
 
 import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
@@ -7,13 +7,13 @@ from gearshift.support.compiled import called_by_address
 
 FLOATS, INTEGERS = map(types.CPointer, (types.float32, types.int64))
 ROUNDED_ANYHOW = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums may be taken in any order; NaN and infinity stay what they are."""
+"""Sums may be reordered; NaN and infinity are kept."""
 
 SIZES = 9
 CHANNELS, HEIGHT, WIDTH, SIDE, RECTIFIED, HIDDEN, CLASSES, SELECTOR, TOP = range(SIZES)
-"""What stands where in `sizes`: the row (channels, height, width); to how many cells a side its pixels are averaged,
-0 for none; whether only what is positive counts; the widths of predictor, 0 where it is one linear layer, and selector;
-and how many of the highest probabilities the selector sees."""
+"""Positions in `sizes`: the row (channels, height, width); cells per side of average pooling, 0
+for none; whether a ReLU comes first; widths of the predictor (0 if it is one linear layer)
+and the selector; and how many of the highest probabilities the selector sees."""
 
 
 @njit(fastmath=ROUNDED_ANYHOW)
@@ -23,9 +23,9 @@ def _positive(x):  # type: ignore[no-untyped-def]
 
 @njit(fastmath=ROUNDED_ANYHOW, error_model="numpy")
 def _features(hidden, sizes):  # type: ignore[no-untyped-def]
-    """What the first linear layer sees of a row; cells overlap where a side is no multiple of them, as PyTorch's do.
+    """Input of the first linear layer; cells overlap if a side is not a multiple, as in PyTorch.
 
-    Lines of pixels are added up first, as they lie in memory one after another.
+    Lines of pixels are summed first, in memory order.
     """
     channels, height, width, side = sizes[CHANNELS], sizes[HEIGHT], sizes[WIDTH], sizes[SIDE]
     pixels, rectified = carray(hidden, (channels, height, width)), sizes[RECTIFIED]
@@ -66,12 +66,12 @@ def _linear(given, weight, bias_at, factor):  # type: ignore[no-untyped-def]
 def look_up(  # type: ignore[no-untyped-def]
     hidden, found, sizes_at, factor, weight, bias, last_weight, last_bias, inner, inner_bias, outer, outer_bias
 ):
-    """How sure the selector is of a row, whose class probabilities are written to `found` (classes,).
+    """Return the selector's logit for a row; write class probabilities to `found` (classes,).
 
-        hidden --pool--> features --linear, ReLU--> --linear--> logits --softmax--> found --top--> selector --> sure
+        hidden --pool--> features --linear, ReLU--> --linear--> logits --softmax--> found --top--> selector
 
-    The first linear layer multiplies what it sums up by `factor` before it adds its bias.  Logits that are NaN or
-    positively infinite make the answer NaN.
+    The first linear layer multiplies its sums by `factor` before it adds its bias. Logits that are
+    NaN or positive infinity make the result NaN.
     """
     sizes = carray(sizes_at, SIZES)
     width, classes, judges, top = sizes[HIDDEN], sizes[CLASSES], sizes[SELECTOR], sizes[TOP]

@@ -4,9 +4,9 @@
     hidden output --copied into one memory--   Ask   -->     looks it up
     its answer    <--read from the other one-- Found --      writes probabilities and hits
 
-Each memory has one writer, and the socket says what is in it: who waits sleeps, and what was written before a word is
-there when the word is.  The process ends when its socket does, so with its parent, however that ends, and as one of
-its parent's group.
+Each memory has one writer. Messages on the socket announce its content, so a waiting process
+sleeps, and data written before a message is there when the message arrives. The process ends when
+its socket closes, thus with its parent.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from gearshift.caches.running.single import Lookup, lookup_of
 from gearshift.support.processors import pin
 
 MOST_BYTES = 1 << 28
-"""Of either memory; only what is written takes room."""
+"""Size of either memory; only pages that are written take room."""
 FIRST_BYTE = 64
-"""Of what is written; before hidden outputs stands the number of the first lookup that is still wanted, and before
-answers that of the last one that was done, or dropped."""
+"""Where data begins. Before it stands a lookup number: in the memory of hidden outputs the
+first that is still wanted, in that of answers the last that was done or dropped."""
 MOST_MESSAGE_BYTES = 1 << 16
 MOST_WHY = 1000
 
@@ -37,7 +37,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 
 
 class ToLook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A cache after a layer, whose weights come in a file of their own."""
+    """A cache after a layer; its weights are in a separate file."""
 
     layer: int
     variant: str
@@ -45,14 +45,20 @@ class ToLook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Look into these caches from now on; with it comes a descriptor of their weights (safetensors)."""
+    """Look into these caches from now on.
+
+    A descriptor of their weights (safetensors) is attached.
+    """
 
     caches: tuple[ToLook, ...]
     classes: int
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Look up a hidden output (n, ...), of single precision, that begins at a byte; its answer goes to another."""
+    """Look up a hidden output (n, ...), float32, at byte `begins`.
+
+    The answer goes to `answer_begins`.
+    """
 
     number: int
     layer: int
@@ -66,7 +72,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The answer to this lookup is there; so many of its rows held NaN or infinity."""
+    """The answer to this lookup is written; `not_finite` of its rows held NaN or infinity."""
 
     number: int
     not_finite: int
@@ -90,18 +96,17 @@ Told = Ready | Found | Failed | Ended
 
 
 def answer_bytes(rows: int, classes: int) -> int:
-    """What an answer takes: probabilities (n, classes) of single precision, known of hits alone, and which hit (n,)."""
+    """Size of an answer: probabilities (n, classes), float32, set for hits only, and hits (n,)."""
     return rows * (4 * classes + 1)
 
 
 def answer_in(memory: mmap, begins: int, rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The probabilities and the hits that begin at a byte, where they lie."""
+    """Return views of the probabilities and the hits at a byte."""
     probabilities = np.frombuffer(memory, np.float32, rows * classes, begins).reshape(rows, classes)
     return probabilities, np.frombuffer(memory, np.bool_, rows, begins + 4 * rows * classes)
 
 
 def main() -> int:
-    """Serve the socket given by `--fd` until it ends."""
     parser = argparse.ArgumentParser(prog="gearshift.caches.running.looking")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--hidden", type=int, required=True, help="descriptor of the memory of hidden outputs")
@@ -111,7 +116,7 @@ def main() -> int:
     cores = {int(core) for core in arguments.cores.split(",")}
     pin(cores)
     torch.set_num_threads(len(cores))
-    import gearshift.caches.running.kernel  # noqa: F401  # compiled, or loaded, before anybody waits for a lookup
+    import gearshift.caches.running.kernel  # noqa: F401  # compiled or loaded before the first lookup
 
     hidden, answers = mmap(arguments.hidden, MOST_BYTES), mmap(arguments.answers, MOST_BYTES)
     with socket.socket(fileno=arguments.fd) as sock, torch.inference_mode():
@@ -124,7 +129,10 @@ def main() -> int:
 
 
 def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
-    """Do what is asked, in that order, but for lookups that are given up; return when nobody is left to ask."""
+    """Do what is asked, in order, except lookups that were given up.
+
+    Return when the socket closes.
+    """
     decoder, first_wanted = msgspec.msgpack.Decoder(Asked), np.frombuffer(hidden, np.int64, 1)
     last_answered = np.frombuffer(answers, np.int64, 1)
     caches: Mapping[int, tuple[LearnedCache, Lookup]] = {}
@@ -136,7 +144,7 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
             case Use() as use:
                 try:
                     caches = _caches_of(use, descriptors[0])
-                except Exception as error:  # noqa: BLE001 - told to the model's process, which goes on without
+                except Exception as error:  # noqa: BLE001 - the model's process goes on without
                     sock.send(msgspec.msgpack.encode(Ended(why=_told(error))))
                     return
             case Ask() as ask if ask.number >= first_wanted[0]:
@@ -148,7 +156,10 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
 
 
 def _look(cache: LearnedCache, lookup: Lookup, ask: Ask, hidden: mmap, answers: mmap) -> Found | Failed:
-    """A hidden output may be written over meanwhile if the lookup has been given up; nobody reads the answer then."""
+    """The hidden output may change meanwhile if the lookup was given up.
+
+    Then nobody reads the answer.
+    """
     count = int(torch.Size(ask.shape).numel())
     try:
         before = cache.not_finite

@@ -1,4 +1,4 @@
-"""Lookups beside the base model in a process of their own, which is given hidden outputs in shared memory."""
+"""Lookups beside the base model in a process that reads hidden outputs from shared memory."""
 
 import logging
 import os
@@ -40,10 +40,11 @@ log = logging.getLogger(__name__)
 
 
 def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCache]) -> Beside | None:
-    """Who is to look into `caches` beside their model, on the last `cores` of this process's processors.
+    """Start lookups into `caches` beside their model, on the last `cores` of the processors.
 
-    On CUDA, and for predictors of the user's own, whose code is here alone, that is a thread; else a process.  None
-    where the model would be left without a core, or no process begins, which is said.
+    They run in a thread on CUDA and for a user's own predictors, whose code exists only here,
+    otherwise in a process. Returns None, with a warning, if no core would be left for the model or
+    the process does not start.
     """
     own = divided(cores)
     if device.type == "cuda":
@@ -66,18 +67,18 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
 
 
 def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
-    """Whether it can look into `caches`."""
     return isinstance(beside, LookupThread) or all(cache.made_as is not None for cache in caches)
 
 
 class LookupProcess:
-    """A process on `cores` that looks into learned caches, in the order in which it is asked, for a batch at a time.
+    """A process on `cores` that looks into caches in the order asked, one batch at a time.
 
-    Raises `OSError` where it cannot be started.
+    It ends with this object and with this process. If it ends earlier, `why_ended` says how; then
+    no batch begins, and the current one finds nothing more. It is killed if it makes no progress
+    for `longest_s` while a result is awaited or its socket is full, and if it is too far behind
+    when caches change.
 
-    It ends with this object, and with this process.  When it ends before, `why_ended` says how, no batch begins any
-    more, and one that has begun finds nothing.  It is ended where it does nothing for `longest_s` while it is waited
-    for, or while its socket is full, and where that is so when other caches are to be used.
+    Raises `OSError` if it cannot be started.
     """
 
     def __init__(self, cores: frozenset[int], *, longest_s: float = LONGEST_LOOKUP_S) -> None:
@@ -107,11 +108,9 @@ class LookupProcess:
         self.heard()
 
     def close(self) -> None:
-        """End it."""
         self._end()
 
     def use(self, caches: Mapping[int, LearnedCache]) -> None:
-        """Look into these caches from the next batch on, all of which another process can make (`made_as`)."""
         made = [(layer, cache.made_as) for layer, cache in caches.items() if cache.made_as is not None]
         assert len(made) == len(caches)
         self.caches = caches
@@ -127,32 +126,31 @@ class LookupProcess:
             self._lost(f"cannot be given other caches ({error.strerror})")
 
     def begin(self) -> "ProcessBatch | None":
-        """A batch whose hidden outputs are looked up; None while there is another one, or the process is gone."""
+        """Begin a batch; None while another one is under way, or if the process has ended."""
         if self.why_ended or not self._busy.acquire(blocking=False):
             return None
         while self.heard() is not None:
-            pass  # what was given up
+            pass  # results that were given up
         if self.why_ended:
             self._busy.release()
             return None
         return ProcessBatch(self)
 
     def end(self) -> None:
-        """The batch has left: what has not begun is dropped."""
+        """End the batch: lookups that have not begun are dropped."""
         self._first_wanted[0] = self._asked
         self._busy.release()
 
     def number(self) -> int:
-        """The number of the next lookup."""
         self._asked += 1
         return self._asked - 1
 
     def tell(self, message: looking.Asked, *files: int) -> bool:
-        """Send it, without waiting; False where the process is gone, or far behind."""
+        """Send without waiting; False if the process has ended or is far behind."""
         data = msgspec.msgpack.encode(message)
         descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
-            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # a flag that `socket.send_fds` drops
+            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # `socket.send_fds` drops flags
         except BlockingIOError:
             if isinstance(message, looking.Use) or self._stands_still():
                 self._lost("is far behind")
@@ -163,7 +161,7 @@ class LookupProcess:
         return True
 
     def heard(self, *, wait: bool = False) -> looking.Ready | looking.Found | looking.Failed | None:
-        """What it has said, if anything; `wait` for that, but not for ever."""
+        """Return its next message, if any; `wait` at most `longest_s` for one."""
         if self.why_ended:
             return None
         if wait and not self._hears(self._longest_s):
@@ -187,7 +185,6 @@ class LookupProcess:
         return bool(waiting.poll(1000 * longest_s))
 
     def _stands_still(self) -> bool:
-        """Whether nothing has been done since the socket was found full, too long ago."""
         now_s, done = monotonic(), int(self.last_answered[0])
         if done != self._done_when_full:
             self._done_when_full, self._full_since_s = done, now_s
@@ -208,8 +205,8 @@ class _Asked(NamedTuple):
 class ProcessBatch:
     """The lookups of one batch.
 
-    Once one cannot be asked for, as the memory is full or the process far behind, none that follows is: a row must not
-    leave by a later cache than the first that hits it.
+    Once a lookup cannot be sent, because memory is full or the process far behind, none of the
+    following is: a row must not leave by a later cache than the first that hits it.
     """
 
     def __init__(self, process: LookupProcess) -> None:
@@ -220,11 +217,11 @@ class ProcessBatch:
 
     @property
     def pending(self) -> bool:
-        """Whether anything asked for was not taken yet, and may be found."""
+        """Whether a lookup may still be found."""
         return bool(self._asked) and not self._process.why_ended
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Have `hidden` (n, ...) looked up, of which a copy is made."""
+        """Copy `hidden` (n, ...) to shared memory and have it looked up."""
         process, begins, answer_begins = self._process, self._hidden_end, self._answers_end
         self._hidden_end += _aligned(4 * hidden.numel())
         self._answers_end += _aligned(looking.answer_bytes(len(hidden), process.classes))
@@ -242,13 +239,16 @@ class ProcessBatch:
             self._asked.append(one)
 
     def found(self, *, wait: bool = False) -> Looked | None:
-        """The oldest lookup that was not taken yet, if it is done; raises `ModelFailed` where it failed."""
+        """Return the oldest result not taken yet, if done.
+
+        Raises `ModelFailed` if the lookup failed.
+        """
         if not self._asked or not (wait or self._process.last_answered[0] >= self._asked[0].number):
-            return None  # known without a call of the system
+            return None  # saves a system call
         while self._asked and (told := self._process.heard(wait=wait)) is not None:
             one = self._asked[0]
             if isinstance(told, looking.Ready) or told.number != one.number:
-                continue  # of a batch that has left
+                continue  # from an earlier batch
             self._asked.popleft()
             if isinstance(told, looking.Failed):
                 raise ModelFailed(f"a lookup of learned caches failed: {told.why}")
@@ -259,7 +259,6 @@ class ProcessBatch:
         return None
 
     def end(self) -> None:
-        """Give up what is not found yet."""
         self._process.end()
 
 
@@ -269,7 +268,7 @@ def _aligned(size: int) -> int:
 
 @contextmanager
 def _memory(name: str) -> Iterator[int]:
-    """The descriptor of a memory that no file names; it is gone with its last user."""
+    """Yield the descriptor of an anonymous memory file, freed with its last user."""
     file = memory_file(name)
     try:
         os.ftruncate(file, MOST_BYTES)
@@ -304,7 +303,7 @@ def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.P
 
 
 def _ended(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """It has nothing to lose, so it need not be asked."""
+    """Kill it: it holds no state worth saving."""
     sock.close()
     process.kill()
     process.wait(LONGEST_END_S)

@@ -1,4 +1,4 @@
-"""The lookup of a row on a processor in one compiled call, as each of PyTorch's costs more than what it computes."""
+"""The lookup of one row on a processor in one compiled call, to avoid PyTorch's overhead."""
 
 import ctypes
 import math
@@ -16,22 +16,23 @@ from gearshift.caches.network.networks import LearnedCache, Predictor
 from gearshift.errors import ModelFailed
 
 MOST_SHAPES = 64
-"""Of hidden outputs, whose arguments are kept: images may differ in size."""
+"""Shapes of hidden outputs whose arguments are stored: images may differ in size."""
 FEW_ROWS, FEW_POOLED_ROWS = 8, 32
-"""Up to so many rows are looked up one by one; beyond, PyTorch's operations on all of them are worth their cost.
-
-More are where it pools, which PyTorch does slowly.
-"""
+"""Up to this many rows are looked up one by one; beyond, PyTorch's batch operations are faster.
+The second is for predictors that pool, which PyTorch does slowly."""
 
 Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
-"""Class probabilities of the rows that hit (hits, classes), and which rows of a batch these are (n,)."""
+"""Class probabilities of the rows that hit (hits, classes), and which rows hit (n,)."""
 
 
 class Lookup(Protocol):
-    """What a cache answers, to rounding; its weights and its threshold as they are then."""
+    """Looks into a cache with its current weights and threshold.
+
+    Results are equal up to rounding.
+    """
 
     def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
-        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
+        """Return class probabilities (1, classes) if a hidden output (1, ...) hits, else None."""
         ...
 
     def rows(self, hidden: Tensor) -> Found:
@@ -40,7 +41,7 @@ class Lookup(Protocol):
 
 
 def lookup_of(cache: nn.Module) -> Lookup:
-    """How to look into `cache`: compiled where it is one of ours, of single precision and on a processor."""
+    """Return a compiled lookup for a built-in float32 cache on a processor, else `Whole`."""
     if type(cache) is LearnedCache and isinstance(cache.predictor, Predictor):
         state = cache.state_dict().values()
         if all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 for tensor in state) and cache.scale > 0:
@@ -49,18 +50,14 @@ def lookup_of(cache: nn.Module) -> Lookup:
 
 
 class Whole:
-    """A cache as the module that it is."""
-
     def __init__(self, cache: nn.Module) -> None:
         self._cache = cache
 
     def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
-        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
         probabilities, hits = self.rows(hidden)
         return probabilities if hits[0] else None
 
     def rows(self, hidden: Tensor) -> Found:
-        """The same for hidden outputs (n, ...)."""
         probabilities, hits = self._cache(hidden)
         which: NDArray[np.bool_] = hits.cpu().numpy()
         if not which.any():
@@ -69,13 +66,13 @@ class Whole:
 
 
 class Compiled:
-    """A cache of ours: convolutions are PyTorch's, all that follows is one compiled call by row (`kernel.look_up`)."""
+    """PyTorch for convolutions, then one compiled call per row (`kernel.look_up`)."""
 
     def __init__(self, cache: LearnedCache, predictor: Predictor) -> None:
         from gearshift.caches.running import kernel
 
         threshold: Any = cache.threshold.numpy()
-        self._cache, self._threshold = cache, memoryview(threshold)  # where it is
+        self._cache, self._threshold = cache, memoryview(threshold)  # a view, to see changes
         self._look_up: Callable[..., float] = kernel.look_up
         self._classes, self._answer = cache.classes, ctypes.c_float * cache.classes
         linear = [layer for layer in predictor if isinstance(layer, nn.Linear)]
@@ -96,7 +93,6 @@ class Compiled:
         self._behind: dict[torch.Size, tuple[Any, ...]] = {}
 
     def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
-        """Class probabilities (1, classes) where a hidden output (1, ...) hits, else None."""
         given, found = self._given(hidden), self._answer()
         sure = self._look_up(given.data_ptr(), found, *self._arguments(given.shape[1:]))
         if sure >= self._threshold[()]:
@@ -106,7 +102,6 @@ class Compiled:
         return None
 
     def rows(self, hidden: Tensor) -> Found:
-        """The same for hidden outputs (n, ...)."""
         if len(hidden) > (FEW_POOLED_ROWS if self._side else FEW_ROWS):
             return Whole(self._cache).rows(hidden)
         given, found = self._given(hidden), np.empty((len(hidden), self._classes), dtype=np.float32)
@@ -119,14 +114,16 @@ class Compiled:
         return found[hits], hits
 
     def _given(self, hidden: Tensor) -> Tensor:
-        """What the compiled call reads, n rows one after another."""
         given = hidden if hidden.dtype is torch.float32 else hidden.float()
         for step in self._steps:
             given = step(given)
         return given if given.is_contiguous() else given.contiguous()
 
     def _arguments(self, shape: torch.Size) -> tuple[Any, ...]:
-        """What the compiled call takes beside a row of this shape; raises `ModelFailed` for one that is not its."""
+        """Arguments of the compiled call for this shape.
+
+        Raises `ModelFailed` for a shape that does not fit.
+        """
         behind = self._behind.get(shape)
         return self._arguments_of(shape) if behind is None else behind
 
@@ -144,7 +141,7 @@ class Compiled:
 
 
 def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPool2d | None, bool]:
-    """Layers that stand before those of the compiled call, the pool that it begins with, and whether a ReLU does."""
+    """Return the layers before the compiled call, its pool, and whether it begins with a ReLU."""
     layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
     pool = layers[-1] if layers and isinstance(layers[-1], nn.AdaptiveAvgPool2d) else None
     layers = layers if pool is None else layers[:-1]
@@ -153,7 +150,10 @@ def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPoo
 
 
 def _scaled(module: nn.Module, factor: float) -> Callable[[Tensor], Tensor]:
-    """A layer whose input was not divided by the scale: it answers so much more, once a convolution's biases are."""
+    """A layer whose input is not divided by the scale: its output is larger by that factor.
+
+    The biases of a convolution are scaled to match.
+    """
     if not isinstance(module, nn.Conv2d):
         return module
     bias = None if module.bias is None else module.bias.detach() / factor

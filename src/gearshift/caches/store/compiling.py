@@ -1,7 +1,7 @@
-"""Spans of segments compiled ahead of time for one row (torch.export and AOTInductor): machine code, in files.
+"""Spans of segments compiled ahead of time for one row (torch.export and AOTInductor), as files.
 
-A span is compiled for the kind of machine that it is compiled on, and for one shape.  It is never needed: whatever it
-is not for, or where no compiler is, PyTorch's operations answer the same to rounding.
+Code fits one kind of machine and one shape. It is optional: elsewhere PyTorch's operations give
+the same answer, up to rounding.
 """
 
 import hashlib
@@ -33,14 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class NotCompiled(GearshiftError):
-    """Nothing can be compiled here."""
-
     kind = "not_compiled"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ahead:
-    """A compiled span: its code, and what runs it on hidden outputs of one shape, that of a row with its dimension."""
+    """A compiled span: its code, and a function that runs it on hidden outputs of one shape."""
 
     shape: tuple[int, ...]
     device: str
@@ -48,7 +46,7 @@ class Ahead:
     run: Step
 
     def or_else(self, plain: Step) -> Step:
-        """A step that runs the compiled code for rows of the shape that it was compiled for, and `plain` for others."""
+        """Return a step that runs compiled code for its shape and device, else `plain`."""
         shape, device, run = torch.Size(self.shape), self.device, self.run
 
         def step(hidden: Tensor) -> Tensor:
@@ -58,9 +56,9 @@ class Ahead:
 
 
 class Compiler:
-    """Compiles spans of a chain, each once; `took_s` is how long that took.
+    """Compiles spans of a chain, each once; `took_s` is the total time.
 
-    Each span raises `NotCompiled` where there is no compiler, or the span cannot be exported.
+    Methods raise `NotCompiled` if there is no compiler, or the span cannot be exported.
     """
 
     def __init__(self, chain: Chain, row: Tensor) -> None:
@@ -71,11 +69,10 @@ class Compiler:
         self._made: dict[tuple[int, int], Ahead] = {}
 
     def span(self, first: int, last: int) -> Ahead:
-        """Segments `first` to `last`."""
         if (first, last) not in self._made:
             began = perf_counter()
             try:
-                with warnings.catch_warnings(action="ignore"):  # PyTorch's, of its own parts
+                with warnings.catch_warnings(action="ignore"):  # from PyTorch itself
                     self._made[first, last] = self._compiled(first, last)
             except Exception as error:
                 why = " ".join(str(error).split())[:300]
@@ -92,7 +89,7 @@ class Compiler:
         with TemporaryDirectory() as folder, torch.no_grad():
             path = Path(folder) / "span.pt2"
             exported = torch.export.export(self._chain.span(first, last), (given,))
-            import torch._inductor  # takes seconds, which nobody waits for where nothing can be exported
+            import torch._inductor  # takes seconds, so only after a successful export
 
             torch._inductor.aoti_compile_and_package(
                 exported, package_path=str(path), inductor_configs={"freezing": True}
@@ -101,7 +98,10 @@ class Compiler:
         return Ahead(self._shapes[first], device.type, code, _loaded(code))
 
     def share_of_plain(self) -> float:
-        """How long the whole takes compiled, as a share of what it takes else; 1 at most."""
+        """Return the run time of the whole model compiled, as a share of the plain one.
+
+        At most 1.
+        """
         whole = self.span(0, len(self._chain) - 1)
         row = torch.zeros(self._shapes[0], dtype=self._types[0], device=self._chain.device)
         ways = whole.run, self._chain.body.forward
@@ -118,7 +118,6 @@ class Compiler:
 
 
 def described(spans: Mapping[tuple[int, int], Ahead], took_s: float) -> Compiled:
-    """The manifest's entry for compiled spans: the file of each, named by its hash, and the machine they run on."""
     entries = []
     for (first, last), span in sorted(spans.items()):
         digest = hashlib.sha256(span.code).hexdigest()
@@ -129,16 +128,17 @@ def described(spans: Mapping[tuple[int, int], Ahead], took_s: float) -> Compiled
 
 
 def save_compiled(folder: Path, spans: Mapping[tuple[int, int], Ahead], compiled: Compiled) -> None:
-    """Write the code of spans that a manifest describes."""
     for entry in compiled.spans:
         write_atomically(folder / entry.file, spans[entry.first, entry.last].code)
 
 
 def load_compiled(folder: Path, compiled: Compiled | None) -> dict[tuple[int, int], Ahead]:
-    """The spans that a manifest in `folder` names, whose code runs from now on; none where this machine is another.
+    """Load the spans that a manifest names.
 
-    Why there are none is logged.  Code is read once, from that folder alone, and what was read is what is checked and
-    loaded.  Raises `InvalidInput` where a file is not what the manifest says.
+    None, with a warning, if this machine is of another kind.
+
+    This runs machine code. It is read once, only from that folder, and the bytes that are checked
+    are the bytes that are loaded. Raises `InvalidInput` if a file does not match the manifest.
     """
     if compiled is None:
         log.warning("learned caches in %s were built without compiled segments", folder)
@@ -159,13 +159,12 @@ def load_compiled(folder: Path, compiled: Compiled | None) -> dict[tuple[int, in
         try:
             with warnings.catch_warnings(action="ignore"):
                 found[entry.first, entry.last] = Ahead(entry.shape, compiled.device, code, _loaded(code))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, plain segments do
+        except Exception as error:  # noqa: BLE001 - plain segments run instead
             log.warning("%s cannot be loaded and is not used: %s", where, " ".join(str(error).split())[:300])
     return found
 
 
 def remove_others(folder: Path, compiled: Compiled | None) -> None:
-    """Delete compiled spans that the manifest does not name."""
     named = {entry.file for entry in compiled.spans} if compiled is not None else set()
     for path in folder.glob("span-*.pt2"):
         if FILE.fullmatch(path.name) and path.name not in named:
@@ -173,7 +172,7 @@ def remove_others(folder: Path, compiled: Compiled | None) -> None:
 
 
 def machine_kind(device: str) -> str:
-    """A hash of what compiled code depends on: PyTorch, what the processor can do, and on CUDA the device."""
+    """Hash what compiled code depends on: PyTorch, the processor, and on CUDA the device."""
     facts = [torch.__version__, platform.machine(), *_processor()]
     if device == "cuda":
         facts.append(torch.cuda.get_device_name() if torch.cuda.is_available() else "none")
@@ -181,7 +180,6 @@ def machine_kind(device: str) -> str:
 
 
 def _processor() -> list[str]:
-    """The instruction sets of the first processor, sorted."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

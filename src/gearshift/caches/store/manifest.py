@@ -1,4 +1,4 @@
-"""The manifest of learned caches: which were explored, which were chosen and why, and for which weights."""
+"""The manifest of learned caches: which were explored and chosen, why, and for which weights."""
 
 import math
 from itertools import count
@@ -14,12 +14,12 @@ from gearshift.support.files import PathLike, read_bytes
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2
 CHECKED_SHARE = 0.2
-"""Of the samples that caches are built from: on those agreement is counted."""
+"""Share of the samples of the build on which agreement is counted."""
 
 LIKELY = 0.9
-"""How sure `build` is of the target where no confidence is asked for."""
+"""Confidence that `build` has in the target if none is asked for."""
 CLASS_MIX = "class mix"
-"""The reason of a version of which no network was trained: they were set for the classes that came."""
+"""The reason of a version that was set for another class mix without training."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
@@ -28,9 +28,9 @@ Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A variant after a block, judged on samples that it was not trained on.
 
-    `level` is the accuracy of hits that its selector's threshold aims at; `accuracy` that of its hits, relative to the
-    base model.  `shape` is that of the hidden output without rows, `lookup_s` for one row.  A `spare` one is kept for
-    adaptation and not looked up.
+    `level` is the accuracy of hits that its threshold aims at, `accuracy` the measured one,
+    relative to the base model. `shape` is that of the hidden output without rows, `lookup_s` is
+    for one row. A `spare` variant is stored for adaptation and not looked up.
     """
 
     layer: int
@@ -48,10 +48,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one method of composition chose, numbers of variants, and what it comes to on the validation samples.
+    """The choice of one composition method, as numbers of variants, and its results.
 
-    `expected_latency_s` assumes that later caches hit all that earlier ones hit.  `gap_s` is how much lower the latency
-    might be that the method minimises.
+    `expected_latency_s` assumes that later caches hit all that earlier ones hit. `gap_s` bounds
+    how much lower the latency that the method minimises could be.
     """
 
     method: str
@@ -64,12 +64,12 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which version adaptation made, `before` being the one it was made from, when (Unix time), and why then.
+    """How adaptation made a version: from version `before`, at `at_s` (Unix time), for `reason`.
 
-    It was trained on `trained` recent samples; `accuracy`, `latency_s`, `exits` and `samples` of its manifest are of
-    recent samples that were held back, of which the one before agreed on `accuracy_before` in `latency_s_before`; with
-    none trained on, samples of the build are among them.  `class_mix` (classes,) are the shares of answers that it is
-    set for.
+    It was trained on `trained` recent samples. `accuracy`, `latency_s`, `exits` and `samples` of
+    its manifest are measured on recent samples that were held back; the version before had
+    `accuracy_before` and `latency_s_before` on them. If nothing was trained, samples of the build
+    are included. `class_mix` (classes,) are the shares of answers that it is set for.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class CompiledSpan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Segments `first` to `last` compiled for a hidden output of this `shape`, that of a row with its dimension."""
+    """Segments `first` to `last`, compiled for a hidden output of `shape`, that of one row."""
 
     first: int
     last: int
@@ -93,7 +93,10 @@ class CompiledSpan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spans compiled ahead of time, in `took_s`, for a kind of `device`; `machine` is a hash of what they depend on."""
+    """Spans compiled ahead of time for a `device` kind.
+
+    `machine` is a hash of what they depend on.
+    """
 
     spans: tuple[CompiledSpan, ...]
     machine: str
@@ -102,10 +105,10 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Mean seconds of a row, of `rows` samples that judge, run one by one and in turn.
+    """Mean seconds per row over `rows` validation samples, run one by one and in turn.
 
-    `module_s` are of the module, `folded_s` with its batch norms folded, as caches come with, `cached_s` with caches.
-    `compiled_s` are of the module compiled whole, where segments are.
+    `module_s` is for the module, `folded_s` with batch norms folded (which caches include),
+    `cached_s` with caches, `compiled_s` for the whole module compiled, if segments are.
     """
 
     rows: int
@@ -118,12 +121,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`.
 
-    `blocks` names the segments, `segment_s` is how long each takes for one row on that kind of `device`, if it is
-    known.  `lookups` are in line or beside the model, as caches were timed and chosen for.  `latency_s` and `exits`
-    (share of samples that leave after each segment) are of `samples` validation samples, `accuracy` (relative to the
-    base model) of those that did not make the choice.  Without a `memory_budget_bytes` caches may take any memory,
-    without a `most_delay` (a share of the model's time) their lookups in line any time of a sample that none answers.
-    `latency_s` is reckoned from times of segments and lookups; what the model took when it was built is `measured`.
+    `blocks` names the segments, `segment_s` is the time of each for one row on the `device` kind,
+    if known. `lookups` says how caches were timed and chosen: inline or beside the model.
+    `latency_s` and `exits` (share of samples that leave after each segment) are for `samples`
+    validation samples, `accuracy` (relative to the base model) for those that did not make the
+    choice. `latency_s` is computed from segment and lookup times; `measured` holds what a row took
+    after the build. Without `memory_budget_bytes`, memory is unbounded; without `most_delay` (a
+    share of the model's time), so is the time of inline lookups for a sample that misses
+    everywhere.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -166,33 +171,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def chosen(self) -> tuple[Variant, ...]:
-        """The caches in use, in the order of layers."""
         return tuple(entry for entry in self.variants if entry.chosen)
 
     @property
     def trained(self) -> tuple[Variant, ...]:
-        """The caches whose weights are in the file: those in use and the spare ones, in the order of layers."""
+        """The caches whose weights are in the file, in use or spare, in the order of layers."""
         return tuple(sorted((e for e in self.variants if e.chosen or e.spare), key=lambda entry: entry.layer))
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
-        """Where agreement on new samples may lie: the 95 % Wilson interval of the samples that it was counted on."""
+        """The 95 % Wilson interval of agreement on new samples."""
         return wilson_interval(self.accuracy, self.samples)
 
     @property
     def samples_for_a_point(self) -> int:
-        """How many samples to build from for that interval to end at most 0.01 below an agreement on target."""
+        """Samples to build from so that this interval begins at most 0.01 below the target."""
         counted = next(n for n in count(10, 10) if wilson_interval(self.target, n)[0] >= self.target - 0.01)
         return math.ceil(counted / CHECKED_SHARE)
 
     @property
     def base_s(self) -> float:
-        """How long the base model takes for one row."""
         return sum(self.segment_s)
 
 
 def read_manifest(folder: PathLike) -> Manifest:
-    """The manifest in `folder`; raises `InvalidInput` naming file, field and remedy."""
+    """Read the manifest in `folder`; raises `InvalidInput` with file, field and remedy."""
     path = Path(folder) / MANIFEST
     data = read_bytes(path, remedy="make it with `gearshift caches build`")
     try:
@@ -202,7 +205,10 @@ def read_manifest(folder: PathLike) -> Manifest:
 
 
 def must_agree(target: float, samples: int) -> float:
-    """The least agreement on so many validation samples that makes a target likely; 1 where none does."""
+    """Return the least agreement on validation samples that makes a target `LIKELY`.
+
+    1 if none does.
+    """
     wrong = 0
     while share_bound(wrong + 1, samples, LIKELY) >= target:
         wrong += 1
@@ -210,5 +216,5 @@ def must_agree(target: float, samples: int) -> float:
 
 
 def samples_to_judge(target: float) -> int:
-    """The fewest validation samples that make a target below 1 likely, where none of them is answered otherwise."""
+    """Return the fewest validation samples that, all agreeing, make a target below 1 `LIKELY`."""
     return math.ceil(math.log(1 - LIKELY) / math.log(target))

@@ -1,4 +1,4 @@
-"""Learned caches on disk: weights in safetensors, and a manifest that says which base model they belong to."""
+"""Learned caches on disk: weights in safetensors, and a manifest that names their base model."""
 
 import hashlib
 import re
@@ -23,9 +23,11 @@ _FILE = re.compile(r"caches-[0-9a-f]{16}\.safetensors")
 
 
 def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCache]) -> Manifest:
-    """Write the trained caches and the manifest, which takes effect last; the manifest as written.
+    """Write the caches and then the manifest, which makes them valid.
 
-    Raises `InvalidInput` where that is impossible.
+    Return the manifest as written.
+
+    Raises `InvalidInput` if they cannot be written.
     """
     save = load_extra("safetensors.torch", extra="torch", where=str(folder)).save
     data = save(state_of(caches))
@@ -50,20 +52,21 @@ def load_caches(
     version: int | None = None,
     compiled: bool = False,
 ) -> CachedModel:
-    """`module` with the learned caches in `folder`; `own` makes the user's own predictors by name.
+    """Load the learned caches in `folder` for `module`; `own` makes the user's predictors by name.
 
-    Lookups run as the caches were built for, unless `lookups` says otherwise: `inline`, or `beside` the module on so
-    many of the cores that the process may use.
+    Load the weights of `module` and move it to its device first: a convolution before a batch norm
+    is copied.
 
-    Load the weights of `module` and move it to its device before: a convolution before a batch norm is copied.
+    Lookups run as the caches were built for, unless `lookups` is given: "inline", or "beside" the
+    module on `lookup_cores` of the process's cores. `version` is by default the one in use
+    (`gearshift caches versions`).
 
-    They are those of `version`, by default of the one in use (`gearshift caches versions`).  No code in the files is
-    ever run, unless `compiled` asks for segments that the build has compiled: those are machine code, so ask for them
-    in folders that you have built alone.  Where they are for another kind of machine, or there are none, the log says
-    so and the module's own run.
+    No code in the files is run unless `compiled` asks for compiled segments. These are machine
+    code: ask for them only in folders that you have built. If there are none for this kind of
+    machine, a warning is logged and the module's own segments run.
 
-    Raises `InvalidInput` for caches of other weights, and files that are missing, broken, or do not belong together,
-    as where another build is written meanwhile.
+    Raises `InvalidInput` for caches of other weights, and for files that are missing, broken or
+    inconsistent, also if another build is written meanwhile.
     """
     folder = Path(folder)
     state = read_state(folder)
@@ -101,7 +104,10 @@ def load_caches(
 
 
 def weights_of(home: Path, manifest: Manifest) -> bytes:
-    """The file of weights that a manifest in `home` names, as it was written; raises `InvalidInput` for any other."""
+    """Read the weights that a manifest in `home` names.
+
+    Raises `InvalidInput` for any other file name.
+    """
     named = bool(_FILE.fullmatch(manifest.file))
     require(named, f"names the file {manifest.file!r}", where=str(home / MANIFEST), remedy="build anew")
     return read_bytes(home / manifest.file)
@@ -110,9 +116,9 @@ def weights_of(home: Path, manifest: Manifest) -> bytes:
 def networks_of(
     manifest: Manifest, data: bytes, own: Mapping[str, Factory] | None, *, where: str
 ) -> dict[int, LearnedCache]:
-    """The trained caches by layer, spare ones too, from the bytes of their weights.
+    """Make the trained caches by layer, spare ones too, from the bytes of their weights.
 
-    Raises `InvalidInput` where these are not what the manifest says.
+    Raises `InvalidInput` if these do not match the manifest.
     """
     broken = InvalidInput(
         "is not what its manifest says", where=str(Path(where).with_name(manifest.file)), remedy="build anew"
@@ -128,16 +134,15 @@ def networks_of(
 
 
 def in_use(manifest: Manifest, networks: Mapping[int, LearnedCache]) -> dict[int, LearnedCache]:
-    """The caches that are looked up."""
     return {entry.layer: networks[entry.layer] for entry in manifest.chosen}
 
 
 def add_version(
     folder: Path, manifest: Manifest, networks: Mapping[int, LearnedCache], *, built: str | None = None
 ) -> Manifest:
-    """Write another version beside the others, not in use yet; its manifest with the number that it got.
+    """Write another version, not in use yet; return its manifest with its number.
 
-    Raises `InvalidInput` where it cannot be written, or the folder holds another build than `built`.
+    Raises `InvalidInput` if it cannot be written, or the folder holds another build than `built`.
     """
     assert manifest.adapted is not None
     with locked(folder):

@@ -1,7 +1,7 @@
-"""Versions of learned caches: those that were built are 0, adaptation adds others; one of them is in use.
+"""Versions of learned caches: 0 is the one that was built, adaptation adds others; one is in use.
 
-`state.json` says which, and which caches an audit has switched off; `versions/` holds the others, each a folder of its
-own with manifest and weights.  PyTorch is not needed here.
+`state.json` says which, and which caches an audit has switched off. `versions/` holds the others,
+each in a folder with manifest and weights. PyTorch is not needed here.
 """
 
 import fcntl
@@ -22,9 +22,9 @@ MOST_NUMBER = 10**6
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A learned cache that is not looked up, because audits have shown that it answers unlike the base model.
+    """A cache that is not looked up, because audits showed that it disagrees with the model.
 
-    Of `audited` hits `disagreed` did; at least a share `low` of all its hits do.
+    Of `audited` hits, `disagreed` disagreed; at least the share `low` of all its hits do.
     """
 
     layer: int
@@ -36,7 +36,10 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `state.json`; `built` is the hash of the weights that were built, to whose versions it belongs."""
+    """The content of `state.json`.
+
+    `built` is the hash of the build's weights that it belongs to.
+    """
 
     built: str
     current: int = 0
@@ -44,12 +47,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def layers_off(self) -> tuple[int, ...]:
-        """The layers that are not looked up."""
         return tuple(sorted({off.layer for off in self.off}))
 
 
 def read_state(folder: PathLike) -> State:
-    """What is in use in `folder`; the caches that were built, where nothing else is said of them.
+    """Read which version is in use; version 0 if `state.json` is missing or of another build.
 
     Raises `InvalidInput` for a folder without learned caches and for a broken file.
     """
@@ -65,12 +67,11 @@ def read_state(folder: PathLike) -> State:
 
 
 def version_folder(folder: Path, number: int) -> Path:
-    """Where manifest and weights of a version are."""
     return folder if number == 0 else folder / VERSIONS / f"{number:06d}"
 
 
 def read_version(folder: Path, number: int) -> Manifest:
-    """The manifest of a version; raises `InvalidInput` where it is missing or of other caches than were built."""
+    """Read the manifest of a version; raises `InvalidInput` if missing or of other base weights."""
     require(0 <= number < MOST_NUMBER, f"there is no version {number}", where=str(folder))
     manifest = read_manifest(version_folder(folder, number))
     weights = read_manifest(folder).weights_sha256
@@ -79,13 +80,12 @@ def read_version(folder: Path, number: int) -> Manifest:
 
 
 def version_numbers(folder: PathLike) -> list[int]:
-    """The versions that there are, rising."""
     found = [int(path.parent.name) for path in (Path(folder) / VERSIONS).glob(f"[0-9]*/{MANIFEST}")]
     return [0, *sorted(number for number in found if number > 0)]
 
 
 def previous_version(folder: Path) -> int:
-    """The version that the one in use was made from; raises `InvalidInput` where it is the built one."""
+    """Return the version that the one in use was made from; `InvalidInput` if that is version 0."""
     current = read_state(folder).current
     adapted = read_version(folder, current).adapted
     if adapted is None:
@@ -95,7 +95,6 @@ def previous_version(folder: Path) -> int:
 
 
 def require_built(folder: Path, built: str | None) -> None:
-    """Raise `InvalidInput` where the folder's caches are of another build than `built`, if that is given."""
     told = "the folder holds another build now"
     require(
         built is None or read_manifest(folder).file_sha256 == built, told, where=str(folder), remedy="serve it anew"
@@ -110,11 +109,12 @@ def switch_to(
     stay_off: bool = False,
     instead_of: tuple[int, tuple[int, ...]] | None = None,
 ) -> State:
-    """Use a version, with all its caches on; raises `InvalidInput` where it is missing, broken, or of another build.
+    """Use a version, with all its caches on.
 
-    What is switched off of the one in use may `stay_off`, as where they are the same caches.  `built` is the build that
-    the caller knows of, here as in what follows; `instead_of` the version that it takes to be in use and what is
-    switched off of it, raising too where that is not so any more.
+    With `stay_off`, caches that are switched off in the version in use stay off, for versions with
+    the same networks. Raises `InvalidInput` if the version is missing or broken, if the folder
+    holds another build than `built`, or if version and layers off are not those in `instead_of`
+    any more.
     """
     folder = Path(folder)
     known = version_numbers(folder)
@@ -130,9 +130,9 @@ def switch_to(
 
 
 def switch_off(folder: Path, number: int, off: Off, *, built: str | None = None) -> State:
-    """Look a cache of version `number` up no more; nothing changes where another version is in use by now.
+    """Switch off a cache of version `number`; no effect if another version is in use by now.
 
-    Raises `InvalidInput` where the folder holds another build.
+    Raises `InvalidInput` if the folder holds another build.
     """
     with locked(folder):
         require_built(folder, built)
@@ -143,7 +143,7 @@ def switch_off(folder: Path, number: int, off: Off, *, built: str | None = None)
 
 
 def prune(folder: Path, most: int) -> None:
-    """Delete the oldest versions beyond `most`, but never the one in use nor those that were built."""
+    """Delete the oldest versions beyond `most`, but never the one in use or version 0."""
     current = read_state(folder).current
     numbers = version_numbers(folder)[1:]
     for number in numbers[: max(0, len(numbers) - most)]:
@@ -152,7 +152,6 @@ def prune(folder: Path, most: int) -> None:
 
 
 def drop(folder: Path, number: int) -> None:
-    """Delete a version that is not in use any more; never those that were built."""
     if number and number != read_state(folder).current:
         shutil.rmtree(version_folder(folder, number), ignore_errors=True)
 
@@ -164,26 +163,26 @@ def _write(folder: Path, state: State) -> State:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time, whichever process it is in."""
+    """Allow one writer at a time, across processes."""
     with (folder / LOCK).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class Claim:
-    """The right to keep in a folder what audits count and what was sampled: of one process at a time, until it ends."""
+    """The right of one process to write audit counts and samples to a folder, until it ends."""
 
     def __init__(self, folder: Path) -> None:
         self._path, self._file = folder / CLAIM, -1
 
     def held(self) -> bool:
-        """Whether the right is this process's, which takes it where nobody has it."""
+        """Return whether this process has the right; it takes it if nobody has it."""
         if self._file >= 0:
             return True
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError:
-            return True  # nobody can write there, as is told when it is tried
+            return True  # nobody can write there; the attempt reports it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -193,7 +192,6 @@ class Claim:
         return True
 
     def give_up(self) -> None:
-        """Let another process have the right."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
