@@ -1,7 +1,7 @@
-"""The first process of a container: it starts the command as its child, passes signals on, and reaps orphans.
+"""The first process of a container: runs the command as a child, forwards signals, reaps.
 
-The kernel makes it the parent of every process whose own has ended, such as what a model's tool leaves behind; whoever
-does not reap them fills the table of processes.  A server cannot do that itself: it must not reap what its own
+The kernel makes it the parent of every process whose own parent has ended; unless they are reaped,
+they fill the process table. A server cannot do that itself: it must not reap what its own
 libraries wait for.
 """
 
@@ -13,12 +13,12 @@ _FAULTS = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.S
 
 
 def become_first_process() -> None:
-    """Return in a child; this process ends as that does, with its exit status."""
+    """Return in a child; this process ends with the child's exit status."""
     passed = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, passed)
     child = os.fork()
     if child == 0:
-        os.setsid()  # a terminal's Ctrl-C comes from the parent alone, and once
+        os.setsid()  # a terminal's Ctrl-C then comes once, from the parent
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
     while True:
@@ -32,7 +32,7 @@ def become_first_process() -> None:
 
 
 def _reap(child: int) -> int | None:
-    """Take all children that have ended; the exit status of `child` where it is among them, 128 + n after signal n."""
+    """Reap all ended children; return the status of `child` if ended, 128 + n for signal n."""
     status = None
     while True:
         try:
@@ -47,7 +47,7 @@ def _reap(child: int) -> int | None:
 
 
 def main() -> None:
-    """`python -m gearshift.cli.first_process COMMAND ...`, for programs of one's own."""
+    """Run `python -m gearshift.cli.first_process COMMAND ...`, for the user's own programs."""
     become_first_process()
     os.execvp(sys.argv[1], sys.argv[1:])
 

@@ -19,26 +19,24 @@ VERBS = (
 
 
 class _Verbs(click.Group):
-    """Verbs, each imported only when it is asked for."""
+    """Verbs, each imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order in which they are used."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's command, from the file of its name."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"gearshift.cli.{cmd_name}").command
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, and keep where `--json` wants the result, in case the rest cannot be parsed."""
+        """Remember the path of `--json` before parsing, in case the rest cannot be parsed."""
         ctx.obj = _json_path(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; a command line that cannot be parsed is also written where `--json` says."""
+        """Run the verb; a usage error is also written to the path of `--json`."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -59,7 +57,7 @@ def _json_path(args: Sequence[str]) -> str | None:
 
 
 def _version() -> str:
-    """The version, and whether what requests pass is compiled (`make wheel`)."""
+    """The version, and whether the router is compiled (`make wheel`)."""
     router = find_spec("gearshift.runtime.router.router")
     plain = router is None or str(router.origin).endswith(".py")
     return gearshift.__version__ if plain else f"{gearshift.__version__}, compiled"
@@ -72,7 +70,6 @@ def main_group() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     make_usable()
     if os.getpid() == 1:
         become_first_process()

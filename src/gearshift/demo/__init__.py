@@ -1,1 +1,1 @@
-"""The built-in task of `gearshift demo`: handwritten digits, distorted, and four models of rising cost."""
+"""The built-in task of `gearshift demo`: distorted handwritten digits, and four models."""

@@ -22,10 +22,10 @@ from gearshift.verbs.served import Validation, validate
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2
-"""Of what the largest model alone can carry."""
+"""Shares of what the largest model alone can carry."""
 BURSTS = 2
 LEAST_MARGIN = 1.35
-"""Router and load generator share one core here, and other work on a small machine is felt at once."""
+"""Router and load generator share one core here, and a small machine feels any other work."""
 SEED = 1
 GIVE_UP_S = 60.0
 
@@ -86,7 +86,7 @@ def load_large():
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What the demo came to; `valid` when the load generator kept its schedule throughout."""
+    """Results of the demo; `valid` if the load generator kept its schedule throughout."""
 
     gears: Validation
     largest: Validation
@@ -99,7 +99,7 @@ class DemoResult:
 
 
 def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> DemoResult:
-    """Run everything in `folder`; raises `InvalidInput` where scikit-learn is missing."""
+    """Run everything in `folder`; raises `InvalidInput` if scikit-learn is missing."""
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
     from gearshift.planner.search.optimal import plan, single_model_plan
@@ -185,7 +185,7 @@ def _capacity_qps(profile: Profile, model: str) -> float:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Compile the simulator in another process meanwhile, for the cache."""
+    """Compile the simulator in another process meanwhile, which fills its cache."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gearshift.simulator.warm_up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -1,9 +1,10 @@
-"""The demo's task: distorted handwritten digits, and four scikit-learn models that grow better as they cost more.
+"""The demo's task: distorted handwritten digits, and four scikit-learn models of rising cost.
 
-The digits are the 1,797 images of 8x8 pixels that scikit-learn ships, split by image before anything is distorted.
-`tiny` is a logistic regression on the pixels. The other three remember distorted copies of the training images and
-let the nearest ones vote, by city-block distance: `small` compares pixels, `medium` and `large` also strokes (the
-differences between neighbouring pixels). Run time is the numbers compared, and accuracy rises with it.
+The digits are the 1,797 images of 8x8 pixels that scikit-learn ships, split by image before any is
+distorted. `tiny` is a logistic regression on the pixels. The others store distorted copies of the
+training images, and the nearest ones vote, by city-block distance: `small` compares pixels,
+`medium` and `large` also strokes (the differences between neighbouring pixels). Run time is
+proportional to the numbers compared, and accuracy rises with it.
 """
 
 import io
@@ -25,7 +26,7 @@ from gearshift.support.files import read_bytes, write_atomically
 
 MODEL_NAMES = ("tiny", "small", "medium", "large")
 TRAINING_COPIES: Mapping[str, int] = MappingProxyType({"tiny": 6, "small": 3, "medium": 9, "large": 40})
-"""How many distorted copies of each training image each model learns from."""
+"""Distorted copies of each training image, per model."""
 
 VALIDATION_IMAGES = 500
 VALIDATION_COPIES = 4
@@ -53,35 +54,33 @@ Labels = NDArray[np.int64]
 
 
 class Classifier(Protocol):
-    """What `load` gives: a fitted scikit-learn classifier."""
+    """A fitted scikit-learn classifier."""
 
     classes_: NDArray[Any]
 
     def predict_proba(self, X: NDArray[Any]) -> NDArray[Any]:
-        """The probability (n, 10) of each class for n rows of 64 pixels."""
+        """Return the probability (n, 10) of each class for n rows of 64 pixels."""
         ...
 
 
 class Digits(NamedTuple):
-    """Images (n, 64) in 0 to 1, the digit that each shows, and the index of the original image each comes from."""
+    """Images (n, 64) in 0 to 1, the digit on each, and the index of the original image of each."""
 
     images: Floats
     labels: Labels
     groups: Labels
 
     def rows(self, indices: Labels) -> "Digits":
-        """Only the rows `indices`, in that order."""
         return Digits(self.images[indices], self.labels[indices], self.groups[indices])
 
 
 def make_samples() -> tuple[Floats, Labels, Labels]:
-    """The validation samples: inputs (n, 64), labels (n,) and groups (n,), the original image of each sample."""
+    """Return the validation samples: inputs (n, 64), labels (n,), groups (n,) by original."""
     images, labels, groups = distort_all(split_digits()[1], VALIDATION_COPIES, VALIDATION_SEED)
     return images, labels, groups
 
 
 def train(directory: Path, progress: Callable[[str], None], *, copies: Mapping[str, int] = TRAINING_COPIES) -> None:
-    """Train the four models and write each to `directory`, whole or not at all; tell `progress` of each step."""
     originals = split_digits()[0]
     most = max(copies[name] for name in MODEL_NAMES)
     progress(f"distorting {len(originals.labels):,} training images {most} times each")
@@ -94,19 +93,17 @@ def train(directory: Path, progress: Callable[[str], None], *, copies: Mapping[s
 
 
 def load(directory: Path, name: str) -> Classifier:
-    """The model `name` that `train` wrote to `directory`."""
     data = read_bytes(model_path(directory, name), remedy="run `gearshift demo` again, it trains its models")
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return rebuilt(name, arrays)
 
 
 def model_path(directory: Path, name: str) -> Path:
-    """The file of the model `name`."""
     return directory / f"{name}.npz"
 
 
 def split_digits() -> tuple[Digits, Digits]:
-    """The original images for training and those for validation; no image is in both."""
+    """Split the original images into training and validation."""
     data = load_digits()
     everything = Digits(
         (data.data / BRIGHTEST).astype(np.float32), data.target.astype(np.int64), np.arange(len(data.target))
@@ -117,7 +114,7 @@ def split_digits() -> tuple[Digits, Digits]:
 
 
 def distort_all(originals: Digits, copies: int, seed: int) -> Digits:
-    """`copies` rounds of distorted images, each round one of every original; fewer rounds are a prefix of more."""
+    """Distort every original once per round; fewer `copies` give a prefix of more."""
     rounds = []
     for copy in range(copies):
         random = np.random.default_rng((seed, copy))
@@ -126,7 +123,6 @@ def distort_all(originals: Digits, copies: int, seed: int) -> Digits:
 
 
 def distort(image: Floats, random: np.random.Generator) -> Floats:
-    """The image (64,) turned, sheared, scaled, shifted, perhaps blotted, faded and made noisy."""
     angle = np.deg2rad(random.uniform(-MAX_ROTATION_DEGREES, MAX_ROTATION_DEGREES))
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     shear = np.array([[1.0, random.uniform(-MAX_SHEAR, MAX_SHEAR)], [0.0, 1.0]])
@@ -143,12 +139,12 @@ def distort(image: Floats, random: np.random.Generator) -> Floats:
 
 
 def pixels(images: NDArray[Any]) -> Floats:
-    """The images (n, 64) in the type of the remembered ones, which the search needs to be fast."""
+    """Convert images (n, 64) to the type of the stored ones, which makes the search fast."""
     return np.asarray(images, dtype=np.float32)
 
 
 def strokes(images: NDArray[Any]) -> Floats:
-    """The pixels of each image (n, 64), then their differences across and down: (n, 176)."""
+    """Return each image's pixels (n, 64) and their differences across and down: (n, 176)."""
     square = pixels(images).reshape(len(images), SIDE_PIXELS, SIDE_PIXELS)
     parts = (square, np.diff(square, axis=2), np.diff(square, axis=1))
     return np.concatenate([part.reshape(len(images), -1) for part in parts], axis=1)
@@ -157,11 +153,10 @@ def strokes(images: NDArray[Any]) -> Floats:
 FEATURES: Mapping[str, Callable[[NDArray[Any]], Floats]] = MappingProxyType(
     {"small": pixels, "medium": strokes, "large": strokes}
 )
-"""What the models that remember examples compare."""
+"""Features that the nearest-neighbour models compare."""
 
 
 def learn(name: str, images: Floats, labels: Labels) -> dict[str, NDArray[Any]]:
-    """The arrays that make up the model `name`, learnt from these examples."""
     if name in FEATURES:
         return {"images": images, "labels": labels}
     fitted = LogisticRegression(C=REGULARISATION, max_iter=MAX_ITERATIONS).fit(images.astype(np.float64), labels)
@@ -169,7 +164,6 @@ def learn(name: str, images: Floats, labels: Labels) -> dict[str, NDArray[Any]]:
 
 
 def rebuilt(name: str, arrays: Mapping[str, NDArray[Any]]) -> Classifier:
-    """The fitted model `name` made of the arrays that `learn` gave."""
     if name in FEATURES:
         vote = KNeighborsClassifier(NEIGHBOURS, weights="distance", algorithm="brute", metric="manhattan")
         remembering = make_pipeline(FunctionTransformer(FEATURES[name]), vote)
@@ -181,7 +175,6 @@ def rebuilt(name: str, arrays: Mapping[str, NDArray[Any]]) -> Classifier:
 
 
 def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The arrays as the bytes of an .npz file."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

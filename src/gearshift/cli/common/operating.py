@@ -1,4 +1,4 @@
-"""What the verbs share that steer a running server."""
+"""Common to the verbs that steer a running server."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,6 @@ Command = Callable[..., None]
 
 
 def server_options(function: Command) -> Command:
-    """`--url`, `--key-file` and `--ca-file`."""
     for option in (
         click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, beside the system's."),
         click.option(
@@ -30,7 +29,7 @@ def server_options(function: Command) -> Command:
 
 
 def moved(status: Status) -> Iterator[str]:
-    """Lines about what is no longer as it was when the plan was made, or the server started."""
+    """Yield lines about what has changed since the plan was made or the server started."""
     world, replan = status.adapting, status.replan
     for model in status.silent_models:
         yield f"model {model!r} gives no answers: is its endpoint down?"
@@ -52,7 +51,6 @@ def moved(status: Status) -> Iterator[str]:
 
 
 def show_status(output: Output, url: str, status: Status) -> None:
-    """The status as JSON and for people."""
     output.json(status)
     pinned = " (pinned)" if status.pinned else ""
     output.say(f"{status.operator} at {url}: {status.state} for {status.uptime_s:.0f} s")

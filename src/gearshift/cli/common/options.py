@@ -1,4 +1,4 @@
-"""Options that several verbs share, and options derived from a settings struct."""
+"""Options that several verbs share, and options made from a settings struct."""
 
 import math
 import shlex
@@ -22,7 +22,7 @@ from gearshift.workload import Reading, Trace
 PATH = click.Path(path_type=Path)
 SEED = click.IntRange(min=0)
 TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
-"""What can be done to a trace, beside its path and the seed."""
+"""Options that change a trace, without its path and the seed."""
 
 UNCHANGED = Reading(file_sha256="")
 
@@ -30,19 +30,22 @@ Command = Callable[..., None]
 
 
 def trace_options(function: Command) -> Command:
-    """`--trace` and what can be done to it; `the_trace` reads it."""
+    """Add `--trace` and the options that change it; `the_trace` reads them."""
     trace = click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests.")
     return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
 
 
 def plan_trace_options(function: Command) -> Command:
-    """As `trace_options`, for a verb that else takes the trace which the plan names, as it was read for the plan."""
+    """Add the same, for a verb that by default uses the plan's own trace.
+
+    `take_trace` reads them.
+    """
     trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
     return trace(_reading_options()(function))
 
 
 def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
-    """What can be done to a trace; what has no default is as for the plan."""
+    """Options that change a trace; without a default, the plan's value holds."""
 
     def option(flag: str, help_text: str, **kind: Any) -> Callable[[Command], Command]:
         name = flag.removeprefix("--").replace("-", "_")
@@ -71,7 +74,7 @@ def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
 
 
 def served_options(function: Command) -> Command:
-    """What a plan is served with: `--backend`, and where its profile and its project are now."""
+    """Add `--backend`, `--profile` and `--project`."""
     options = (
         click.option(
             "--backend",
@@ -89,7 +92,7 @@ def served_options(function: Command) -> Command:
 
 
 def generator_options(function: Command) -> Command:
-    """Options of the load generator, by the names that `gearshift.replay` takes, but for milliseconds."""
+    """Add the options of the load generator, named as in `gearshift.replay`."""
     options = (
         click.option("--processes", type=int, default=1, show_default=True, help="Send from so many processes."),
         click.option("--connections", type=int, default=2048, show_default=True, help="Requests under way, at most."),
@@ -117,7 +120,7 @@ scope_option = click.option(
 
 
 def network_options(function: Command) -> Command:
-    """`--network` and how large requests are on it; `the_uplink` reads them."""
+    """Add `--network` and `--request-kb`; `the_uplink` reads them."""
     options = (
         click.option("--network", type=PATH, help="A log of bandwidth that requests come over, as of 4G."),
         click.option("--request-kb", type=float, help="With --network: so many kilobytes (1000 bytes) each."),
@@ -128,7 +131,6 @@ def network_options(function: Command) -> Command:
 
 
 def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | None) -> Uplink | None:
-    """The network that `network_options` describe, where there is one."""
     require(
         (network is None) == (request_kb is None),
         "one of --network and --request-kb is missing",
@@ -141,17 +143,14 @@ def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | No
 
 
 def listed(value: str) -> list[str]:
-    """The parts between commas."""
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def seconds_of(milliseconds: float | None) -> float | None:
-    """Seconds, where milliseconds are given."""
     return None if milliseconds is None else milliseconds / 1e3
 
 
 def numbers(value: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
     try:
         return tuple(int(word) for word in value.split(","))
     except ValueError:
@@ -159,7 +158,6 @@ def numbers(value: str) -> tuple[int, ...]:
 
 
 def devices(value: str) -> int | Path:
-    """A number of devices like the profiled one, or the path of a hardware file."""
     try:
         return int(value)
     except ValueError:
@@ -167,7 +165,10 @@ def devices(value: str) -> int | Path:
 
 
 def command_line(**changed: object) -> str:
-    """The user's own command line, as far as flags gave it, with some options changed; None drops one."""
+    """Return the user's command line, as far as given by flags, with options changed.
+
+    None drops one.
+    """
     context = click.get_current_context()
     words = [f"gearshift {context.info_name}"]
     for parameter in context.command.params:
@@ -185,7 +186,7 @@ def command_line(**changed: object) -> str:
 def the_trace(
     trace: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
 ) -> Trace:
-    """The trace that `trace_options` describe; what is odd about it is told."""
+    """Read the trace of `trace_options`, and warn of anything odd."""
     read = read_trace(
         trace,
         rate_scale=rate_scale,
@@ -204,9 +205,9 @@ def _warn_of(trace: Trace) -> None:
 
 
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
-    """The trace that `plan_trace_options` describe for a plan in `path`, taken out of `options`; the seed stays.
+    """Read the trace of `plan_trace_options`, removing them from `options`, except the seed.
 
-    It is said where the plan's own trace is read otherwise than as it is, or is not what the plan was made from.
+    Say so if the plan's own trace is read with changes, or is not the one the plan was made from.
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
     made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
@@ -218,7 +219,7 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
 
 
 def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[str, Any]) -> str:
-    """The options with which a plan's own trace is not read as it is, though they are not given."""
+    """Return the options that change a plan's own trace although they are not given."""
     if source is None or made is None or made.file_sha256 != source.file_sha256:
         return ""
     taken = [name for name in ("rate_scale", "start_s", "duration_s") if given[name] is None]
@@ -228,13 +229,12 @@ def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[
 
 
 def require_positive(option: str, value: float | None, unit: str) -> None:
-    """Raise `InvalidInput` in words of the option unless its value is positive and finite, or not given."""
+    """Raise `InvalidInput`, naming the option, unless its value is None or positive and finite."""
     if value is not None:
         require(0 < value < math.inf, f"{option} is {value:g}", remedy=f"give a positive number of {unit}")
 
 
 def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | None) -> None:
-    """Raise `InvalidInput` for latencies given twice, or for a percentile beside the one that --p95-ms says."""
     require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
     require(
         p95_ms is None or percentile is None,
@@ -244,7 +244,7 @@ def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | 
 
 
 def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:
-    """One option per field of a settings struct, with its default and its description as help."""
+    """Add an option per field of a settings struct, with its default and its description."""
 
     def decorate(function: Command) -> Command:
         hints = get_type_hints(settings, include_extras=True)
@@ -265,7 +265,6 @@ def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Comm
 
 
 def flag_of(field: str) -> str:
-    """The option of a setting."""
     return f"--{field.replace('_', '-')}"
 
 

@@ -1,4 +1,4 @@
-"""What every verb shares: `--json`, progress on standard error, and errors as one sentence with an exit code.
+"""Common to all verbs: `--json`, progress on standard error, and errors as one sentence.
 
 A note on an error (`error.add_note`) is a command line to try instead.
 """
@@ -34,7 +34,7 @@ Tell = Callable[[str, float], None]
 
 
 class Output:
-    """Where a verb's words go: a table for people on standard output, or only JSON there with `--json -`."""
+    """Output of a verb: tables on standard output, or only JSON there with `--json -`."""
 
     def __init__(self, json_path: str | None) -> None:
         self.json_alone = json_path is not None and (json_path == "-" or own_descriptor(json_path) == 1)
@@ -45,7 +45,7 @@ class Output:
         )
 
     def json(self, data: object) -> None:
-        """Write `data` where `--json` says, if it says so."""
+        """Write `data` to the path of `--json`, if given."""
         if self._json_path is None:
             return
         encoded = msgspec.json.format(_encoded(data), indent=2) + b"\n"
@@ -55,18 +55,19 @@ class Output:
             write_atomically(Path(self._json_path), encoded)
 
     def say(self, text: str) -> None:
-        """A line for people."""
         with told_if_full():
             self.terminal.print(plain(text, keep=KEPT), markup=False)
 
     def show(self, table: Table) -> None:
-        """A table for people."""
         with told_if_full():
             self.terminal.print(table)
 
     @contextmanager
     def progress(self) -> Iterator[Tell]:
-        """A bar on standard error; `tell(what, share)` moves it.  Lines instead of a bar where there is no terminal."""
+        """Show a bar on standard error, or lines if it is no terminal.
+
+        `tell(what, share)` moves it.
+        """
         console = Console(file=sys.stderr, highlight=False)
         if not console.is_terminal:
             yield _lines(console)
@@ -78,7 +79,7 @@ class Output:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first argument is its `Output`, with `--json`, and errors as people can read them."""
+    """Make a command whose first argument is its `Output`; adds `--json` and reports errors."""
 
     @click.option("--json", metavar="FILE", help="Also write the result as JSON; - is standard output.")
     @functools.wraps(function)
@@ -103,7 +104,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             forget_the_rest()
             raise SystemExit(1) from None
-        except Exception as error:  # noqa: BLE001 - the boundary to a person
+        except Exception as error:  # noqa: BLE001 - the process boundary
             told = f"a bug in gearshift ({type(error).__name__}: {error}); {_keep_traceback()}"
             write_error(output, {"kind": "bug", "message": told}, said="")
             click.echo(f"error: {plain(told, keep=KEPT)}", err=True)
@@ -113,7 +114,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose first column is text and the others are numbers."""
+    """A table whose first column is aligned left and the others right."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
@@ -133,7 +134,10 @@ def _lines(console: Console) -> Tell:
 
 
 def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
-    """Write an error where `--json` says; that this is impossible is told, unless it is `said` anyway."""
+    """Write an error to the path of `--json`.
+
+    If that fails, report it unless it is `said` anyway.
+    """
     try:
         output.json({"error": facts})
     except InvalidInput as second:
@@ -142,7 +146,6 @@ def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
 
 
 def _keep_traceback() -> str:
-    """Where the traceback of the error under way is, in words."""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="gearshift-", suffix=".txt", delete=False) as file:
             traceback.print_exc(file=file)
@@ -152,7 +155,7 @@ def _keep_traceback() -> str:
 
 
 def _encoded(data: object) -> bytes:
-    """`data` as JSON; names of files that are no UTF-8 have their strange bytes replaced."""
+    """Encode `data` as JSON; file names that are not UTF-8 have their invalid bytes replaced."""
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Standard output and standard error, as they are found: closed, full, of another encoding, or printed to by others."""
+"""Standard output and standard error in any state: closed, full, of another encoding."""
 
 import errno
 import os
@@ -15,19 +15,20 @@ NAME = "standard output"
 _closed = set[int]()
 """Standard streams that were closed when the process began."""
 _results: list[BinaryIO] = []
-"""Standard output itself, while what others print goes elsewhere."""
+"""The real standard output, while other prints are redirected."""
 
 
 def make_usable() -> None:
-    """Have three standard streams that take any text; what was closed leads nowhere.
+    """Make the three standard streams accept any text; a closed one writes to /dev/null.
 
-    Else the next file that is opened, such as a client's connection, would be what children and libraries print to.
+    Otherwise the next file opened, such as a client's connection, would receive what children and
+    libraries print.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
             os.set_inheritable(number, True)
             _closed.add(number)
     for name, number in (("stdout", 1), ("stderr", 2)):
@@ -40,7 +41,7 @@ def make_usable() -> None:
 
 @contextmanager
 def json_alone() -> Iterator[None]:
-    """Have whatever is printed within the block, by whom ever, go to standard error, so that the result is alone."""
+    """Redirect all printing in the block to standard error, so that the result stands alone."""
     sys.stdout.flush()
     with _aside() as result:
         _results.append(result)
@@ -52,7 +53,7 @@ def json_alone() -> Iterator[None]:
 
 @contextmanager
 def _aside() -> Iterator[BinaryIO]:
-    """Standard output, while its descriptor, or the object that a program has put there, leads to standard error."""
+    """Yield standard output while its descriptor, or the object that replaced it, is redirected."""
     if not _is_real():
         result = sys.stdout.buffer
         with redirect_stdout(sys.stderr):
@@ -69,7 +70,7 @@ def _aside() -> Iterator[BinaryIO]:
 
 
 def write_result(data: bytes) -> None:
-    """Write `data` to standard output as bytes; raises `InvalidInput` where that is closed or full."""
+    """Write bytes to standard output; raises `InvalidInput` if that is closed or full."""
     if 1 in _closed:
         raise not_written(NAME, OSError(errno.EBADF, "it is closed"))
     file = _results[-1] if _results else sys.stdout.buffer
@@ -78,7 +79,7 @@ def write_result(data: bytes) -> None:
         while rest:
             try:
                 taken = file.write(rest)
-            except BlockingIOError as error:  # of a buffered one
+            except BlockingIOError as error:  # from a buffered stream
                 taken = error.characters_written
             if not taken:
                 _until_taken(file)
@@ -92,7 +93,7 @@ def write_result(data: bytes) -> None:
 
 
 def _until_taken(file: BinaryIO) -> None:
-    """Wait for the reader of a full pipe or terminal, that somebody has set not to wait by itself."""
+    """Wait for the reader of a full pipe or terminal that another process made non-blocking."""
     waiting = select.poll()
     waiting.register(file, select.POLLOUT)
     waiting.poll()
@@ -100,7 +101,7 @@ def _until_taken(file: BinaryIO) -> None:
 
 @contextmanager
 def told_if_full() -> Iterator[None]:
-    """Raises `InvalidInput` where standard output cannot be written, but for a pipe that nobody reads any more."""
+    """Raise `InvalidInput` if standard output cannot be written, except for a broken pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -111,7 +112,7 @@ def told_if_full() -> Iterator[None]:
 
 
 def forget_the_rest() -> None:
-    """Have what is left for standard output go nowhere."""
+    """Discard buffered standard output."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -27,7 +27,7 @@ THIS_TRACE_ALONE = (
 
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
-    """One row per result, within 80 columns; the refused and the degraded only where there are any."""
+    """One row per result, within 80 columns; refused and degraded shares only if there are any."""
     counted = ", ".join(str(count) for count in dict.fromkeys(result.requests for _, result in rows))
     extra = _extra_shares([result for _, result in rows])
     held = any(result.core_s is not None for _, result in rows)
@@ -52,7 +52,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
 
 
 def validation_table(run: "Validation") -> Table:
-    """Predicted, measured, and by how much too much was predicted."""
+    """Predicted and measured results, and prediction errors; positive means predicted too much."""
     errors = run.errors
     made = results_table("Predicted and measured", [("predicted", run.predicted), ("measured", run.measured)])
     made.add_row(
@@ -68,13 +68,13 @@ def validation_table(run: "Validation") -> Table:
 
 
 def _extra_shares(results: Sequence[ServingResult]) -> dict[str, str]:
-    """Columns, and the fields of results that they show, for shares that not every run has."""
+    """Columns and fields of shares that not every run has."""
     shares = {"degraded": "share_degraded", "refused": "share_refused"}
     return {name: field for name, field in shares.items() if any(getattr(result, field) for result in results)}
 
 
 def runs_table(run: "Validation") -> Table:
-    """What each model ran, measured, and by how much too much was predicted."""
+    """Batches and samples of each model as measured, with prediction errors."""
     made = table("Models", "", "samples a request", "predicted too many", "mean batch", "predicted too large")
     for model, errors in run.errors.models.items():
         ran = run.replay.runs.get(model)
@@ -90,7 +90,7 @@ def runs_table(run: "Validation") -> Table:
 
 
 def split_table(split: "LatencySplit") -> Table:
-    """From the predicted latency to the measured one, step by step."""
+    """The steps from predicted to measured latency."""
     made = table("What latency differs by", "", "p50", "p95", "p99")
     for name, seconds in (
         ("predicted for the trace", split.predicted),
@@ -105,13 +105,12 @@ def split_table(split: "LatencySplit") -> Table:
 
 
 def ratios_told(split: "LatencySplit") -> str:
-    """How long models ran beside what was profiled."""
     told = ", ".join(f"{model} {signed_percent(ratio - 1)}" for model, ratio in split.ratios.items())
     return f"run times against the profile: {told or 'unknown'}"
 
 
 def tell_generator(output: Output, run: "Replay") -> None:
-    """Say how the generator did; ends with an exit code of its own where the figures are not valid."""
+    """Report the load generator; exits with `EXIT_NOT_VALID` if the figures are not valid."""
     late = run.lateness
     output.say(
         f"the generator sent {milliseconds(late.p50_s)} late (p50), {milliseconds(late.p99_s)} (p99), "
@@ -126,7 +125,7 @@ def tell_generator(output: Output, run: "Replay") -> None:
 
 
 def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
-    """A row for gears of the same cascade; with cores of its models, in its order, where these change."""
+    """Show a row per group of gears with the same cascade, and with cores if they change."""
     pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
     latency = percentile_name(plan.operators[operator].objective)
     columns = ("gear", "cascade", "load from", "to", "accuracy", latency, "largest batch", "busy", *pooled)
@@ -152,7 +151,7 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
 
 
 def predicted_latency(row: GearRow) -> str:
-    """What a row's gears are predicted at the objective's percentile, and at which load unless at their upper end."""
+    """Latency at the objective's percentile, with its load unless that is the gears' upper end."""
     if row.predicted is None:
         return ""
     at_qps = row.predicted_elsewhere_qps
@@ -160,7 +159,6 @@ def predicted_latency(row: GearRow) -> str:
 
 
 def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
-    """A sentence about rows beyond the top of the ranges that were planned for, where there are any."""
     top_qps = top_of([gear for row in rows for gear in row.gears])
     if top_qps is None:
         return None
@@ -168,7 +166,6 @@ def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
 
 
 def profile_table(profile: Profile) -> Table:
-    """One row per model and place where it was measured."""
     made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", "accuracy A", "B", "memory")
     for curve in profile.whole_curves:
         row = profile.predictions.models.index(curve.model)
@@ -188,7 +185,7 @@ def profile_table(profile: Profile) -> Table:
 
 
 def tell_overheads(output: Output, overheads: Overheads) -> None:
-    """Say what predictions hold beside the models' run times; nothing where a profile measured none."""
+    """Report overheads included in predictions; nothing if the profile measured none."""
     told = []
     if overheads.front_end_s:
         router = f", {milliseconds(overheads.router_s)} of it in the router" if overheads.router_s else ""
@@ -201,14 +198,12 @@ def tell_overheads(output: Output, overheads: Overheads) -> None:
 
 
 def _by_model(seconds: Mapping[str, float]) -> str:
-    """The time of each model, or, of many, the shortest and the longest."""
     if len(seconds) > MOST_NAMED:
         return f"{milliseconds(min(seconds.values()))} to {milliseconds(max(seconds.values()))}"
     return ", ".join(f"{milliseconds(each)} ({model})" for model, each in seconds.items())
 
 
 def tell_warnings(output: Output, warnings: Sequence[str]) -> None:
-    """Print warnings, one a line."""
     for sentence in warnings:
         output.say(f"warning: {sentence}")
 
@@ -220,15 +215,12 @@ def _place_of(curve: RunTimeCurve, segments: int) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """A share in percent, with its sign."""
     return f"{100 * share:+.1f} %"
 
 
 def percent(share: float) -> str:
-    """A share in percent."""
     return f"{100 * share:.1f} %"
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds in milliseconds, to three digits."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.2f} s"

@@ -44,7 +44,7 @@ INPUTS, LABELS = "inputs", "labels"
 RUN_AS = "base model", "norms folded", "with learned caches"
 GAINS = "gain", "over folded"
 SHOWN = 30
-"""Variants in the terminal's table, unless all are asked for."""
+"""Rows in the terminal's table, unless all are asked for."""
 
 
 @click.group("caches", short_help="Build, show and evaluate learned caches of a PyTorch module.")
@@ -99,9 +99,9 @@ def build(
     disk_gib: float,
     seed: int,
 ) -> None:
-    """Build learned caches for the module that MODEL (file.py:function) answers.
+    """Build learned caches for the module that MODEL (file.py:function) returns.
 
-    They are made from samples that the module was not trained on.  A run that was broken off goes on where it ended.
+    Use samples that the module was not trained on. An interrupted run resumes.
     """
     require(0 < disk_gib < math.inf, f"--disk-gib is {disk_gib:g}", remedy="give a finite size above 0, in GiB")
     inputs, labels = read_data(data)
@@ -147,9 +147,9 @@ def build(
 @click.option("--version", "number", type=click.IntRange(min=0), help="Which one, 0 as built [default: in use].")
 @verb
 def show(output: Output, folder: Path, everything: bool, chart: Path | None, number: int | None) -> None:
-    """Show the learned caches in FOLDER that are in use: what was explored, which were chosen, and why.
+    """Show the learned caches in FOLDER that are in use: what was explored, chosen, and why.
 
-    What was explored, and why, is known of those that were built, version 0.
+    Only version 0, as built, knows what was explored, and why.
     """
     from gearshift.caches.store.versions import read_state, read_version, version_numbers
 
@@ -196,7 +196,7 @@ def evaluate(
     compiled: bool,
     timed_rows: int,
 ) -> None:
-    """Compare the module that MODEL (file.py:function) answers, with and without its learned caches, on new samples."""
+    """Compare the module of MODEL (file.py:function) with and without caches, on new samples."""
     from gearshift.caches.store.manifest import read_manifest
 
     inputs, labels = read_data(data)
@@ -211,7 +211,7 @@ def evaluate(
 @click.argument("folder", type=PATH, default="caches")
 @verb
 def versions(output: Output, folder: Path) -> None:
-    """Show the versions of the learned caches in FOLDER: which is in use, how each was made, and what it came to."""
+    """Show the versions of the learned caches in FOLDER, how each was made, and its results."""
     show_versions(output, folder)
 
 
@@ -222,8 +222,8 @@ def versions(output: Output, folder: Path) -> None:
 def rollback(output: Output, folder: Path, to: int | None) -> None:
     """Use an earlier version of the learned caches in FOLDER; 0 is what was built.
 
-    All its caches are looked up, also those that audits have switched off.  A server that adapts them takes it up
-    within seconds, others when they start.
+    All its caches are looked up, also those that audits switched off. A server that adapts them
+    follows within seconds, others when they start.
     """
     from gearshift.caches.store.versions import previous_version, switch_to
 
@@ -232,7 +232,7 @@ def rollback(output: Output, folder: Path, to: int | None) -> None:
 
 
 def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """`inputs` and, where it is there, `labels` of a .npz file; nothing in it is unpickled.
+    """Read `inputs` and, if present, `labels` of a .npz file without unpickling.
 
     Raises `InvalidInput` for a file that is missing, broken, or has other arrays.
     """
@@ -249,7 +249,7 @@ def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def load_module(reference: str, threads: int, device: str | None) -> Any:
-    """The PyTorch module that a function answers, on that device; PyTorch then runs on so many threads."""
+    """Call a function for a PyTorch module, move it to `device`, and set PyTorch's threads."""
     torch = load_extra("torch", extra="torch", where="learned caches")
     there = device != "cuda" or torch.cuda.is_available()
     require(there, "--device is cuda, and PyTorch finds no CUDA device", remedy="leave it out, or use cpu")
@@ -261,7 +261,6 @@ def load_module(reference: str, threads: int, device: str | None) -> Any:
 
 
 def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> None:
-    """The variants, the choices side by side, and what the one in use comes to."""
     shown = manifest.variants if everything else (manifest.chosen or manifest.variants[:SHOWN])
     rows = table("Learned caches", "block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
     for entry in shown:
@@ -314,7 +313,7 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
 
 
 def show_measured(output: Output, measured: "Measured") -> None:
-    """What a row took when caches were built, with them and without, which composition only reckons."""
+    """Show the measured time of a row, with caches and without; composition only computes it."""
     output.say("")
     rows = table(f"Measured: {measured.rows} samples that judge, one by one and in turn", "", "mean", *GAINS)
     for name, mean_s in zip(RUN_AS, (measured.module_s, measured.folded_s, measured.cached_s), strict=True):
@@ -327,12 +326,11 @@ def show_measured(output: Output, measured: "Measured") -> None:
 
 
 def _gains(mean_s: float, module_s: float, folded_s: float) -> tuple[str, str]:
-    """How many times as fast as the module, and as that with norms folded."""
+    """Speed-ups over the module, and over the module with folded norms."""
     return f"{module_s / mean_s:.2f}", f"{folded_s / mean_s:.2f}"
 
 
 def _no_gain(measured: "Measured") -> str:
-    """That caches bring nothing, where that is so."""
     if measured.cached_s >= measured.module_s:
         return "no faster here, so serve the model without them, or ask for less --accuracy"
     if measured.compiled_s is not None and measured.cached_s >= measured.compiled_s:
@@ -343,7 +341,7 @@ def _no_gain(measured: "Measured") -> str:
 
 
 def _few(manifest: "Manifest") -> str:
-    """Whether it is for want of samples."""
+    """Say whether the cause is too few samples."""
     from gearshift.caches.store.manifest import CHECKED_SHARE, LIKELY, samples_to_judge
     from gearshift.result import share_bound
 
@@ -366,7 +364,7 @@ def _few(manifest: "Manifest") -> str:
 
 
 def _margin(manifest: "Manifest") -> str:
-    """How much more than the target samples that judge must agree, as they are few, where that is a point or more."""
+    """Say how far above the target few samples must agree, if by a point or more."""
     from gearshift.caches.store.manifest import must_agree
 
     if not manifest.chosen or manifest.confidence is not None or manifest.adapted is not None:
@@ -381,7 +379,6 @@ def _margin(manifest: "Manifest") -> str:
 
 
 def show_choices(output: Output, manifest: "Manifest") -> None:
-    """What each method of composition chose, side by side."""
     output.say("")
     methods = table("Compositions", "method", "caches", "latency", "accuracy", "memory", "may be lower by", "in use")
     for choice in manifest.choices:
@@ -398,7 +395,6 @@ def show_choices(output: Output, manifest: "Manifest") -> None:
 
 
 def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
-    """The module, folded and with caches, side by side, whether it agrees with less than the `target`, and exits."""
     rows = table(f"{found.samples} samples, {found.timed} timed", "", "mean", "p50", "p99", *GAINS, "accuracy")
     latencies = found.base_latency_s, found.folded_latency_s, found.latency_s
     accuracies = found.base_accuracy, None, found.accuracy
@@ -423,7 +419,6 @@ def show_evaluation(output: Output, found: "Evaluation", target: float) -> None:
 
 
 def show_versions(output: Output, folder: Path) -> None:
-    """Every version with what it came to on recent samples that were held back, and what audits have switched off."""
     from gearshift.caches.store.versions import read_state, read_version, version_numbers
 
     state = read_state(folder)
@@ -458,7 +453,6 @@ def show_versions(output: Output, folder: Path) -> None:
 
 
 def show_off(output: Output, state: "State") -> None:
-    """Which caches of the version in use audits have switched off."""
     for off in state.off:
         output.say(
             f"the cache after {off.block} is switched off: the model disagreed with {off.disagreed} of {off.audited} "

@@ -151,7 +151,6 @@ def command(
 
 
 def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
-    """The parts of an option as numbers; raises `InvalidInput` in words of the option."""
     try:
         found = [kind(part) for part in parts]
     except ValueError:
@@ -161,7 +160,6 @@ def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
 
 
 def show(output: Output, found: Comparison) -> None:
-    """Runs, the grid of fewest devices, and hypervolumes."""
     rows = table("Plans as predicted", "planner", "devices", "SLO", "accuracy", "p95", "late", "planned in")
     planned = [run for run in found.runs if run.planner in found.planners]
     for run in planned:
@@ -186,7 +184,6 @@ def show(output: Output, found: Comparison) -> None:
 
 
 def as_csv(found: Comparison) -> str:
-    """The runs, one a row."""
     rows: list[Sequence[object]] = []
     for run in found.runs:
         figures: list[object] = [""] * 8
@@ -200,7 +197,6 @@ def as_csv(found: Comparison) -> str:
 
 
 def grid_as_csv(found: Comparison) -> str:
-    """The grid of fewest devices, a cell a row; what there is none of is empty."""
     return _csv(GRID_COLUMNS, [[getattr(cell, name) for name in GRID_COLUMNS] for cell in found.grid])
 
 

@@ -44,7 +44,6 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
 
 
 def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> None:
-    """The explanation as tables and sentences; `gears` are the plan's."""
     if explained.asked != explained.objective:
         output.say(f"asked for {_wanted(explained.asked)}, and made for {_wanted(explained.objective)}")
     pooled = ("cores",) if any(found.cores for found in explained.ranges) else ()
@@ -82,7 +81,7 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
 
 
 def _told_alike(ranges: Sequence[RangeExplanation]) -> Iterator[tuple[RangeExplanation, RangeExplanation]]:
-    """The first and the last of neighbours that have the same cascade, of which the next breaks the same."""
+    """Yield first and last of neighbouring ranges with the same cascade and the same reason."""
 
     def told(found: RangeExplanation) -> tuple[object, ...]:
         following = found.next and (found.next.cascade, found.next.breaks, found.next.model, found.next.device)
@@ -94,7 +93,6 @@ def _told_alike(ranges: Sequence[RangeExplanation]) -> Iterator[tuple[RangeExpla
 
 
 def sentence(found: RangeExplanation, limit_s: float) -> str:
-    """What the next more accurate cascade would break, and which models it lacks where they are on no device."""
     parts = []
     if found.next is not None:
         parts.append(_broken(found.next, limit_s))

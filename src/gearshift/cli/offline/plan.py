@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
 
 STEADY, LEAST_GAPS = 0.2, 10
-"""A trace is so if the standard deviation of its gaps is no more than this share of their mean."""
+"""A trace is steady if the standard deviation of its gaps is at most this share of their mean."""
 
 
 @click.command("plan", short_help="Search for the best gear plan within an objective.")
@@ -217,7 +217,10 @@ def command(
 
 
 def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals: Trace) -> "LargestAlone | None":
-    """The need of the largest model alone; None at Ctrl-C or a failure, as the plan is made and written by then."""
+    """Return the need of the largest model alone.
+
+    None after Ctrl-C or a failure, because the plan is already written.
+    """
     try:
         with output.progress() as tell:
             tell("simulating the largest model alone", 0.99)
@@ -227,7 +230,7 @@ def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals:
 
 
 def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:
-    """Refuse what says where to plan, or who plans, beside the cores of a host."""
+    """Refuse options that contradict --cores."""
     beside = {
         "--devices": devices is not None,
         "--memory-gib": memory_gib is not None,
@@ -239,7 +242,7 @@ def _require_alone(*, devices: object, memory_gib: object, frontier: bool, plann
 
 
 def _require_no_objective(**given: float | None) -> None:
-    """Refuse an objective beside --frontier, which is for all of them."""
+    """Refuse an objective with --frontier, which plans for all of them."""
     name = next((f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None), "")
     require(
         not name,
@@ -249,7 +252,6 @@ def _require_no_objective(**given: float | None) -> None:
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
-    """A plan under the agreed names."""
     operator = plan.operators[only_operator(plan)]
     return {
         "planner": plan.planner,
@@ -266,16 +268,15 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
 
 
 def result_of(plan: GearPlan) -> ServingResult:
-    """What a planner's plan predicts."""
     return plan.predictions[only_operator(plan)]
 
 
 def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
-    """How to plan for a constant rate, where the trace has one and is planned for as if requests came at random."""
+    """Say how to plan for a constant rate, if the trace has one but is planned as random."""
     evenly = trace
     if trace.of_counts and of_trace["arrivals"] != "uniform":
         path, changed_how = of_trace["trace"], {"seed": of_trace["seed"], "arrivals": "uniform"}
-        if not path.is_file():  # a pipe was read to its end
+        if not path.is_file():  # a pipe cannot be read again
             return ""
         evenly = read_trace(path, **{name: of_trace[name] for name in TRACE_OPTIONS} | changed_how)
     gaps_ns = np.diff(evenly.arrivals_ns)
@@ -294,9 +295,9 @@ def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
 
 
 def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:
-    """The user's command line with each nearest feasible objective, rounded to the feasible side.
+    """Yield the user's command with each nearest feasible objective, rounded to the feasible side.
 
-    A number of devices only where devices were `counted`, and not listed in a file.
+    With a number of devices only if devices are `counted`, not listed in a file.
     """
     changed: list[dict[str, object]] = []
     if error.nearest_latency_s is not None:

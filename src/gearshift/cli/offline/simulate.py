@@ -30,7 +30,7 @@ READ_BY = {
     "--scaler-period-s": ("exact", "paper", "replicas", "fa2", "vpa"),
     "--scaler-margin": ("exact", "paper", "replicas"),
 }
-"""Which scalers read an option."""
+"""Scalers that read an option."""
 
 
 @click.command("simulate", short_help="Predict what serving a trace by a plan comes to.")
@@ -120,7 +120,6 @@ def command(
 
 
 def _require_read(flag: str, given: float | None, scaler: str | None) -> None:
-    """Raise `InvalidInput` for an option that the scaler does not read."""
     readers = READ_BY[flag]
     require(
         given is None or scaler in readers,

@@ -14,9 +14,9 @@ from gearshift.serving.operate.control_client import Operator
 @server_options
 @verb
 def command(output: Output, undo: bool, url: str, **access: Any) -> None:
-    """Have the server at --url refuse new requests, and answer those it has accepted.
+    """Make the server at --url refuse new requests, and answer those it has accepted.
 
-    Its process goes on, not ready, until a signal ends it or --undo has it let requests in again.  `gearshift status`
-    tells how many requests are open.
+    Its process continues, not ready, until a signal ends it or --undo lets requests in again.
+    `gearshift status` shows how many requests are open.
     """
     show_status(output, url, Operator(url, **access).drain(undo=undo))

@@ -16,9 +16,10 @@ from gearshift.serving.operate.control_client import Operator
 @server_options
 @verb
 def command(output: Output, what: str, number: int | None, url: str, **access: Any) -> None:
-    """Keep the server at --url in gear NUMBER (`pin NUMBER`), or let the load choose again (`free`).
+    """Keep the server at --url in gear NUMBER (`pin NUMBER`), or let the load choose (`free`).
 
-    Gear 0 is that of the lowest loads.  A pinned gear stays whatever the load, until it is freed or the server ends.
+    Gear 0 is for the lowest loads. A pinned gear stays whatever the load, until it is freed or the
+    server ends.
     """
     require((what == "pin") == (number is not None), "pin needs the number of a gear, and free none", where="gear")
     show_status(output, url, Operator(url, **access).pin(number))

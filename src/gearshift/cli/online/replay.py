@@ -59,11 +59,11 @@ def command(
     log: Path | None,
     **options: Any,
 ) -> None:
-    """Send a trace to TARGET, each request at its instant, and measure latency and accuracy.
+    """Send a trace to TARGET, each request at its time, and measure latency and accuracy.
 
-    TARGET is the URL of a server (http, https, grpc, grpcs), or a plan file to serve within this process.  With
-    --network the trace says when requests are sent: they reach the server when their last byte has, stamped with when
-    they were sent, from which latency counts.
+    TARGET is the URL of a server (http, https, grpc, grpcs), or a plan file to serve within this
+    process. With --network the trace says when requests are sent: they reach the server when their
+    last byte has, with the time of sending, from which latency counts.
     """
     if log is not None:
         require_log_path(log)

@@ -31,7 +31,7 @@ def command(
     accuracy: float | None,
     **options: Any,
 ) -> None:
-    """Serve PLAN until Ctrl-C or SIGTERM; then answer all that was accepted, and end.
+    """Serve PLAN until Ctrl-C or SIGTERM; then answer all accepted requests, and end.
 
     PLAN is a plan file, or a folder of plans with --p95-ms or --accuracy to choose one.
     """

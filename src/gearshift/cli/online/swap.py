@@ -22,10 +22,11 @@ from gearshift.serving.operate.swap import SwapBody
 def command(
     output: Output, plan: str, shadow: float, shadow_s: float, compare_only: bool, url: str, **access: Any
 ) -> None:
-    """Put PLAN, a file in the folder that the server was given by --plans, in force in the server at --url.
+    """Put PLAN, a file in the server's --plans folder, in force in the server at --url.
 
-    It is loaded beside the plan in force and tried; then all new requests are its own, and the plan before answers
-    what it has accepted and is unloaded.  Where anything fails, the plan in force stays.
+    It is loaded next to the plan in force and tried. Then it gets all new requests; the plan
+    before answers those it has accepted, and is unloaded. If anything fails, the plan in force
+    stays.
     """
     asked = SwapBody(plan=plan, shadow=shadow, shadow_s=shadow_s, take_over=not compare_only)
     result = Operator(url, **access).swap(asked)
@@ -36,7 +37,6 @@ def command(
 
 
 def show_comparison(output: Output, compared: Comparison) -> None:
-    """How the shadow and the plan in force compare."""
     output.say(f"{compared.requests} requests compared, {compared.failed} copies failed, {compared.skipped} left out")
     for name, share in sorted(compared.agreement.items()):
         output.say(f"agreement on {name}: {share:.2%} of {compared.rows} rows")

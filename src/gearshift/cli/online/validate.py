@@ -37,9 +37,9 @@ from gearshift.verbs import served
 def command(
     output: Output, largest_lateness_ms: float | None, within: str | None, within_points: float | None, **options: Any
 ) -> None:
-    """Serve PLAN in a process of its own, replay a trace against it, simulate the same, and tell the errors.
+    """Serve PLAN, replay a trace against it, simulate the same, and report prediction errors.
 
-    Errors are signed: positive where too much was predicted.
+    PLAN is served in a separate process. Errors are signed: positive if too much was predicted.
     """
     bounds = {
         "within": None if within is None else _share("--within", within.removesuffix("%")),
@@ -69,7 +69,6 @@ def command(
 
 
 def _share(option: str, percent: str | float) -> float:
-    """A share given in percent or points; raises `InvalidInput` in words of the option."""
     try:
         share = float(percent) / 100
     except ValueError:
