@@ -103,7 +103,6 @@ def model_path(directory: Path, name: str) -> Path:
 
 
 def split_digits() -> tuple[Digits, Digits]:
-    """Split the original images into training and validation."""
     data = load_digits()
     everything = Digits(
         (data.data / BRIGHTEST).astype(np.float32), data.target.astype(np.int64), np.arange(len(data.target))

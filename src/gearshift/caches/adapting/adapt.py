@@ -118,10 +118,7 @@ class Adapter:
     def learn(
         self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: NDArray[Any] | None = None
     ) -> None:
-        """Take a sample to learn from.
-
-        `probabilities` (classes,) are the base model's, if it ran to the end.
-        """
+        """`probabilities` (classes,) are the base model's, if it ran to the end."""
         self._watch(exit_segment)
         if not self._networks:
             return
@@ -156,10 +153,9 @@ class Adapter:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> bool:
-        """Do a slice of work, such as one batch to audit and one to learn from; False if none.
+        """Do a slice of work; return False if there is none.
 
-        However many samples arrive, a retraining waits only for those that were there when it
-        became due.
+        A due retraining waits only for samples that were there when it became due.
         """
         if self._unsaved and now_s - self._saved_s >= SAVED_EVERY * self.settings.interval_s:
             self._saved_s = now_s
@@ -187,10 +183,7 @@ class Adapter:
 
     @property
     def _follows(self) -> bool:
-        """Whether caches are set for the classes that arrive now.
-
-        Never with a confidence: samples of the build cannot show one for another class mix.
-        """
+        """Never with a confidence: samples of the build cannot show one for another class mix."""
         return self.settings.follow_classes and self._manifest.confidence is None
 
     def due(self, now_s: float) -> str:
@@ -213,10 +206,9 @@ class Adapter:
         return self._sooner if waited_s >= SOONEST * interval_s else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
-        """Retrain, and swap in the result if it is better on recent samples that were held back.
+        """Retrain and swap in a better result.
 
-        For `CLASS_MIX` nothing is trained. If anything fails, it is reported and the version in
-        use stays.
+        A failure is reported, and the version in use stays.
         """
         trains = reason != CLASS_MIX
         self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
@@ -410,10 +402,7 @@ class Adapter:
     # State -----------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write audit counts, the window and the time of the last retraining, for a restart.
-
-        A failure is reported, not raised.
-        """
+        """Write audit counts and the window for a restart; a failure is reported, not raised."""
         self._unsaved = False
         self._save_audits()
         if not self.settings.adapt or not self._keeps():

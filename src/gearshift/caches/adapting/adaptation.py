@@ -67,13 +67,10 @@ class Counts(msgspec.Struct, kw_only=True):
 class Tell(Protocol):
     """Receives events, as a journal does."""
 
-    def __call__(self, event: str, **facts: object) -> None:
-        """Report an event."""
-        ...
+    def __call__(self, event: str, **facts: object) -> None: ...
 
 
 def adaptation_of(settings: Mapping[str, Any]) -> Adaptation:
-    """Convert settings by name; raises `InvalidInput` for an invalid one."""
     try:
         return msgspec.convert(dict(settings), Adaptation)
     except msgspec.ValidationError as error:

@@ -58,9 +58,9 @@ class Auditor:
         self._waiting.append(_Answered(None if ran else np.array(row), exit_segment, label, self._model.caches))
 
     def breaches(self) -> Iterator[int]:
-        """Audit a batch; yield each layer whose cache must be switched off.
+        """Yield each layer whose cache must be switched off.
 
-        The caller switches it off before it takes the next, and must take all.
+        Do so before the next, and take all.
         """
         rows, batch = list[NDArray[Any]](), list[_Answered]()
         while self._waiting and len(rows) < BATCH:

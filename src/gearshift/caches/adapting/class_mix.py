@@ -108,7 +108,6 @@ class ClassMix:
 
 
 def labels_of(labels: NDArray[np.int64], answers: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """The classes by which samples of the build are counted."""
     return labels if classes <= MOST_CLASSES else answers
 
 

@@ -32,10 +32,7 @@ class Audited:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Bounds of the share of disagreement, valid at all times until counts are first halved.
-
-        After that they are a heuristic, since half of the counted audits were tested before.
-        """
+        """Bounds of the share of disagreement at all times; a heuristic once counts were halved."""
         return disagreement_interval(self.disagreed, self.audited)
 
 
@@ -76,11 +73,9 @@ class LayerAudit:
         return Audited(sum(part.audited for part in parts), sum(part.disagreed for part in parts))
 
     def add(self, layer: int | None, *, agreed: bool) -> bool:
-        """Count an answer that left after `layer`, or None.
+        """Count an answer by the layer after which it left.
 
-        Return whether that cache must be switched off.
-
-        Answers of a cache that is already switched off may still arrive.
+        Return whether to switch off that cache.
         """
         if self.whole.audited >= MOST_AUDITED:
             for part in self._whole.values():
@@ -93,11 +88,9 @@ class LayerAudit:
         return cache_breaches((one.disagreed, one.audited), (whole.disagreed, whole.audited), self._target)
 
     def switched_off(self, layer: int) -> None:
-        """Remove the answers of a cache from the whole; the others are unchanged."""
         self._whole.pop(layer, None)
 
     def save(self, folder: Path, built: str, version: int) -> None:
-        """Write all counts for a restart; raises `InvalidInput` if that is impossible."""
         whole = {layer: one for layer, one in self._whole.items() if layer is not None}
         ran = self._whole.get(None, Audited())
         saved = SavedAudits(built=built, version=version, layers=self.layers, whole=whole, ran=ran)

@@ -58,10 +58,7 @@ class Lessons:
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def look(self, *, until_s: float | None = None) -> bool:
-        """Run one batch that has not run yet, recent samples until `until_s` first.
-
-        False if all have run.
-        """
+        """Run one batch, recent samples until `until_s` first; return False if all have run."""
         batch = self.window.pending(BATCH, until_s=until_s)
         if batch:
             self._run(batch)
@@ -109,10 +106,7 @@ class Lessons:
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
-        """Return base probabilities (n, classes), if `whole`, and features by layer.
-
-        Without `whole`, the run stops at the last of `layers`.
-        """
+        """Return base probabilities (n, classes), if `whole`, and features by layer."""
         features: dict[int, NDArray[np.float32]] = {}
         probabilities: NDArray[np.float32] | None = None
         began = perf_counter()
@@ -149,7 +143,6 @@ class Lessons:
         return _joined(_lesson_of([recent[i] for i in picks]), built)
 
     def selectors(self, now_s: float) -> Lesson:
-        """Return samples for selectors: recent ones of the whole window and those of the build."""
         recent, built = self.window.ready(JUDGE), self._built(JUDGE)
         return _joined(_lesson_of(recent), built) if recent else built
 
@@ -179,14 +172,10 @@ class Lessons:
         return Counted(said, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
 
     def held_since(self, since_s: float) -> int:
-        """Number of samples since then that nothing was learnt from."""
         return sum(one.at_s >= since_s for one in self.window.ready(HOLD))
 
     def held_back(self, networks: Mapping[int, LearnedCache], now_s: float, since_s: float) -> Counted | None:
-        """Return predictions for samples since then that nothing was learnt from.
-
-        None if there are none.
-        """
+        """Return predictions for samples that nothing was learnt from; None if there are none."""
         held = [one for one in self.window.ready(HOLD) if one.at_s >= since_s]
         if not held:
             return None
@@ -201,7 +190,6 @@ class Lessons:
         return len(self.window.ready(FIT))
 
     def _said(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Said:
-        """Return predictions for samples of the build; stored for the networks in use."""
         if networks is not self.networks:
             return said_of(networks, self._built(*roles))
         if roles not in self._kept:

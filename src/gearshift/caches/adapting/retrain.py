@@ -114,9 +114,9 @@ class Judged:
 
 
 def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:
-    """Copy `networks` for another class mix.
+    """Copy `networks` for a class mix.
 
-    `prior` (classes,) is the logarithm of its shares divided by those of the build.
+    `prior` (classes,) is the log of its ratio to the build's.
     """
     copies = {layer: deepcopy(network) for layer, network in sorted(networks.items())}
     for copy in copies.values():
@@ -185,7 +185,6 @@ def _set_anew(
     weights: NDArray[np.float64],
     parts: NDArray[np.int64],
 ) -> Trained:
-    """Set thresholds by all samples, but count hits by thresholds set on the other parts."""
     found = threshold_by_level(sure, right, LEVELS, weights)
     hits = {level: np.zeros(len(sure), dtype=np.bool_) for level in found}
     for part in range(PARTS):
@@ -257,8 +256,7 @@ def contradicted(before: Judged, after: Judged, target: float, counted: float) -
 def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest) -> tuple[int, float] | None:
     """Return a class that agrees less than the target by over two deviations, and its agreement.
 
-    If caches do not follow the class mix, that class may dominate tomorrow, whatever the mean is
-    today.
+    Without following the class mix, that class may dominate tomorrow.
     """
     _, right, _ = _looked_up(networks, said, manifest)
     for label, n in zip(*np.unique(said.best, return_counts=True), strict=True):
@@ -343,7 +341,6 @@ class Offers:
     def _by_price(
         self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
     ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Yield choices from the strictest on, with the share that each may answer wrongly."""
         offers, manifest = [offer for offer, _ in self._offers], self._manifest
         tested = Problem(
             layer_s=np.array(manifest.segment_s),

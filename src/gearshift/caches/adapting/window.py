@@ -104,10 +104,7 @@ class Window:
         self.waiting -= not sample.features
 
     def pending(self, most: int, *, until_s: float | None = None) -> list[Recent]:
-        """Return the oldest samples that have not run, all with known probabilities or all without.
-
-        They are at most `most`, and with `until_s` only those that came by then.
-        """
+        """Return the oldest that have not run, all with known probabilities or all without."""
         if not self.waiting:
             return []
         came = self._samples if until_s is None else [sample for sample in self._samples if sample.at_s <= until_s]
@@ -119,10 +116,6 @@ class Window:
         return [sample for sample in self._samples if sample.features and sample.role == role]
 
     def save(self, folder: Path) -> None:
-        """Write inputs and what is known of them, for a restart.
-
-        An empty window deletes the file.
-        """
         path = folder / WINDOW
         for left_by_a_kill in folder.glob(f".{WINDOW}.*"):
             left_by_a_kill.unlink(missing_ok=True)
@@ -143,12 +136,7 @@ class Window:
             )
 
     def load(self, folder: Path, now_s: float, fits: Callable[[NDArray[Any], NDArray[Any]], bool]) -> str:
-        """Load what was saved, if inputs and probabilities `fits` the model.
-
-        Return why not, else "".
-
-        Nothing is unpickled; a broken file is ignored.
-        """
+        """Load what was saved, without unpickling; return why that is impossible, else ""."""
         path = folder / WINDOW
         if not path.is_file():
             return ""
@@ -172,10 +160,7 @@ class Window:
 
 
 def role_of(row: NDArray[Any], seed: int) -> int:
-    """Choose a sample's purpose by a hash of its content.
-
-    A repeated training sample thus never judges.
-    """
+    """Choose by a hash of the content, so a repeated training sample never judges."""
     place = zlib.crc32(np.ascontiguousarray(row).tobytes(), seed & 0xFFFFFFFF) / 2**32
     return int(np.searchsorted(np.cumsum(ROLE_SHARES)[:-1], place, side="right"))
 

@@ -66,11 +66,7 @@ def choose(problem: Problem, confidence: float | None, seed: int) -> Chosen:
 
 
 def set_for(problem: Problem, price: float) -> NDArray[np.int64]:
-    """Return variants whose expected share of wrong hits is at most `price` times `saved`.
-
-    A hit that saves half of the model's time may cost half as many mistakes as one that saves all
-    of it.
-    """
+    """Return variants of whose hits at most `price` times `saved` are wrong, by their `level`."""
     assert problem.level is not None
     return np.flatnonzero(1 - problem.level <= price * problem.saved + ROUNDING)
 
@@ -161,11 +157,6 @@ def problem_of(
     most_delay: float = math.inf,
     beside: bool = False,
 ) -> tuple[list[Variant], Problem, list[int]]:
-    """Return every variant at every level, the composition problem, and their origins.
-
-    With lookups `beside` the model, a hit takes effect at the end of the segment in which it is
-    found.
-    """
     entries: list[Variant] = []
     origins, hits, right = [], [], []
     for i, one in enumerate(explored):
@@ -224,8 +215,7 @@ def _found_in(problem: Problem) -> NDArray[np.int64]:
 def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
     """Mark a spare variant after each block without a chosen one, at most `MOST_SPARES`.
 
-    A spare is the one that would save most if it hit everything that it gets right, as it may
-    after adaptation.
+    It is the one that would save most if it hit everything that it gets right.
     """
     left_s = sum(segment_s) - np.cumsum(segment_s)
     hopes: dict[int, tuple[float, int]] = {}
@@ -254,7 +244,6 @@ def judged_on(problem: Problem, hits: NDArray[np.bool_], right: NDArray[np.bool_
 def explained(
     entries: Sequence[Variant], problem: Problem, chosen: tuple[int, ...], price: float
 ) -> tuple[Variant, ...]:
-    """Add to each variant why it was chosen or not: the effect of adding it or leaving it out."""
     now, allowed = joint_outcome(problem, chosen), 1 - price * problem.saved
     told = []
     for v, entry in enumerate(entries):

@@ -78,10 +78,7 @@ def joint(problem: Problem, known: Sequence[tuple[int, ...]] = (), *, most_nodes
 
 
 def compose_all(problem: Problem, *, most_nodes: int = MOST_NODES) -> tuple[Composition, ...]:
-    """Return every method's choice.
-
-    The last is the one to use, by joint hits if they are recorded.
-    """
+    """Return every method's choice; use the last, which is by joint hits if these are recorded."""
     others = (relaxation(problem), greedy(problem, "latency gain"), greedy(problem, "hit rate"))
     best = min(others, key=lambda one: one.expected.latency_s)
     found = (*others, exact(problem, best.chosen))

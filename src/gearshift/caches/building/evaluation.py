@@ -44,10 +44,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     built_from: int = 0
 
     def shortfall(self, target: float) -> str:
-        """Return a sentence if agreement is below `target`, with whether that may be luck.
-
-        Else "".
-        """
+        """Return a sentence if agreement is below `target`, with whether that may be luck."""
         if self.agreement >= target:
             return ""
         low, high = self.agreement_interval

@@ -231,10 +231,7 @@ def _worth(
 def _train_all(
     jobs: Sequence[Job], own: Mapping[str, Factory], processes: int, ends_s: float = math.inf
 ) -> Iterator[Job]:
-    """Train `jobs`, at most `processes` at a time; yield each when it is done.
-
-    None except the first is begun after `ends_s`, by the monotonic clock.
-    """
+    """Yield jobs as they finish; none except the first is begun after `ends_s` (monotonic)."""
     if processes <= 1:
         for i, job in enumerate(jobs):
             if i == 0 or time.monotonic() < ends_s:

@@ -74,7 +74,6 @@ class _Search:
         return joint_outcome(self.problem, choice).latency_s
 
     def improved(self, choice: tuple[int, ...]) -> tuple[int, ...]:
-        """Improve `choice` by single additions, removals and exchanges while one helps."""
         best_s = self.latency_s(choice)
         while True:
             layers = self.problem.layer[list(choice)]
@@ -88,7 +87,6 @@ class _Search:
             best_s, choice = min(timed)
 
     def without_idle(self, choice: tuple[int, ...]) -> tuple[int, ...]:
-        """Remove caches that make nothing faster, as when every sample has left before them."""
         best_s = self.latency_s(choice)
         for v in reversed(choice):
             rest = tuple(u for u in choice if u != v)

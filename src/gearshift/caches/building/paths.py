@@ -170,7 +170,6 @@ def _priced(graph: Graph) -> list[tuple[_Bound, tuple[int, ...]]]:
 
 
 def _least_price(within_at: Callable[[float], bool]) -> float:
-    """The least price, to a few digits, at which the best path is within its budget."""
     if within_at(0.0):
         return 0.0
     low, high = 0.0, 1e-12

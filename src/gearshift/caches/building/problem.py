@@ -79,10 +79,7 @@ class Problem:
         return 0 if self.hits is None else self.hits.shape[1]
 
     def may_follow(self) -> NDArray[np.bool_]:
-        """Whether a lookup of one variant (rows) has ended when another's (columns) begins (Eq.
-
-        9).
-        """
+        """Whether a lookup (rows) has ended when another (columns) begins (Eq. 9)."""
         later = self.layer[:, None] < self.layer[None, :]
         if not self.beside:
             return later
@@ -96,10 +93,7 @@ class Problem:
         return np.asarray(self.reached_s + self.lookup_s <= self.base_s * (1 + ROUNDING))
 
     def within_budgets(self, chosen: Sequence[int], more: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether `chosen` with each of `more` (more,) keeps the memory (Eq.
-
-        8) and delay budgets.
-        """
+        """Whether `chosen` with each of `more` keeps the memory (Eq. 8) and delay budgets."""
         memory = self.memory_bytes[list(chosen)].sum() + self.memory_bytes[more]
         within = memory <= self.memory_budget_bytes * (1 + ROUNDING)
         if self.beside:
@@ -108,10 +102,7 @@ class Problem:
         return np.asarray(within & (delay_s <= self.delay_budget_s * (1 + ROUNDING)))
 
     def fits(self, chosen: Sequence[int]) -> bool:
-        """Whether `chosen`, in layer order, is within budgets, and no lookups overlap (Eq.
-
-        8 and 9).
-        """
+        """Whether `chosen`, in layer order, is within budgets without overlaps (Eq. 8 and 9)."""
         if chosen and not self.within_budgets(chosen[:-1], np.array(chosen[-1:]))[0]:
             return False
         follow = self.may_follow()

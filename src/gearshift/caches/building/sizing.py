@@ -67,10 +67,7 @@ def worth_of(chain: Chain, row: Tensor, variants: Sequence[str] | None, classes:
 
 
 def in_turns(found: Sequence[Worth]) -> list[Worth]:
-    """Order by turns: the best of each layer, then the second of each.
-
-    What may cost time comes last.
-    """
+    """Take the best of each layer, then the second; what may cost time comes last."""
     turns: dict[tuple[int, str], int] = {}
     of_layer: dict[int, int] = {}
     for one in sorted(found, key=lambda one: -one.saves_s):
@@ -79,10 +76,7 @@ def in_turns(found: Sequence[Worth]) -> list[Worth]:
 
 
 def _fitting(lookups: "_Lookups", hidden: Tensor, parameters: int, whole_s: float) -> dict[str, float]:
-    """Shrink each default variant until its lookup takes little of the model's time.
-
-    Return seconds.
-    """
+    """Shrink each default variant until its lookup takes little of the model's time."""
     seen: dict[str, int] = {}
     found = {}
     for variant in default_variants(tuple(hidden.shape[1:]), parameters):

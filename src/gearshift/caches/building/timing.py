@@ -31,11 +31,7 @@ log = logging.getLogger(__name__)
 def timed(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], lookups: Lookups
 ) -> tuple[Lookups, NDArray[np.float64], list[float]]:
-    """Return how lookups run, the seconds of segments on `rows` (n, ...), and those of lookups.
-
-    Lookups fall back to inline, with a warning, if they cannot run beside the model, or fail while
-    they are timed.
-    """
+    """Time segments on `rows` (n, ...) and lookups; fall back to inline, with a warning."""
     beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
     if beside is None:
         return "inline", *measure_in_line(chain, explored, rows)

@@ -43,10 +43,9 @@ class Chain:
         return len(self.segments)
 
     def hidden(self, inputs: Tensor) -> Iterator[Tensor]:
-        """Yield the output of each segment for n rows; the last are the class scores.
+        """Yield the output of each segment.
 
-        Raises `InvalidInput` with the name of the block that failed, for instance on inputs of a
-        wrong shape.
+        Raises `InvalidInput` with the name of a failing block.
         """
         for name, segment in zip(self.names, self.segments, strict=True):
             try:
@@ -162,7 +161,6 @@ def weights_sha256(module: nn.Module) -> str:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Return the device of its weights, or the CPU if it has none."""
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
@@ -202,10 +200,7 @@ class _Tracer(fx.Tracer):
 
 
 def _only_input(module: nn.Module, nodes: list[fx.Node]) -> fx.Node:
-    """Return the node of the only input.
-
-    Any further inputs must have defaults, which are then used.
-    """
+    """Return the only input; any further ones must have defaults, which are then used."""
     inputs = [node for node in nodes if node.op == "placeholder"]
     if not inputs or any(not node.args for node in inputs[1:]):
         raise _refused(module, f"takes {len(inputs) or 'no'} inputs")
@@ -275,7 +270,6 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
-    """Extract the part that computes `end` from `source`; it shares the weights."""
     graph, nodes = fx.Graph(), list(body.graph.nodes)
     copies: dict[fx.Node, Any] = {source: graph.placeholder("hidden")}
     needed = {end}
@@ -293,10 +287,7 @@ def _segment(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:
 
 
 def _found_at_once(part: fx.GraphModule) -> None:
-    """Let the graph find each module as an attribute, instead of by its path on every call.
-
-    A lookup by path takes a microsecond or more, as much as a small module takes to run.
-    """
+    """Find modules as attributes: a lookup by path takes a microsecond or more per call."""
     for node in part.graph.nodes:
         if node.op == "call_module":
             module, node.target = part.get_submodule(str(node.target)), f"run_{node.name}"

@@ -106,10 +106,7 @@ def hidden_bytes(chain: Chain, row: NDArray[Any]) -> list[int]:
 
 
 def as_answers(scores: NDArray[Any]) -> BaseAnswers:
-    """Convert scores (n, classes) to probabilities.
-
-    They are logits unless every row is a distribution.
-    """
+    """Convert scores (n, classes) to probabilities; they are logits if a row is no distribution."""
     sums = scores.sum(axis=1)
     logits = bool((scores < 0).any() or (np.abs(sums - 1) > SURE).any())
     return BaseAnswers(as_probabilities(torch.from_numpy(scores), logits=logits).numpy(), logits)

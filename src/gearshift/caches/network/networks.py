@@ -143,7 +143,6 @@ class LearnedCache(nn.Module):
         self.prior: Tensor
 
     def predicted(self, hidden: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
         logits: Tensor = self.predictor(hidden.float() / self.scale)
         return logits + self.prior
 
@@ -153,16 +152,12 @@ class LearnedCache(nn.Module):
         return sure[:, 0]
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return class probabilities (n, classes) and which rows hit (n,).
-
-        A row with NaN is a miss.
-        """
+        """Return class probabilities (n, classes) and hits (n,); a row with NaN is a miss."""
         probabilities, sure = self.told(self.predicted(hidden))
         self.not_finite += int(torch.isnan(sure).sum())
         return probabilities, sure >= self.threshold
 
     def told(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return class probabilities (n, classes) and the selector's logits (n,)."""
         probabilities = torch.softmax(logits, dim=1)
         return probabilities, self.judged(probabilities)
 
@@ -172,10 +167,7 @@ class LearnedCache(nn.Module):
 
 
 def split_predictor(network: LearnedCache) -> tuple[nn.Sequential, LearnedCache]:
-    """Split off the layers before the first with weights.
-
-    The rest is a cache that shares the weights.
-    """
+    """Split off the first layers without weights; the rest is a cache that shares its weights."""
     predictor = network.predictor
     if not isinstance(predictor, nn.Sequential):
         predictor = nn.Sequential(predictor)
@@ -198,7 +190,6 @@ def features_of(network: LearnedCache, hidden: Tensor) -> NDArray[np.float32]:
 def learned_cache(
     variant: str, shape: tuple[int, ...], classes: int, own: Mapping[str, Factory] | None = None
 ) -> LearnedCache:
-    """Make an untrained cache for hidden outputs of `shape`; raises as `make_predictor` does."""
     cache = LearnedCache(make_predictor(variant, shape, classes, own), classes)
     cache.made_as = None if own is not None and variant in own else (variant, shape)
     return cache
@@ -214,7 +205,6 @@ def restored(cache: LearnedCache, state: Mapping[str, Tensor]) -> LearnedCache:
 
 
 def state_of(caches: Mapping[int, LearnedCache]) -> dict[str, Tensor]:
-    """Return all trained tensors by layer and name, on the CPU."""
     return {
         f"{layer}.{name}": tensor.cpu().contiguous()
         for layer, cache in caches.items()
@@ -228,10 +218,7 @@ def filled(
     state: Mapping[str, Tensor],
     own: Mapping[str, Factory] | None = None,
 ) -> dict[int, LearnedCache]:
-    """Make trained caches by layer from layers, variants and shapes, and the tensors of `state_of`.
-
-    Raises `RuntimeError` if these do not match.
-    """
+    """Make trained caches from the tensors of `state_of`; `RuntimeError` if they do not match."""
     caches = {}
     for layer, variant, shape in entries:
         with torch.device("meta"):

@@ -13,9 +13,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 class ForSome(Protocol):
-    def or_else(self, plain: Step) -> Step:
-        """Return this step where it applies, and `plain` elsewhere."""
-        ...
+    def or_else(self, plain: Step) -> Step: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +44,6 @@ class Steps:
         }
 
     def with_caches(self, layers: Iterable[int]) -> "Steps":
-        """Return the steps for other layers; unchanged spans are reused."""
         spans = {}
         for first, end in self.ends(layers := frozenset(layers)).items():
             known = self.spans.get(first)

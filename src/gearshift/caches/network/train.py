@@ -80,7 +80,6 @@ class Trained:
 
 
 def train_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
-    """Train `cache` on `fit` and `judge`, and test it on `check`; raises as `fit_cache` does."""
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))
     pooled, features = _pooled(cache.to(device), material)
@@ -89,10 +88,7 @@ def train_cache(cache: LearnedCache, material: Material, how: Training, seed: in
 
 
 def _pooled(cache: LearnedCache, material: Material) -> tuple[LearnedCache, Material]:
-    """Pool hidden outputs once for all epochs, if the predictor pools and memory allows.
-
-    The returned cache shares its weights with `cache`.
-    """
+    """Pool hidden outputs once for all epochs, if the predictor pools and memory allows."""
     if not (isinstance(cache.predictor, Predictor) and isinstance(cache.predictor[0], nn.AdaptiveAvgPool2d)):
         return cache, material
     one = features_of(cache, _tensor(material.hidden[:1], cache.scale.device))
@@ -104,10 +100,7 @@ def _pooled(cache: LearnedCache, material: Material) -> tuple[LearnedCache, Mate
 
 
 def fit_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> None:
-    """Train predictor and selector from their current weights.
-
-    Raises `TrainingDiverged` for NaN.
-    """
+    """Train predictor and selector from their weights; raises `TrainingDiverged` for NaN."""
     generator = torch.Generator().manual_seed(seed)
     cache.to(device)
     _fit_predictor(cache, material, how, generator, device)
@@ -177,7 +170,6 @@ def _loss(
 
 
 def fit_selector(cache: LearnedCache, distributions: Tensor, agrees: Tensor, how: Training) -> None:
-    """Train a binary classifier of whether the predictor agrees with the base model."""
     optimizer = torch.optim.Adam(cache.selector.parameters(), lr=SELECTOR_RATE)
     weights = torch.where(agrees, 1.0, how.false_hit_weight)
     for _ in range(SELECTOR_STEPS):

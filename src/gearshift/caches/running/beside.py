@@ -42,15 +42,10 @@ class LookupBatch(Protocol):
         ...
 
     def found(self, *, wait: bool = False) -> Looked | None:
-        """Return the oldest result not taken yet, if done or waited for.
-
-        Raises what the lookup raised.
-        """
+        """Return the oldest result not taken yet, if done; raises what the lookup raised."""
         ...
 
-    def end(self) -> None:
-        """Give up all lookups not found yet."""
-        ...
+    def end(self) -> None: ...
 
 
 class Beside(Protocol):
@@ -61,7 +56,7 @@ class Beside(Protocol):
     def use(self, caches: Mapping[int, LearnedCache]) -> None: ...
 
     def begin(self) -> LookupBatch | None:
-        """Begin the lookups for a batch, or None if they must run inline."""
+        """Return None if lookups must run inline."""
         ...
 
     def close(self) -> None: ...
@@ -143,7 +138,6 @@ class ThreadBatch:
         return bool(self._asked)
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Look up `hidden` (n, ...), or a copy if later segments write over it."""
         given = hidden.clone() if layer in (self._thread.copied or ()) else hidden
         self._asked.append((rows, self._thread.submit(self._caches[layer], given)))
 

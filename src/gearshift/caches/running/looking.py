@@ -45,20 +45,14 @@ class ToLook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Look into these caches from now on.
-
-    A descriptor of their weights (safetensors) is attached.
-    """
+    """Look into these caches; a descriptor of their weights (safetensors) is attached."""
 
     caches: tuple[ToLook, ...]
     classes: int
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Look up a hidden output (n, ...), float32, at byte `begins`.
-
-    The answer goes to `answer_begins`.
-    """
+    """Look up a float32 hidden output (n, ...) at byte `begins`; answer at `answer_begins`."""
 
     number: int
     layer: int
@@ -101,7 +95,6 @@ def answer_bytes(rows: int, classes: int) -> int:
 
 
 def answer_in(memory: mmap, begins: int, rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return views of the probabilities and the hits at a byte."""
     probabilities = np.frombuffer(memory, np.float32, rows * classes, begins).reshape(rows, classes)
     return probabilities, np.frombuffer(memory, np.bool_, rows, begins + 4 * rows * classes)
 
@@ -129,10 +122,7 @@ def main() -> int:
 
 
 def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
-    """Do what is asked, in order, except lookups that were given up.
-
-    Return when the socket closes.
-    """
+    """Do what is asked, in order, except lookups given up, until the socket closes."""
     decoder, first_wanted = msgspec.msgpack.Decoder(Asked), np.frombuffer(hidden, np.int64, 1)
     last_answered = np.frombuffer(answers, np.int64, 1)
     caches: Mapping[int, tuple[LearnedCache, Lookup]] = {}
@@ -156,10 +146,7 @@ def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
 
 
 def _look(cache: LearnedCache, lookup: Lookup, ask: Ask, hidden: mmap, answers: mmap) -> Found | Failed:
-    """The hidden output may change meanwhile if the lookup was given up.
-
-    Then nobody reads the answer.
-    """
+    """If the lookup was given up, the hidden output may change, but nobody reads the answer."""
     count = int(torch.Size(ask.shape).numel())
     try:
         before = cache.not_finite

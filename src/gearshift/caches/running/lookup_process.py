@@ -217,11 +217,9 @@ class ProcessBatch:
 
     @property
     def pending(self) -> bool:
-        """Whether a lookup may still be found."""
         return bool(self._asked) and not self._process.why_ended
 
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Copy `hidden` (n, ...) to shared memory and have it looked up."""
         process, begins, answer_begins = self._process, self._hidden_end, self._answers_end
         self._hidden_end += _aligned(4 * hidden.numel())
         self._answers_end += _aligned(looking.answer_bytes(len(hidden), process.classes))
@@ -239,10 +237,7 @@ class ProcessBatch:
             self._asked.append(one)
 
     def found(self, *, wait: bool = False) -> Looked | None:
-        """Return the oldest result not taken yet, if done.
-
-        Raises `ModelFailed` if the lookup failed.
-        """
+        """Return the oldest result not taken yet, if done; raises `ModelFailed` if it failed."""
         if not self._asked or not (wait or self._process.last_answered[0] >= self._asked[0].number):
             return None  # saves a system call
         while self._asked and (told := self._process.heard(wait=wait)) is not None:
@@ -268,7 +263,6 @@ def _aligned(size: int) -> int:
 
 @contextmanager
 def _memory(name: str) -> Iterator[int]:
-    """Yield the descriptor of an anonymous memory file, freed with its last user."""
     file = memory_file(name)
     try:
         os.ftruncate(file, MOST_BYTES)

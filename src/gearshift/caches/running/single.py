@@ -26,10 +26,7 @@ Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 
 class Lookup(Protocol):
-    """Looks into a cache with its current weights and threshold.
-
-    Results are equal up to rounding.
-    """
+    """Looks into a cache with its current weights and threshold."""
 
     def row(self, hidden: Tensor) -> NDArray[np.float32] | None:
         """Return class probabilities (1, classes) if a hidden output (1, ...) hits, else None."""
@@ -120,10 +117,6 @@ class Compiled:
         return given if given.is_contiguous() else given.contiguous()
 
     def _arguments(self, shape: torch.Size) -> tuple[Any, ...]:
-        """Arguments of the compiled call for this shape.
-
-        Raises `ModelFailed` for a shape that does not fit.
-        """
         behind = self._behind.get(shape)
         return self._arguments_of(shape) if behind is None else behind
 
@@ -141,7 +134,6 @@ class Compiled:
 
 
 def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPool2d | None, bool]:
-    """Return the layers before the compiled call, its pool, and whether it begins with a ReLU."""
     layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
     pool = layers[-1] if layers and isinstance(layers[-1], nn.AdaptiveAvgPool2d) else None
     layers = layers if pool is None else layers[:-1]
@@ -150,10 +142,7 @@ def _before(layers: list[nn.Module]) -> tuple[list[nn.Module], nn.AdaptiveAvgPoo
 
 
 def _scaled(module: nn.Module, factor: float) -> Callable[[Tensor], Tensor]:
-    """A layer whose input is not divided by the scale: its output is larger by that factor.
-
-    The biases of a convolution are scaled to match.
-    """
+    """Scale a convolution's biases, because its input is not divided by the scale."""
     if not isinstance(module, nn.Conv2d):
         return module
     bias = None if module.bias is None else module.bias.detach() / factor

@@ -46,7 +46,6 @@ class Ahead:
     run: Step
 
     def or_else(self, plain: Step) -> Step:
-        """Return a step that runs compiled code for its shape and device, else `plain`."""
         shape, device, run = torch.Size(self.shape), self.device, self.run
 
         def step(hidden: Tensor) -> Tensor:
@@ -98,10 +97,7 @@ class Compiler:
         return Ahead(self._shapes[first], device.type, code, _loaded(code))
 
     def share_of_plain(self) -> float:
-        """Return the run time of the whole model compiled, as a share of the plain one.
-
-        At most 1.
-        """
+        """Return the compiled run time of the model as a share of the plain one, up to 1."""
         whole = self.span(0, len(self._chain) - 1)
         row = torch.zeros(self._shapes[0], dtype=self._types[0], device=self._chain.device)
         ways = whole.run, self._chain.body.forward
@@ -133,9 +129,7 @@ def save_compiled(folder: Path, spans: Mapping[tuple[int, int], Ahead], compiled
 
 
 def load_compiled(folder: Path, compiled: Compiled | None) -> dict[tuple[int, int], Ahead]:
-    """Load the spans that a manifest names.
-
-    None, with a warning, if this machine is of another kind.
+    """Load the spans that a manifest names; none, with a warning, on another kind of machine.
 
     This runs machine code. It is read once, only from that folder, and the bytes that are checked
     are the bytes that are loaded. Raises `InvalidInput` if a file does not match the manifest.

@@ -205,10 +205,7 @@ def read_manifest(folder: PathLike) -> Manifest:
 
 
 def must_agree(target: float, samples: int) -> float:
-    """Return the least agreement on validation samples that makes a target `LIKELY`.
-
-    1 if none does.
-    """
+    """Return the least agreement that makes a target `LIKELY`; 1 if none does."""
     wrong = 0
     while share_bound(wrong + 1, samples, LIKELY) >= target:
         wrong += 1

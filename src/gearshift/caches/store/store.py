@@ -23,12 +23,7 @@ _FILE = re.compile(r"caches-[0-9a-f]{16}\.safetensors")
 
 
 def save_caches(folder: Path, manifest: Manifest, caches: Mapping[int, LearnedCache]) -> Manifest:
-    """Write the caches and then the manifest, which makes them valid.
-
-    Return the manifest as written.
-
-    Raises `InvalidInput` if they cannot be written.
-    """
+    """Write the caches, then the manifest, which makes them valid; return it as written."""
     save = load_extra("safetensors.torch", extra="torch", where=str(folder)).save
     data = save(state_of(caches))
     digest = hashlib.sha256(data).hexdigest()
@@ -104,10 +99,7 @@ def load_caches(
 
 
 def weights_of(home: Path, manifest: Manifest) -> bytes:
-    """Read the weights that a manifest in `home` names.
-
-    Raises `InvalidInput` for any other file name.
-    """
+    """Read the weights file of a manifest; raises `InvalidInput` for any other file name."""
     named = bool(_FILE.fullmatch(manifest.file))
     require(named, f"names the file {manifest.file!r}", where=str(home / MANIFEST), remedy="build anew")
     return read_bytes(home / manifest.file)
@@ -116,10 +108,7 @@ def weights_of(home: Path, manifest: Manifest) -> bytes:
 def networks_of(
     manifest: Manifest, data: bytes, own: Mapping[str, Factory] | None, *, where: str
 ) -> dict[int, LearnedCache]:
-    """Make the trained caches by layer, spare ones too, from the bytes of their weights.
-
-    Raises `InvalidInput` if these do not match the manifest.
-    """
+    """Make the trained caches by layer; raises `InvalidInput` if `data` is not the manifest's."""
     broken = InvalidInput(
         "is not what its manifest says", where=str(Path(where).with_name(manifest.file)), remedy="build anew"
     )

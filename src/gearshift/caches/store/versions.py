@@ -163,7 +163,6 @@ def _write(folder: Path, state: State) -> State:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Allow one writer at a time, across processes."""
     with (folder / LOCK).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -176,7 +175,7 @@ class Claim:
         self._path, self._file = folder / CLAIM, -1
 
     def held(self) -> bool:
-        """Return whether this process has the right; it takes it if nobody has it."""
+        """Whether this process has the right; take it if nobody has it."""
         if self._file >= 0:
             return True
         try:

@@ -29,7 +29,6 @@ def server_options(function: Command) -> Command:
 
 
 def moved(status: Status) -> Iterator[str]:
-    """Yield lines about what has changed since the plan was made or the server started."""
     world, replan = status.adapting, status.replan
     for model in status.silent_models:
         yield f"model {model!r} gives no answers: is its endpoint down?"

@@ -36,10 +36,7 @@ def trace_options(function: Command) -> Command:
 
 
 def plan_trace_options(function: Command) -> Command:
-    """Add the same, for a verb that by default uses the plan's own trace.
-
-    `take_trace` reads them.
-    """
+    """Add the same, for a verb that by default takes the plan's own trace (`take_trace`)."""
     trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
     return trace(_reading_options()(function))
 
@@ -74,7 +71,6 @@ def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
 
 
 def served_options(function: Command) -> Command:
-    """Add `--backend`, `--profile` and `--project`."""
     options = (
         click.option(
             "--backend",
@@ -92,7 +88,6 @@ def served_options(function: Command) -> Command:
 
 
 def generator_options(function: Command) -> Command:
-    """Add the options of the load generator, named as in `gearshift.replay`."""
     options = (
         click.option("--processes", type=int, default=1, show_default=True, help="Send from so many processes."),
         click.option("--connections", type=int, default=2048, show_default=True, help="Requests under way, at most."),
@@ -120,7 +115,6 @@ scope_option = click.option(
 
 
 def network_options(function: Command) -> Command:
-    """Add `--network` and `--request-kb`; `the_uplink` reads them."""
     options = (
         click.option("--network", type=PATH, help="A log of bandwidth that requests come over, as of 4G."),
         click.option("--request-kb", type=float, help="With --network: so many kilobytes (1000 bytes) each."),
@@ -165,10 +159,7 @@ def devices(value: str) -> int | Path:
 
 
 def command_line(**changed: object) -> str:
-    """Return the user's command line, as far as given by flags, with options changed.
-
-    None drops one.
-    """
+    """Return the user's command line with some options changed; None drops one."""
     context = click.get_current_context()
     words = [f"gearshift {context.info_name}"]
     for parameter in context.command.params:
@@ -186,7 +177,6 @@ def command_line(**changed: object) -> str:
 def the_trace(
     trace: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
 ) -> Trace:
-    """Read the trace of `trace_options`, and warn of anything odd."""
     read = read_trace(
         trace,
         rate_scale=rate_scale,
@@ -219,7 +209,6 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
 
 
 def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[str, Any]) -> str:
-    """Return the options that change a plan's own trace although they are not given."""
     if source is None or made is None or made.file_sha256 != source.file_sha256:
         return ""
     taken = [name for name in ("rate_scale", "start_s", "duration_s") if given[name] is None]
@@ -229,7 +218,6 @@ def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[
 
 
 def require_positive(option: str, value: float | None, unit: str) -> None:
-    """Raise `InvalidInput`, naming the option, unless its value is None or positive and finite."""
     if value is not None:
         require(0 < value < math.inf, f"{option} is {value:g}", remedy=f"give a positive number of {unit}")
 

@@ -64,10 +64,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Tell]:
-        """Show a bar on standard error, or lines if it is no terminal.
-
-        `tell(what, share)` moves it.
-        """
+        """Show a bar on standard error, or lines if it is no terminal; `tell` moves it."""
         console = Console(file=sys.stderr, highlight=False)
         if not console.is_terminal:
             yield _lines(console)
@@ -114,7 +111,6 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose first column is aligned left and the others right."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
@@ -134,10 +130,7 @@ def _lines(console: Console) -> Tell:
 
 
 def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
-    """Write an error to the path of `--json`.
-
-    If that fails, report it unless it is `said` anyway.
-    """
+    """Write an error to the path of `--json`; report a failure unless it is `said` anyway."""
     try:
         output.json({"error": facts})
     except InvalidInput as second:

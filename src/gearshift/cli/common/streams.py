@@ -53,7 +53,6 @@ def json_alone() -> Iterator[None]:
 
 @contextmanager
 def _aside() -> Iterator[BinaryIO]:
-    """Yield standard output while its descriptor, or the object that replaced it, is redirected."""
     if not _is_real():
         result = sys.stdout.buffer
         with redirect_stdout(sys.stderr):

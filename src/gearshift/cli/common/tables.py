@@ -52,7 +52,6 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
 
 
 def validation_table(run: "Validation") -> Table:
-    """Predicted and measured results, and prediction errors; positive means predicted too much."""
     errors = run.errors
     made = results_table("Predicted and measured", [("predicted", run.predicted), ("measured", run.measured)])
     made.add_row(
@@ -68,13 +67,11 @@ def validation_table(run: "Validation") -> Table:
 
 
 def _extra_shares(results: Sequence[ServingResult]) -> dict[str, str]:
-    """Columns and fields of shares that not every run has."""
     shares = {"degraded": "share_degraded", "refused": "share_refused"}
     return {name: field for name, field in shares.items() if any(getattr(result, field) for result in results)}
 
 
 def runs_table(run: "Validation") -> Table:
-    """Batches and samples of each model as measured, with prediction errors."""
     made = table("Models", "", "samples a request", "predicted too many", "mean batch", "predicted too large")
     for model, errors in run.errors.models.items():
         ran = run.replay.runs.get(model)
@@ -90,7 +87,6 @@ def runs_table(run: "Validation") -> Table:
 
 
 def split_table(split: "LatencySplit") -> Table:
-    """The steps from predicted to measured latency."""
     made = table("What latency differs by", "", "p50", "p95", "p99")
     for name, seconds in (
         ("predicted for the trace", split.predicted),
@@ -185,7 +181,6 @@ def profile_table(profile: Profile) -> Table:
 
 
 def tell_overheads(output: Output, overheads: Overheads) -> None:
-    """Report overheads included in predictions; nothing if the profile measured none."""
     told = []
     if overheads.front_end_s:
         router = f", {milliseconds(overheads.router_s)} of it in the router" if overheads.router_s else ""

@@ -232,10 +232,7 @@ def rollback(output: Output, folder: Path, to: int | None) -> None:
 
 
 def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Read `inputs` and, if present, `labels` of a .npz file without unpickling.
-
-    Raises `InvalidInput` for a file that is missing, broken, or has other arrays.
-    """
+    """Read `inputs` and any `labels`, without unpickling; raises `InvalidInput` if broken."""
     remedy = "write it with np.savez(path, inputs=..., labels=...)"
     require(path.is_file(), "no such file", where=str(path), remedy=remedy)
     try:
@@ -249,7 +246,6 @@ def read_data(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def load_module(reference: str, threads: int, device: str | None) -> Any:
-    """Call a function for a PyTorch module, move it to `device`, and set PyTorch's threads."""
     torch = load_extra("torch", extra="torch", where="learned caches")
     there = device != "cuda" or torch.cuda.is_available()
     require(there, "--device is cuda, and PyTorch finds no CUDA device", remedy="leave it out, or use cpu")
@@ -313,7 +309,6 @@ def show_manifest(output: Output, manifest: "Manifest", *, everything: bool) -> 
 
 
 def show_measured(output: Output, measured: "Measured") -> None:
-    """Show the measured time of a row, with caches and without; composition only computes it."""
     output.say("")
     rows = table(f"Measured: {measured.rows} samples that judge, one by one and in turn", "", "mean", *GAINS)
     for name, mean_s in zip(RUN_AS, (measured.module_s, measured.folded_s, measured.cached_s), strict=True):
@@ -326,7 +321,6 @@ def show_measured(output: Output, measured: "Measured") -> None:
 
 
 def _gains(mean_s: float, module_s: float, folded_s: float) -> tuple[str, str]:
-    """Speed-ups over the module, and over the module with folded norms."""
     return f"{module_s / mean_s:.2f}", f"{folded_s / mean_s:.2f}"
 
 
@@ -341,7 +335,6 @@ def _no_gain(measured: "Measured") -> str:
 
 
 def _few(manifest: "Manifest") -> str:
-    """Say whether the cause is too few samples."""
     from gearshift.caches.store.manifest import CHECKED_SHARE, LIKELY, samples_to_judge
     from gearshift.result import share_bound
 
@@ -364,7 +357,6 @@ def _few(manifest: "Manifest") -> str:
 
 
 def _margin(manifest: "Manifest") -> str:
-    """Say how far above the target few samples must agree, if by a point or more."""
     from gearshift.caches.store.manifest import must_agree
 
     if not manifest.chosen or manifest.confidence is not None or manifest.adapted is not None:

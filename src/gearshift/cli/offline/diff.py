@@ -42,7 +42,6 @@ def command(output: Output, a: Path, b: Path) -> None:
 
 
 def sentences(found: PlanDiff) -> Iterator[str]:
-    """Yield a line per difference, except gears and predictions."""
     for change in (*found.origin, *found.objective):
         yield f"{change.what}: {_word(change.a)} in a, {_word(change.b)} in b"
     for change in found.hardware:

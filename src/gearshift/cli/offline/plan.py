@@ -217,10 +217,7 @@ def command(
 
 
 def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals: Trace) -> "LargestAlone | None":
-    """Return the need of the largest model alone.
-
-    None after Ctrl-C or a failure, because the plan is already written.
-    """
+    """Return None after Ctrl-C or a failure, because the plan is already written."""
     try:
         with output.progress() as tell:
             tell("simulating the largest model alone", 0.99)
@@ -230,7 +227,6 @@ def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals:
 
 
 def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:
-    """Refuse options that contradict --cores."""
     beside = {
         "--devices": devices is not None,
         "--memory-gib": memory_gib is not None,
@@ -242,7 +238,6 @@ def _require_alone(*, devices: object, memory_gib: object, frontier: bool, plann
 
 
 def _require_no_objective(**given: float | None) -> None:
-    """Refuse an objective with --frontier, which plans for all of them."""
     name = next((f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None), "")
     require(
         not name,
@@ -272,7 +267,6 @@ def result_of(plan: GearPlan) -> ServingResult:
 
 
 def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
-    """Say how to plan for a constant rate, if the trace has one but is planned as random."""
     evenly = trace
     if trace.of_counts and of_trace["arrivals"] != "uniform":
         path, changed_how = of_trace["trace"], {"seed": of_trace["seed"], "arrivals": "uniform"}
@@ -295,10 +289,7 @@ def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
 
 
 def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:
-    """Yield the user's command with each nearest feasible objective, rounded to the feasible side.
-
-    With a number of devices only if devices are `counted`, not listed in a file.
-    """
+    """Yield the command with each nearest feasible objective, rounded to the feasible side."""
     changed: list[dict[str, object]] = []
     if error.nearest_latency_s is not None:
         changed.append({limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
