@@ -1,6 +1,6 @@
-"""Learned caches: small networks that answer from a model's hidden outputs, so that easy samples leave early.
+"""Learned caches: small networks that answer easy samples early, from a model's hidden outputs.
 
-`build`, `load` and `evaluate` need PyTorch, which is loaded when one of them is first used.
+`build`, `load` and `evaluate` need PyTorch, which is loaded on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The first process of a container: runs the command as a child, forwards signals, reaps.
+"""The first process of a container: runs the command, forwards signals and reaps orphans.
 
 The kernel makes it the parent of every process whose own parent has ended; unless they are reaped,
 they fill the process table. A server cannot do that itself: it must not reap what its own

@@ -206,9 +206,9 @@ class Adapter:
         return self._sooner if waited_s >= SOONEST * interval_s else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
-        """Retrain and swap in a better result.
+        """Retrain, and swap in the result if it is better on recent samples that were held back.
 
-        A failure is reported, and the version in use stays.
+        For `CLASS_MIX` nothing is trained. A failure is reported, and the version in use stays.
         """
         trains = reason != CLASS_MIX
         self._tell("cache_retraining", reason=reason, samples=len(self.window), version=self.model.version)
@@ -396,7 +396,6 @@ class Adapter:
         self.model.use(in_use(manifest, self._networks), off, version=number)
 
     def audited(self) -> dict[int, tuple[int, int, float, float]]:
-        """Return by layer: hits audited, disagreed, and bounds of the share that disagrees."""
         return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._auditor.audit.layers.items()}
 
     # State -----------------------------------------------------------------------------------------------------------

@@ -58,10 +58,7 @@ class Auditor:
         self._waiting.append(_Answered(None if ran else np.array(row), exit_segment, label, self._model.caches))
 
     def breaches(self) -> Iterator[int]:
-        """Yield each layer whose cache must be switched off.
-
-        Do so before the next, and take all.
-        """
+        """Yield layers whose cache must be switched off; do so before the next, and take all."""
         rows, batch = list[NDArray[Any]](), list[_Answered]()
         while self._waiting and len(rows) < BATCH:
             one = self._waiting.popleft()

@@ -73,10 +73,7 @@ class LayerAudit:
         return Audited(sum(part.audited for part in parts), sum(part.disagreed for part in parts))
 
     def add(self, layer: int | None, *, agreed: bool) -> bool:
-        """Count an answer by the layer after which it left.
-
-        Return whether to switch off that cache.
-        """
+        """Count an answer by its exit layer; return whether to switch off that cache."""
         if self.whole.audited >= MOST_AUDITED:
             for part in self._whole.values():
                 part.halve()

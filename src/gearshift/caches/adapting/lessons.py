@@ -106,7 +106,6 @@ class Lessons:
     def _through(
         self, rows: Sequence[NDArray[Any]], *, layers: Collection[int], whole: bool = True
     ) -> tuple[NDArray[np.float32] | None, dict[int, NDArray[np.float32]]]:
-        """Return base probabilities (n, classes), if `whole`, and features by layer."""
         features: dict[int, NDArray[np.float32]] = {}
         probabilities: NDArray[np.float32] | None = None
         began = perf_counter()

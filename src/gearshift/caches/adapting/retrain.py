@@ -114,10 +114,7 @@ class Judged:
 
 
 def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64]) -> dict[int, LearnedCache]:
-    """Copy `networks` for a class mix.
-
-    `prior` (classes,) is the log of its ratio to the build's.
-    """
+    """Copy `networks`; `prior` (classes,) is the log of a mix divided by the build's."""
     copies = {layer: deepcopy(network) for layer, network in sorted(networks.items())}
     for copy in copies.values():
         copy.prior.copy_(torch.from_numpy(prior))
@@ -129,8 +126,8 @@ def retrain(
 ) -> dict[int, LearnedCache]:
     """Copy all `networks` and train them further on `fit`, their selectors on `judge`.
 
-    Set the prior to the class mix of the training samples first, so that networks do not learn
-    class frequencies. Raises `TrainingDiverged`; `networks` stay unchanged.
+    They must have the prior of the training samples, so that they do not learn class frequencies.
+    Raises `TrainingDiverged`; `networks` stay unchanged.
     """
     copies = {layer: deepcopy(network).requires_grad_(True) for layer, network in sorted(networks.items())}
     for layer, copy in copies.items():
@@ -365,7 +362,6 @@ class Offers:
 
 
 def _as_often(problem: Problem, weights: NDArray[np.float64]) -> Problem:
-    """Resample a problem such that samples are as frequent as their weights (samples,)."""
     assert problem.hits is not None
     assert problem.right is not None
     ends = np.cumsum(weights)

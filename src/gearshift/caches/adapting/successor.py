@@ -29,8 +29,7 @@ from gearshift.caches.store.manifest import Manifest
 from gearshift.errors import InvalidInput
 
 LEAST_HELD = 10
-"""Fewest samples held back since the class mix changed that judge a training; below, all recent
-ones do."""
+"""Fewest held-back samples of the current mix that judge a training; below, all held back do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -45,8 +45,7 @@ class Recent:
 class Window:
     """Samples of the latest `window_s`, bounded in number and bytes; the oldest leave first.
 
-    `retrained_s` is the time of the last retraining, or of the first possible one; it is saved
-    too.
+    `retrained_s` is the time of the last retraining, or of the first possible one; it is saved.
     """
 
     def __init__(self, *, window_s: float, most_samples: int, most_bytes: int) -> None:

@@ -81,7 +81,6 @@ class Priced(NamedTuple):
 
 
 def choices_by_price(problem: Problem) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield the fastest choice at each price that allows more variants than the one before."""
     tried = 0
     for price in PRICES:
         allowed = set_for(problem, price)
@@ -113,7 +112,6 @@ def _chosen(found: Priced, choosing: Problem, judged: Problem, lower_bound: floa
 
 
 def _some(problem: Problem, variants: NDArray[np.int64]) -> Problem:
-    """Restrict a problem to some variants, and count all their answers as right."""
     assert problem.hits is not None
     return replace(
         problem,

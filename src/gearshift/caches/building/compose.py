@@ -1,4 +1,4 @@
-"""Composition: which variants of learned caches at which layers (Gati section 4 and appendix A.1)."""
+"""Composition: which variants of learned caches at which layers (Gati section 4, appendix A.1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Composition:
 
 
 def relaxation(problem: Problem) -> Composition:
-    """Gati's relaxation (Eq. 1-3 under 8, 9 and 11), with the alpha of least expected latency (Eq. 10)."""
+    """Gati's relaxation (Eq. 1-3 under 8, 9 and 11), with the alpha of least latency (Eq. 10)."""
     allowed = _filtered(problem)
     gain = problem.base_s / (problem.reached_s + problem.lookup_s)
     found = []

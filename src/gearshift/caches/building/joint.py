@@ -20,7 +20,8 @@ def compose_jointly(
     """Return the choice of least mean latency on validation samples, and its gap in seconds.
 
     Branch and bound, from the best of `known` improved by single changes; the most hopeful choices
-    go first. The gap is 0 if the choice is proven optimal within `most_nodes` branches.
+    go first. The gap bounds how much lower latency could be; it is 0 if `most_nodes` branches
+    prove the choice optimal.
     """
     search = _Search(problem)
     best = search.improved(min(filter(search.allows, ((), *known)), key=search.latency_s))

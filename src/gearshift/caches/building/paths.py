@@ -65,7 +65,6 @@ def longest_path(graph: Graph, known: tuple[int, ...] = ()) -> tuple[int, ...]:
 def _search(
     graph: Graph, bounds: list[_Bound], best_path: tuple[int, ...], best: float, most: int | None
 ) -> tuple[tuple[int, ...], float]:
-    """Return the best path and its gain, following the `most` most hopeful labels per node."""
     n = len(graph.group)
     labels = _Labels(n)
     for w in range(n):

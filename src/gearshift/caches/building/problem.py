@@ -138,7 +138,6 @@ def nested_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
 
 
 def joint_outcome(problem: Problem, chosen: Sequence[int]) -> Outcome:
-    """Evaluate `chosen` on the validation samples, each leaving at its first hit."""
     latency_s = float(latencies_of(problem, chosen).mean())
     return Outcome(latency_s=latency_s, accuracy=1 - wrong_of(problem, chosen) / problem.samples)
 

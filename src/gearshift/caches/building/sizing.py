@@ -1,4 +1,4 @@
-"""Choose variants to try after each block, by the time of the model and of lookups on this machine.
+"""Choose variants to try after each block, by the time of model and lookups on this machine.
 
 The paper's sizes are meant for a GPU, where lookups of any size take about as long. On a
 processor, reading the weights of a large predictor may take as long as the model.
@@ -21,8 +21,7 @@ from gearshift.caches.running.single import lookup_of
 
 REPEATS = 5
 LARGER, LITTLE = 0.03, 0.01
-"""Shares of the model's time that lookups of the larger and the smaller variant of a kind may
-take."""
+"""Shares of the model's time for lookups of the larger and the smaller variant of a kind."""
 FASTEST_BYTES_PER_S = {"cpu": 1e11, "cuda": 5e12}
 """Upper bound of how fast weights are read in a lookup."""
 MOST_OF_SAVED = 0.5
@@ -76,7 +75,6 @@ def in_turns(found: Sequence[Worth]) -> list[Worth]:
 
 
 def _fitting(lookups: "_Lookups", hidden: Tensor, parameters: int, whole_s: float) -> dict[str, float]:
-    """Shrink each default variant until its lookup takes little of the model's time."""
     seen: dict[str, int] = {}
     found = {}
     for variant in default_variants(tuple(hidden.shape[1:]), parameters):

@@ -84,7 +84,6 @@ def measure_in_line(
 def measure_beside(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: Beside
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """The same with lookups `beside` the model, timed until the answer is back."""
     with torch.inference_mode():
         segments_s = [_segments_s(chain, rows, k) for k in range(WARM_UP + REPEATS)]
     lookup_s = [_beside_s(one.trained.cache.to(chain.device), one.shape, chain, beside) for one in explored]

@@ -1,7 +1,4 @@
-"""A PyTorch module as a chain of segments, each ending at a block.
-
-Code and weights stay unchanged.
-"""
+"""A PyTorch module as a chain of segments that end at blocks; code and weights stay unchanged."""
 
 import hashlib
 from collections import Counter
@@ -43,10 +40,7 @@ class Chain:
         return len(self.segments)
 
     def hidden(self, inputs: Tensor) -> Iterator[Tensor]:
-        """Yield the output of each segment.
-
-        Raises `InvalidInput` with the name of a failing block.
-        """
+        """Yield each segment's output; raises `InvalidInput` with the name of a failing block."""
         for name, segment in zip(self.names, self.segments, strict=True):
             try:
                 inputs = segment(inputs)
@@ -174,7 +168,6 @@ class _Tracer(fx.Tracer):
         self.calls: Counter[str] = Counter()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Stop at blocks named by the user and at PyTorch's own modules, except layer stacks."""
         if module_qualified_name in self.leaves:
             return True
         return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, nn.TransformerEncoder)

@@ -100,7 +100,6 @@ def hidden_path(folder: Path, layer: int) -> Path:
 
 
 def hidden_bytes(chain: Chain, row: NDArray[Any]) -> list[int]:
-    """Bytes of the hidden output of one row (1, ...) after each layer except the last."""
     with torch.inference_mode():
         return [4 * hidden[0].numel() for hidden in chain.hidden(as_tensor(row).to(chain.device))][:-1]
 

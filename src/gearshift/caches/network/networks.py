@@ -11,17 +11,12 @@ from torch import Tensor, nn
 from gearshift.errors import InvalidInput, require
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
-"""Makes a user's own predictor from the shape of a hidden output, without rows, and the classes.
-
-The predictor answers logits (n, classes).
-"""
+"""Makes a user's own predictor from the shape of a hidden output, without rows, and the number
+of classes. It answers logits (n, classes)."""
 
 WIDTH = 1024
 PAPER_BASE_PARAMETERS = 11_000_000
-"""Size of ResNet-18, for which the paper's widths are meant.
-
-Smaller models get smaller predictors.
-"""
+"""Size of ResNet-18, which the paper's widths are for; smaller models get smaller ones."""
 LEAST_WIDTH = 16
 LEAST_SIZES = {"FC": (64,), "Pool": (512, 128), "Token": (64,)}
 """Sizes by kind below which variants are not shrunk to save time."""
@@ -52,10 +47,7 @@ def default_variants(shape: tuple[int, ...], base_parameters: int) -> tuple[str,
 
 
 def smaller(variant: str) -> str:
-    """Halve the sizes of a variant, but not below `LEAST_SIZES`.
-
-    `Conv` has no sizes to halve: its cost depends on the hidden output.
-    """
+    """Halve the sizes of a variant, not below `LEAST_SIZES`; `Conv` has none to halve."""
     match = _NAME.fullmatch(variant)
     if match is None or match[1] == "Conv":
         return variant
@@ -134,10 +126,7 @@ class LearnedCache(nn.Module):
         self.not_finite = 0
         """Rows looked up that held NaN or infinity."""
         self.made_as: tuple[str, tuple[int, ...]] | None = None
-        """Variant and shape from which another process can make it.
-
-        None for a user's own predictor.
-        """
+        """Variant and shape to make it in another process; None for a user's own predictor."""
         self.scale: Tensor
         self.threshold: Tensor
         self.prior: Tensor

@@ -20,7 +20,7 @@ class ForSome(Protocol):
 class Steps:
     """Steps through a chain with caches after `layers`; `spans` by first segment, with their ends.
 
-    Spans begin with the first segment and after caches; making one compiles a graph, which takes
+    Spans begin with the first segment and after caches; making one builds a graph, which takes
     time. `compiled` spans are keyed by their first and last segment.
     """
 

@@ -156,7 +156,6 @@ def _fit_predictor(
 def _loss(
     cache: LearnedCache, material: Material, rows: NDArray[np.int64], how: Training, device: torch.device
 ) -> Tensor:
-    """Distillation of the base model's softened distribution, and cross entropy with labels."""
     logits = cache.predicted(_tensor(material.hidden[rows], device))
     soft = torch.log(_tensor(material.probabilities[rows], device).clamp_min(1e-9)) / how.temperature
     distilled = functional.kl_div(

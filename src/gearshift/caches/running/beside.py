@@ -37,9 +37,7 @@ class LookupBatch(Protocol):
     @property
     def pending(self) -> bool: ...
 
-    def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
-        """Have the hidden output (n, ...) of a layer looked up for these rows."""
-        ...
+    def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None: ...
 
     def found(self, *, wait: bool = False) -> Looked | None:
         """Return the oldest result not taken yet, if done; raises what the lookup raised."""
@@ -157,9 +155,9 @@ def exits_beside(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], int]]:
     """Yield the rows that leave, their class probabilities, and after which segment.
 
-        segment     0       1       2       3            A hit is taken at the next end of a segment; the
-        lookup          0-----> 1----->                  model goes on meanwhile. Lookups that run at the
-        rows leave                  ^0      ^1, all      end are given up: the model's answer is there.
+        segment     0       1       2       3         A hit is taken at the next segment's end. A
+        lookup          0-----> 1----->               lookup not done at the model's end is given
+        rows leave                  ^0      ^1, all   up, as the model's own answer is there.
 
     Lookups are done in the order of segments and none is left out. A row leaves by its first hit,
     as it would inline, or with the model's own answer: timing decides only between these two, and

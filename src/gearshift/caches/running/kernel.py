@@ -68,7 +68,8 @@ def look_up(  # type: ignore[no-untyped-def]
 ):
     """Return the selector's logit for a row; write class probabilities to `found` (classes,).
 
-        hidden --pool--> features --linear, ReLU--> --linear--> logits --softmax--> found --top--> selector
+        hidden --pool--> features --linear, ReLU--> --linear--> logits --softmax--> found
+        found --highest--> selector
 
     The first linear layer multiplies its sums by `factor` before it adds its bias. Logits that are
     NaN or positive infinity make the result NaN.

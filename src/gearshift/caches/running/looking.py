@@ -122,7 +122,7 @@ def main() -> int:
 
 
 def main_loop(sock: socket.socket, hidden: mmap, answers: mmap) -> None:
-    """Do what is asked, in order, except lookups given up, until the socket closes."""
+    """Do what is asked, in order, except given-up lookups, until the socket closes."""
     decoder, first_wanted = msgspec.msgpack.Decoder(Asked), np.frombuffer(hidden, np.int64, 1)
     last_answered = np.frombuffer(answers, np.int64, 1)
     caches: Mapping[int, tuple[LearnedCache, Lookup]] = {}

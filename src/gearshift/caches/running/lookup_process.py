@@ -137,7 +137,6 @@ class LookupProcess:
         return ProcessBatch(self)
 
     def end(self) -> None:
-        """End the batch: lookups that have not begun are dropped."""
         self._first_wanted[0] = self._asked
         self._busy.release()
 

@@ -32,13 +32,10 @@ class Lookup(Protocol):
         """Return class probabilities (1, classes) if a hidden output (1, ...) hits, else None."""
         ...
 
-    def rows(self, hidden: Tensor) -> Found:
-        """The same for hidden outputs (n, ...)."""
-        ...
+    def rows(self, hidden: Tensor) -> Found: ...
 
 
 def lookup_of(cache: nn.Module) -> Lookup:
-    """Return a compiled lookup for a built-in float32 cache on a processor, else `Whole`."""
     if type(cache) is LearnedCache and isinstance(cache.predictor, Predictor):
         state = cache.state_dict().values()
         if all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 for tensor in state) and cache.scale > 0:

@@ -166,7 +166,6 @@ def remove_others(folder: Path, compiled: Compiled | None) -> None:
 
 
 def machine_kind(device: str) -> str:
-    """Hash what compiled code depends on: PyTorch, the processor, and on CUDA the device."""
     facts = [torch.__version__, platform.machine(), *_processor()]
     if device == "cuda":
         facts.append(torch.cuda.get_device_name() if torch.cuda.is_available() else "none")

@@ -93,10 +93,7 @@ class CompiledSpan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spans compiled ahead of time for a `device` kind.
-
-    `machine` is a hash of what they depend on.
-    """
+    """Spans compiled ahead of time for a `device`; `machine` hashes what they depend on."""
 
     spans: tuple[CompiledSpan, ...]
     machine: str

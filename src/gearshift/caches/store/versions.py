@@ -36,10 +36,7 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `state.json`.
-
-    `built` is the hash of the build's weights that it belongs to.
-    """
+    """The content of `state.json`; `built` is the hash of the build's weights."""
 
     built: str
     current: int = 0
@@ -175,7 +172,6 @@ class Claim:
         self._path, self._file = folder / CLAIM, -1
 
     def held(self) -> bool:
-        """Whether this process has the right; take it if nobody has it."""
         if self._file >= 0:
             return True
         try:

@@ -42,8 +42,6 @@ def plan_trace_options(function: Command) -> Command:
 
 
 def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
-    """Options that change a trace; without a default, the plan's value holds."""
-
     def option(flag: str, help_text: str, **kind: Any) -> Callable[[Command], Command]:
         name = flag.removeprefix("--").replace("-", "_")
         if name in defaults:

@@ -45,7 +45,6 @@ class Output:
         )
 
     def json(self, data: object) -> None:
-        """Write `data` to the path of `--json`, if given."""
         if self._json_path is None:
             return
         encoded = msgspec.json.format(_encoded(data), indent=2) + b"\n"

@@ -111,7 +111,6 @@ def told_if_full() -> Iterator[None]:
 
 
 def forget_the_rest() -> None:
-    """Discard buffered standard output."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

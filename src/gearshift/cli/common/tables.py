@@ -27,7 +27,6 @@ THIS_TRACE_ALONE = (
 
 
 def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
-    """One row per result, within 80 columns; refused and degraded shares only if there are any."""
     counted = ", ".join(str(count) for count in dict.fromkeys(result.requests for _, result in rows))
     extra = _extra_shares([result for _, result in rows])
     held = any(result.core_s is not None for _, result in rows)
@@ -121,7 +120,6 @@ def tell_generator(output: Output, run: "Replay") -> None:
 
 
 def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
-    """Show a row per group of gears with the same cascade, and with cores if they change."""
     pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
     latency = percentile_name(plan.operators[operator].objective)
     columns = ("gear", "cascade", "load from", "to", "accuracy", latency, "largest batch", "busy", *pooled)

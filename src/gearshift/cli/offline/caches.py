@@ -49,7 +49,7 @@ SHOWN = 30
 
 @click.group("caches", short_help="Build, show and evaluate learned caches of a PyTorch module.")
 def command() -> None:
-    """Learned caches: small networks that answer from a model's hidden outputs, so that easy samples leave early."""
+    """Learned caches: small networks that answer easy samples from a model's hidden outputs."""
 
 
 @command.command("build")

@@ -95,9 +95,9 @@ def command(
     seed: int,
     **trace_arguments: Any,
 ) -> None:
-    """Plan from PROFILE and a trace with every planner, number of devices and objective, side by side.
+    """Plan from PROFILE and a trace with every planner, number of devices and objective.
 
-    A run that fails is a row that says why.
+    A run that fails is a row with the reason.
     """
     require_one_latency(p95_ms, latency_ms, percentile)
     flag, given = ("--latency-ms", latency_ms) if p95_ms is None else ("--p95-ms", p95_ms)

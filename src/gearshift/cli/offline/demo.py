@@ -19,7 +19,7 @@ from gearshift.result import ServingResult
 def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None:
     """Train four models, profile them, plan, simulate, serve a bursty trace over HTTP, and compare.
 
-    The same trace is then served with the largest model alone, and with the smallest alone.
+    The same trace is then served with only the largest model, and with only the smallest.
     """
     require_positive("--p95-ms", p95_ms, "milliseconds")
     with output.progress() as tell:

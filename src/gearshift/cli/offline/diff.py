@@ -19,7 +19,7 @@ from gearshift.verbs import api
 @click.argument("b", type=PATH)
 @verb
 def command(output: Output, a: Path, b: Path) -> None:
-    """Say what differs between the plan files A and B: objective, devices, placement, gears and predictions."""
+    """Say how plan files A and B differ: objective, devices, placement, gears and predictions."""
     found = api.diff(a, b)
     output.json({"same": found.same, **msgspec.to_builtins(found)})
     if found.same:

@@ -32,7 +32,10 @@ from gearshift.verbs import api
 @click.option("--devices-too", is_flag=True, help="Also plan for one device fewer and one more; takes longer.")
 @verb
 def command(output: Output, plan: Path, profile: Path | None, devices_too: bool, **trace_arguments: Any) -> None:
-    """Say per load range of PLAN why its cascade serves there, and what the next more accurate one would break."""
+    """Say for each load range of PLAN why its cascade serves there.
+
+    Also say what the next more accurate cascade would break.
+    """
     made, measured = api.plan_and_profile(plan, profile)
     arrivals = take_trace(output.say, made, plan, trace_arguments)
     with output.progress() as tell:
@@ -81,8 +84,6 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
 
 
 def _told_alike(ranges: Sequence[RangeExplanation]) -> Iterator[tuple[RangeExplanation, RangeExplanation]]:
-    """Yield first and last of neighbouring ranges with the same cascade and the same reason."""
-
     def told(found: RangeExplanation) -> tuple[object, ...]:
         following = found.next and (found.next.cascade, found.next.breaks, found.next.model, found.next.device)
         return found.cascade, found.cores, following, found.unplaced

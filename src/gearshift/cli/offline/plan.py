@@ -118,10 +118,10 @@ def command(
 ) -> None:
     """Search for the gear plan that is best for an objective, from PROFILE and a trace.
 
-    With --p95-ms the most accurate plan within it; with --accuracy the fastest that reaches it; with both, and
-    without --devices, the plan on the fewest devices that meets both; with --frontier all plans that no other beats.
-    With --cores the plan for one host whose cores move between models as load changes, from a PROFILE of several core
-    counts.
+    With --p95-ms, find the most accurate plan within it; with --accuracy, the fastest that reaches
+    it; with both and without --devices, the plan on the fewest devices that meets both; with
+    --frontier, all plans that no other beats. With --cores, find the plan for one host whose cores
+    move between models as load changes; PROFILE must have several core counts.
     """
     limit_ms = p95_ms if p95_ms is not None else latency_ms
     require(

@@ -42,7 +42,10 @@ def command(
     core_share: float,
     seed: int,
 ) -> None:
-    """Measure the models of PROJECT (a gearshift.toml or its folder): run times, predictions, certainty."""
+    """Measure run times, predictions and certainty of the models of PROJECT.
+
+    PROJECT is a gearshift.toml or its folder.
+    """
     require(
         from_records is not None or not raw_run_times,
         "--raw-run-times is given without --from-records",
