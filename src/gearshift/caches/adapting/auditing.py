@@ -54,7 +54,7 @@ class Auditor:
         if len(self._waiting) >= MOST_WAITING:
             self._counts.dropped += 1
             return
-        ran = exit_segment == len(self._model.chain) - 1  # waits too, so that hits and misses are dropped alike
+        ran = exit_segment == len(self._model.chain) - 1  # waits too: hits and misses drop alike
         self._waiting.append(_Answered(None if ran else np.array(row), exit_segment, label, self._model.caches))
 
     def breaches(self) -> Iterator[int]:

@@ -54,7 +54,7 @@ class Beside(Protocol):
     def use(self, caches: Mapping[int, LearnedCache]) -> None: ...
 
     def begin(self) -> LookupBatch | None:
-        """Return None if lookups must run inline."""
+        """Begin the lookups for a batch; None if they must run inline."""
         ...
 
     def close(self) -> None: ...
@@ -167,7 +167,7 @@ def exits_beside(
     try:
         while len(rows):
             leaving = list[tuple[NDArray[np.int64], NDArray[np.float32], int]]()
-            with torch.inference_mode():  # left before yielding, and not entered again for each step
+            with torch.inference_mode():  # left before yielding, not entered per step
                 while not leaving:
                     segment, run = steps.after(segment, pending=lookups.pending)
                     hidden = run(hidden)

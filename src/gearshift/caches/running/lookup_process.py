@@ -149,7 +149,7 @@ class LookupProcess:
         data = msgspec.msgpack.encode(message)
         descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
-            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # `socket.send_fds` drops flags
+            self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # `send_fds` drops flags
         except BlockingIOError:
             if isinstance(message, looking.Use) or self._stands_still():
                 self._lost("is far behind")

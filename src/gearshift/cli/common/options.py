@@ -157,7 +157,7 @@ def devices(value: str) -> int | Path:
 
 
 def command_line(**changed: object) -> str:
-    """Return the user's command line with some options changed; None drops one."""
+    """Return the user's command line, as given by flags, with changes; None drops an option."""
     context = click.get_current_context()
     words = [f"gearshift {context.info_name}"]
     for parameter in context.command.params:
