@@ -119,9 +119,6 @@ def mix_of(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
 def weights_to(
     mix: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Weight samples (n,) so that classes have the shares of `mix`, divided by `weights`.
-
-    The shares of classes without samples are missing.
-    """
+    """Weight samples (n,) so that their classes have the shares of `mix`, split by `weights`."""
     of_class = np.bincount(labels, weights=weights, minlength=len(mix))
     return np.asarray(weights * mix[labels] / np.where(of_class > 0, of_class, 1.0)[labels])

@@ -73,8 +73,7 @@ class Lessons:
     def audit(self, rows: Sequence[NDArray[Any]], caches: Mapping[int, LearnedCache]) -> list[tuple[int, int]]:
         """Return per row the layer of the first of `caches` that hits, and the base model's class.
 
-        Both are -1 if there is none: no cache hits, or the base model answers NaN. Rows of
-        different shapes run one by one.
+        Both are -1 if no cache hits, or the base model answers NaN.
         """
         if len({row.shape for row in rows}) > 1:
             return [self.audit([row], caches)[0] for row in rows]
@@ -128,9 +127,9 @@ class Lessons:
     # Lessons ---------------------------------------------------------------------------------------------------------
 
     def fit(self, now_s: float) -> Lesson:
-        """Return samples for predictors: recent ones, the latest more often, and of the build.
+        """Return samples for predictors.
 
-        Raises `InvalidInput` while samples of the build have not run.
+        Raises `InvalidInput` while those of the build have not run.
         """
         recent, built = self.window.ready(FIT), self._built(FIT)
         if not recent:

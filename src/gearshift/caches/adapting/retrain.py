@@ -82,10 +82,9 @@ class Counted:
         return counted_like(self.weights)
 
     def share_wrong(self, wrong: NDArray[np.bool_]) -> float:
-        """Upper bound (90 %) of the share of wrong answers, given which samples (n,) are wrong.
+        """Upper bound (90 %) of the share wrong.
 
-        Half of `unknown` counts as wrong, and half a mistake more, because few samples prove
-        little.
+        Half of `unknown` and half a mistake count as wrong.
         """
         n = float(self.weights.sum()) + self.unknown + 1
         share = float(self.weights @ wrong + (self.unknown + 1) / 2) / n
@@ -155,10 +154,9 @@ def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
 def offers_of(
     networks: dict[int, LearnedCache], samples: Counted, manifest: Manifest, seed: int, off: Collection[int] = ()
 ) -> "Offers":
-    """Offer `networks`, except layers `off`, at every level, by samples new to predictors.
+    """Offer `networks`, except layers `off`, at every level.
 
-    Hits are cross-validated: each sample is tested with a threshold that was set by the other
-    parts.
+    Hits are cross-validated in `PARTS`.
     """
     said, trained = samples.said, {}
     parts = np.random.default_rng([seed, 4]).permutation(len(said)) % PARTS
@@ -241,8 +239,8 @@ def worse(before: Judged, after: Judged, built: Manifest, counted: float) -> str
 def contradicted(before: Judged, after: Judged, target: float, counted: float) -> str:
     """Return why recent samples reject a version that other samples have shown to be better, or "".
 
-    They accept it if it agrees as often as the target less one deviation, or as the version in
-    use. `counted` is the effective number of samples.
+    They accept it if it agrees as often as the target less one deviation, or as the version
+    before.
     """
     luck = (target * (1 - target) / counted) ** 0.5
     if after.agreement >= min(target - luck, before.agreement):

@@ -67,9 +67,9 @@ def trained_further(
     seed: int,
     device: torch.device,
 ) -> dict[int, LearnedCache]:
-    """Train the networks further, without learning the class frequencies of the samples.
+    """Train the networks further.
 
-    Raises `TrainingDiverged`, and `InvalidInput` if samples of the build have not run yet.
+    Raises `TrainingDiverged`, and `InvalidInput` as `Lessons.fit`.
     """
     fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
     start = with_prior(current.networks, classes.prior(mix_of(fit.classes, current.manifest.classes)))

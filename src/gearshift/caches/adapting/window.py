@@ -89,8 +89,7 @@ class Window:
     def named(self) -> Iterator[tuple[int, float]]:
         """Yield each sample's base model answer and arrival time, once and in order.
 
-        It stops at the first sample without a known answer: those whose answers are known at once
-        are a biased sample.
+        Stop at the first unknown answer: answers that are known early are a biased sample.
         """
         while self._unnamed and (self._unnamed[0].gone or self._unnamed[0].probabilities is not None):
             sample = self._unnamed.popleft()

@@ -211,10 +211,7 @@ def _found_in(problem: Problem) -> NDArray[np.int64]:
 
 
 def with_spares(entries: Sequence[Variant], right_rate: Sequence[float], segment_s: Sequence[float]) -> list[Variant]:
-    """Mark a spare variant after each block without a chosen one, at most `MOST_SPARES`.
-
-    It is the one that would save most if it hit everything that it gets right.
-    """
+    """Mark after other blocks the variant that could save most, if it hit all it gets right."""
     left_s = sum(segment_s) - np.cumsum(segment_s)
     hopes: dict[int, tuple[float, int]] = {}
     for v, entry in enumerate(entries):

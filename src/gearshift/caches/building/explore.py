@@ -110,15 +110,11 @@ def explore(
 ) -> tuple[BaseAnswers, list[Explored], int]:
     """Return the base model's answers, trained variants, and the number of variants left out.
 
-    `inputs` are (n, ...). Variants come after every block except the last. Those that may save
-    most come first, and none except the first is begun after `most_s`.
-
-    Rows after those of `split` are altered copies. Predictors learn from them and from the base
-    model's answers to them; no answers are returned for them.
-
-    Results in `folder` under the same `key` are reused. Hidden outputs take at most `most_bytes`
-    of disk at a time. A user's own variants are trained in this process. Raises `InvalidInput` if
-    a hidden output is unusable, `GearshiftError` if a process dies.
+    `inputs` are (n, ...); rows after those of `split` are altered copies, which only predictors
+    learn from. Variants that may save most come first, and none except the first is begun after
+    `most_s`. Results in `folder` under the same `key` are reused. Hidden outputs take at most
+    `most_bytes` of disk at a time. A user's own variants are trained in this process. Raises
+    `InvalidInput` if a hidden output is unusable, `GearshiftError` if a process dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = hidden_bytes(chain, inputs[:1])

@@ -194,10 +194,7 @@ def thresholds_of(
 def threshold_by_level(
     sure: NDArray[np.float32], agrees: NDArray[np.bool_], levels: tuple[float, ...], weights: NDArray[np.float64]
 ) -> dict[float, float]:
-    """The same for every level that has a threshold, on samples with `weights` (n,).
-
-    Together they count like `counted_like` samples.
-    """
+    """The same for every level that has a threshold, on samples with `weights` (n,)."""
     order = np.argsort(-sure, kind="stable")
     each = weights[order] * (counted_like(weights) / weights.sum())
     hits = np.cumsum(each)

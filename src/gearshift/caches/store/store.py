@@ -131,7 +131,7 @@ def add_version(
 ) -> Manifest:
     """Write another version, not in use yet; return its manifest with its number.
 
-    Raises `InvalidInput` if it cannot be written, or the folder holds another build than `built`.
+    Raises `InvalidInput` if it cannot be written, or the folder holds another build.
     """
     assert manifest.adapted is not None
     with locked(folder):

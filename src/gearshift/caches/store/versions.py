@@ -108,10 +108,9 @@ def switch_to(
 ) -> State:
     """Use a version, with all its caches on.
 
-    With `stay_off`, caches that are switched off in the version in use stay off, for versions with
-    the same networks. Raises `InvalidInput` if the version is missing or broken, if the folder
-    holds another build than `built`, or if version and layers off are not those in `instead_of`
-    any more.
+    With `stay_off`, caches that are off now stay off, for versions with the same networks. Raises
+    `InvalidInput` if the version is missing or broken, if the folder holds another build than
+    `built`, or if version and layers off are no longer those in `instead_of`.
     """
     folder = Path(folder)
     known = version_numbers(folder)

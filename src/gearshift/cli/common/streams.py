@@ -19,10 +19,9 @@ _results: list[BinaryIO] = []
 
 
 def make_usable() -> None:
-    """Make the three standard streams accept any text; a closed one writes to /dev/null.
+    """Make the three standard streams accept any text; a closed one leads to /dev/null.
 
-    Otherwise the next file opened, such as a client's connection, would receive what children and
-    libraries print.
+    Otherwise the next file opened would receive what children and libraries print.
     """
     for number in range(3):
         try:
