@@ -1,4 +1,4 @@
-"""Where the latency that was measured differs from the predicted one: simulated with what is known to be otherwise."""
+"""Explain the difference between measured and predicted latency by simulating the known causes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +14,12 @@ from gearshift.simulator.simulate import Prepared, Simulation
 
 
 class LatencySplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds at p50, p95 and p99 (3,) from what was predicted of the trace to what was measured, step by step.
+    """Seconds at p50, p95 and p99 (3,) from the predicted to the measured latency, step by step.
 
-    `predicted` for the trace itself; `generator` is what changes with the instants at which it was sent; `run_times`,
-    what changes with `ratios`, the run times of models while they were served over the profiled ones; `rest`, nothing
-    of these.  They add up to `measured`.  Without a ratio a model is taken to run as profiled.
+    `predicted` is for the trace itself; `generator` is the effect of the actual instants of
+    sending; `run_times` that of `ratios`, the models' run times while serving over the profiled
+    ones; `rest` is unexplained. They add up to `measured`. A model without a ratio is taken to run
+    as profiled.
     """
 
     predicted: tuple[float, float, float]
@@ -34,11 +35,12 @@ Ran = tuple[int, int, float]
 
 
 def run_time_ratios(simulation: Simulation, run_ns: NDArray[np.int64], ran: Mapping[str, Ran]) -> dict[str, float]:
-    """Measured over profiled run times, of each model that ran, and did so in the simulation.
+    """Measured over profiled run times, of each model that ran here and in the simulation.
 
-    `run_ns` (replicas, sizes) are the profiled times.  Of what ran only sums are known, and so it is set against
-    batches of the mean size; by how much the simulated batches, whose sizes are known, differ from theirs is allowed
-    for.  So batches of another size than simulated are no change of run times.
+    `run_ns` (replicas, sizes) are the profiled times. Only sums are known of the measured batches,
+    so they are compared with batches of the mean size, corrected by the ratio between the
+    simulated batches, whose sizes are known, and batches of their mean size. Batches of another
+    size than simulated therefore do not count as a change of run times.
     """
     ratios, sizes = {}, np.arange(run_ns.shape[1])
     for number, model in enumerate(simulation.tables.models):
@@ -60,7 +62,6 @@ def _at(times_ns: NDArray[np.float64], size: float) -> float:
 
 
 def as_ran(prepared: Prepared, ratios: Mapping[str, float]) -> Prepared:
-    """The plan with each model's run times multiplied by its ratio, where it has one."""
     models = prepared.tables.models
     of_replicas = np.array([ratios.get(models[number], 1.0) for number in prepared.tables.replica_model])
 
@@ -83,7 +84,6 @@ def split_latency(
     measured: LatencySummary,
     ratios: dict[str, float],
 ) -> LatencySplit:
-    """The steps between simulations of the trace, of what was sent, and of that with the `ratios`, and the measured."""
     planned_s, sent_s, run_s = (_percentiles_s(_latency(one)) for one in (as_planned, as_sent, as_run))
     measured_s = _percentiles_s(measured)
     return LatencySplit(

@@ -1,4 +1,4 @@
-"""A plan whose workers keep the cores that they are given: what every scaler is to be better than."""
+"""A plan whose workers keep the cores that they are given: the baseline of every scaler."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from gearshift.profiles.run_times import scaled_times_ns
 
 
 def cores_of(plan: GearPlan) -> int | None:
-    """The cores of all workers together; None where a replica is elsewhere than on processors, or gears change them."""
+    """The cores of all workers; None if a replica is not on processors or gears change cores."""
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     workers = {replica.device_ids: replica.cores for replica in plan.placement.replicas}
     elsewhere = any(is_cuda(kinds[device]) or is_remote(kinds[device]) for devices in workers for device in devices)
@@ -23,10 +23,11 @@ def cores_of(plan: GearPlan) -> int | None:
 def times_on_cores(
     plan: GearPlan, tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64], cores: int
 ) -> NDArray[np.int64]:
-    """`run_ns` (replicas, sizes) with `cores` in all: evenly for the workers, for the first ones one more to spare.
+    """`run_ns` (replicas, sizes) with `cores` shared evenly; the first workers get spare ones.
 
-    Times are measured ones, or, between core counts, the performance model's.  Raises `InvalidInput` for a plan of
-    which a scaler could not change the cores either, and for fewer or more than its workers can have.
+    Times are measured ones, or, between core counts, the performance model's. Raises
+    `InvalidInput` for a plan whose cores a scaler could not change either, and for fewer or more
+    cores than its workers can have.
     """
     require(
         plan.hardware.pool_cores is None,

@@ -1,4 +1,4 @@
-"""A scaler beside the compiled kernel, which is halted once a period and at shifts: the server's own decision."""
+"""Run the server's scaler with the compiled kernel, which halts once a period and at shifts."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def serve_scaled(
     out: Outcome,
     due_ns: NDArray[np.int64],
 ) -> list[LogRow]:
-    """Run to the end, choosing cores at every halt by when samples (n,) are due; the whole log."""
+    """Run to the end; samples (n,) are due at `due_ns`. Returns the whole log."""
     demand, log = MachineDemand(shared), list[LogRow]()
     period_ns = next_ns = to_ns(shared.scaling.period_s)
     replicas, in_gear = len(shared.run_ns), cores.in_gear.tolist()
@@ -56,7 +56,6 @@ def serve_scaled(
 
 
 def _waiting(q: Queues, due_ns: NDArray[np.int64], replica: int) -> list[Waiting]:
-    """When each that waits for the replica came there, and when it is due."""
     found, sample = [], int(q.first[replica])
     while sample != NONE:
         found.append((int(q.entered_ns[sample]), int(due_ns[sample])))
@@ -65,7 +64,6 @@ def _waiting(q: Queues, due_ns: NDArray[np.int64], replica: int) -> list[Waiting
 
 
 def _free_ns(plan: Plan, state: State, replica: int, now_ns: int) -> int:
-    """When all devices of the replica should be free."""
     devices = plan.spans[plan.spans_begin[replica] : plan.spans_begin[replica + 1]].tolist()
     return max([now_ns, *(int(state.free_ns[device]) for device in devices if state.busy[device])])
 
@@ -73,10 +71,11 @@ def _free_ns(plan: Plan, state: State, replica: int, now_ns: int) -> int:
 def shared_cores(
     plan: GearPlan, tables: PlanTables, profile: Profile, scaling: Scaling, cores: int | None = None
 ) -> tuple[SharedCores, list[NDArray[np.int64]]]:
-    """The scaler that the server would have of the plan, and the times of its replicas on up to all cores.
+    """The scaler that the server would use for the plan, and run times up to all cores.
 
-    Workers share `cores`, by default the plan's pool, or else those that they begin with.  Raises `InvalidInput` as
-    the server does for a plan that it cannot scale, and for cores fewer than the plan needs.
+    Workers share `cores`, by default the plan's pool, or else the cores that they begin with.
+    Raises `InvalidInput` as the server does for a plan that it cannot scale, and for fewer cores
+    than the plan needs.
     """
     workers = scaled_workers(plan, tables, printed=scaling.scaler == "paper")
     cores_of = {number: replica.cores for worker in workers for number, replica in worker.items()}

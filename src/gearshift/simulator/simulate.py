@@ -1,4 +1,4 @@
-"""Simulating a gear plan on a workload: the compiled kernel between plain data."""
+"""Simulate a gear plan on a workload: wraps the compiled kernel in plain data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,16 +55,17 @@ UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What became of each sample (n,): `finished_ns` (-1: refused), the `model` that answered, the `gear` in force.
+    """The simulated outcome of each sample (n,) and of the run.
 
-    `written_ns` is when the router had written what was decided at `finished_ns`.  `most_waiting` samples waited at
-    once, those of a request that had just arrived among them: the least bound that refuses none.
-
-    How a sample `ended` is an `Ending`.  `busy_s` (devices,); `batches` (replicas, sizes) how often each ran;
-    `arrived_in_gear` (gears,) samples; `shifts` (k, 2) of nanoseconds and the gear from then on; `log` of decisions,
-    when asked for.  Where cores change, `held` (k, 2) of nanoseconds and the cores in all that replicas are asked to
-    have from then on.  `front_end_s` is part of every latency beside what the router takes, and so is
-    `communication_s` (n,), where samples came over a network.
+    `finished_ns` is -1 for refused samples; `written_ns` is when the router had written the
+    decision made at `finished_ns`; `model` answered, in gear `gear`; `ended` holds an `Ending`.
+    `most_waiting` samples waited at once, those of a request that had just arrived included: the
+    smallest bound that refuses none. `busy_s` is (devices,); `batches` (replicas, sizes) counts
+    batches; `arrived_in_gear` (gears,) counts samples; `shifts` (k, 2) are nanoseconds and the
+    gear from then on; `log` holds decisions, when asked for. Where cores change, `held` (k, 2) are
+    nanoseconds and the total cores that replicas are asked to have from then on. `front_end_s` is
+    added to every latency for work outside of the router, and `communication_s` (n,) where samples
+    came over a network.
     """
 
     tables: PlanTables
@@ -86,7 +87,7 @@ class Simulation:
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
-        """Seconds per request from sending to its last row's answer, front end included; NaN for refused ones."""
+        """Seconds per request from sending to its last row's answer; NaN if refused."""
         seconds = (self.written_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
         if self.communication_s is not None:
             seconds += self.communication_s
@@ -94,10 +95,10 @@ class Simulation:
         return self._of_requests(seconds)
 
     def limit_s(self, latency_objective_s: float | None) -> float | NDArray[np.float64] | None:
-        """The latency by which a request is in time: by its own deadline (per request), else by the objective.
+        """The latency within which each request is in time: by its deadline, else the objective.
 
-        As `latency_s` it counts from sending.  The front end's time is not part of a deadline: it is kept where the
-        router has the answer by then.
+        Like `latency_s` it counts from sending. The front end's time is not part of a deadline,
+        which is kept where the router has the answer by then.
         """
         deadline_ns = self.workload.deadline_ns
         if deadline_ns is None:
@@ -110,26 +111,24 @@ class Simulation:
         return self._of_requests(np.where(deadline_ns < UNBOUNDED, given_s, objective_s))
 
     def _of_requests(self, of_samples: NDArray[Any]) -> NDArray[Any]:
-        """The largest of each request's samples."""
         if self.workload.continues is None:
             return of_samples
         return np.asarray(np.maximum.reduceat(of_samples, np.flatnonzero(~self.workload.continues)))
 
     @property
     def duration_s(self) -> float:
-        """Until the trace has ended and the last answer is out."""
         return max(self.workload.duration_s, float(self.written_ns.max()) / NS_PER_S)
 
     @property
     def core_s(self) -> float | None:
-        """Core-seconds that replicas held, counted from when cores were asked for; None where they never change."""
+        """Core-seconds held, from when cores were asked for; None where cores never change."""
         if not len(self.held):
             return None
         until_s = [*(self.held[1:, 0] / NS_PER_S), self.duration_s]
         return float(self.held[:, 1] @ np.diff(until_s, prepend=0.0))
 
     def counted_from(self, origin_ns: int) -> "Simulation":
-        """The same run with its times counted from `origin_ns`, at or before the first arrival."""
+        """The same run with times counted from `origin_ns`, at or before the first arrival."""
         workload, deadline_ns = self.workload, self.workload.deadline_ns
         if deadline_ns is not None:
             deadline_ns = np.where(deadline_ns < UNBOUNDED, deadline_ns - origin_ns, deadline_ns)
@@ -150,14 +149,12 @@ class Simulation:
         )
 
     def quality(self, profile: Profile) -> NDArray[np.float64]:
-        """Recorded quality of every answered sample's answer."""
         answered = self.finished_ns >= 0
         rows = profile.predictions.rows(self.tables.models)[self.model]
         quality: NDArray[np.float64] = profile.predictions.quality[rows, self.workload.record]
         return quality if answered.all() else quality[answered]
 
     def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
-        """The figures of this run."""
         latency_s, limit_s, duration_s = self.latency_s, self.limit_s(latency_objective_s), self.duration_s
         answered = ~np.isnan(latency_s)
         degraded = self._of_requests(self.ended == Ending.DEGRADED) & answered
@@ -181,7 +178,7 @@ class Simulation:
 
 
 def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
-    """Changes (k, 2) of instants and what holds from then on, so much earlier; what held before 0 holds from 0."""
+    """Move changes (k, 2) earlier by `by_ns`; what held before 0 then holds from 0."""
     return np.column_stack((np.maximum(changes[:, 0] - by_ns, 0), changes[:, 1])) if len(changes) else changes
 
 
@@ -196,14 +193,17 @@ def simulate(
     scaler_cores: int | None = None,
     log_rows: int = 0,
 ) -> Simulation:
-    """Serve `workload` by `plan` in virtual time.  Keeps no state from an earlier run.
+    """Serve `workload` by `plan` in virtual time. Keeps no state from an earlier run.
 
-    `most_waiting` bounds queued samples as the server's admission does.  `late` says whether samples without an answer
-    that would miss their deadlines are refused, or answered late; `log_rows` is how many decisions to keep.  With
-    `scaling` a scaler gives workers the cores that deadlines, or the plan's latency objective, ask for, no fewer than
-    the gear in force where it has some, out of `scaler_cores`, by default the plan's; `static` keeps them evenly
-    shared among workers, and holds them all the time.  Where it is one of `COMPARED`, the latency objective is each
-    request's deadline that has none, and who would miss it is refused.
+    `most_waiting` bounds queued samples as the server's admission does. `late` says whether
+    unanswered samples that would miss their deadlines are refused, or answered late; `log_rows` is
+    how many decisions to keep.
+
+    With `scaling` a scaler gives workers the cores that deadlines, or else the plan's latency
+    objective, require, no fewer than the gear in force where it has some, out of `scaler_cores`,
+    by default the plan's; `static` divides them evenly among workers for the whole run. With a
+    scaler in `COMPARED`, requests without a deadline get the latency objective as theirs, and
+    requests that would miss it are refused.
     """
     require(
         scaler_cores is None or scaling is not None,
@@ -255,7 +255,6 @@ def _on_constant_cores(
 def _compared(
     plan: GearPlan, profile: Profile, tables: PlanTables, workload: Workload, scaling: Scaling, cores: int | None
 ) -> Simulation:
-    """The run of a scaler that is there to be compared with, as of a plan that stays in its first gear."""
     run, n = simulate_compared(plan, tables, profile, workload, scaling, cores), len(workload)
     return Simulation(
         tables=tables,
@@ -277,7 +276,7 @@ def _compared(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A plan as `simulate_tables` takes it, whatever the workload."""
+    """A plan resolved to the arguments of `simulate_tables`, for any workload."""
 
     tables: PlanTables
     run_ns: NDArray[np.int64]
@@ -287,7 +286,6 @@ class Prepared:
     front_end: FrontEnd
 
     def run(self, workload: Workload, **how: Any) -> Simulation:
-        """`simulate_tables` of the plan, with what else that takes."""
         return simulate_tables(
             self.tables,
             self.run_ns,
@@ -332,13 +330,15 @@ def simulate_tables(
     by_arrival: bool = False,
     log_rows: int = 0,
 ) -> Simulation:
-    """As `simulate`, with the plan already resolved; `certainty` is (models, records) in the order of the tables.
+    """As `simulate`, with the plan already resolved.
 
-    `core_run_ns` (replicas, cores + 1, sizes), where cores change with the gear, stand in the place of `run_ns`; more
-    cores are there `effect_s` after they are asked for; with `shared`, as many as a scaler chooses, no fewer than the
-    gear's, by when samples are due (n,): `due_ns`, or their deadlines.
-    With `by_arrival` queues are in order of arrival, whatever the deadlines, which else decide as they do.
-    `front_end` is what a request costs beside; where cores are shared the router's part of it delays nothing else.
+    `certainty` (models, records) is in the order of the tables. `core_run_ns` (replicas, cores +
+    1, sizes), where cores change with the gear, replaces `run_ns`; additional cores arrive
+    `effect_s` after they are asked for. With `shared` a scaler chooses the cores, no fewer than
+    the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
+    queues are in order of arrival; deadlines otherwise work as usual. `front_end` is the cost of a
+    request outside of queues and batches; where cores are shared, the router's part of it delays
+    nothing else.
     """
     if shared is not None:
         front_end = FrontEnd(front_end.elsewhere_s + (front_end.arrival_ns + front_end.answer_ns) / NS_PER_S)
@@ -473,12 +473,10 @@ def simulate_tables(
 
 
 def _most_rows(samples: int, tables: PlanTables) -> int:
-    """So many decisions there can be between two halts of a scaler at most."""
     return samples * (3 * tables.most_stages + 2) + 2 * len(tables.replica_ids) + 2
 
 
 def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """When gears came into force, and the cores of all replicas then; nothing where cores do not change."""
     if not len(tables.cores):
         return np.zeros((0, 2), dtype=np.int64)
     in_force = np.concatenate([[[0, 0]], shifts])
@@ -487,7 +485,6 @@ def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.
 
 
 def _held_by_log(tables: PlanTables, shared: SharedCores, log: Sequence[LogRow]) -> NDArray[np.int64]:
-    """When workers were asked to have other cores, and the cores of all then."""
     leads = [each[0] for each in shared.replicas_of_workers()]
     begun_with = tables.cores if len(tables.cores) else shared.first
     first = sum(int(begun_with[lead]) for lead in leads)

@@ -1,4 +1,4 @@
-"""`python -m gearshift.simulator.warm_up` compiles the kernel into the cache; with `--deadlines` theirs, too."""
+"""Compile the kernel, with `--deadlines` also the one for deadlines, into the cache."""
 
 import sys
 
@@ -16,7 +16,7 @@ from gearshift.workload import Workload
 
 
 def warm_up(*, deadline_ns: int | None = None) -> None:
-    """Simulate one request; with a deadline in the kernel that is compiled for them."""
+    """Simulate one request; with a deadline, in the kernel compiled for deadlines."""
     nothing = SourceFile(path="", sha256="")
     gear = Gear(
         load_range=LoadRange(from_=0.0),

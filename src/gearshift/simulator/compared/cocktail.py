@@ -1,9 +1,9 @@
 """Cocktail+: bagging ensembles on devices that scale with load (CascadeServe 6.2, Ken 5.2).
 
-Time is cut into periods.  For each, the ensemble and its devices are chosen for the period's true peak second.  Each
-member has devices of its own, which take its requests in turn; a request is answered when all members have run it.
-Devices are there at once, but a model takes `load_s` to load: until then the former arrangement serves, and both are
-paid for.
+Time is cut into periods. For each, the ensemble and its devices are chosen for the period's true
+peak second. Each member has its own devices, which take its requests in turn; a request is
+answered when all members have run it. Devices are available immediately, but a model takes
+`load_s` to load: until then the former arrangement serves, and both are paid for.
 
     asked for:  0                       1 (more load)           2 (less load)
                 |-----------------------|-----------------------|---------------
@@ -32,14 +32,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LOAD_S = 5.0
-"""CascadeServe 6.4 speaks of several seconds; Ken 5.2 takes them away."""
+"""CascadeServe 6.4 speaks of several seconds; Ken 5.2 assumes none."""
 PERIOD_S = 60.0
 PERIODS_S = (15.0, 30.0, 60.0, 120.0, 300.0)
 LEAST_MARGIN, LARGEST_MARGIN, MARGIN_PRECISION = 0.5, 4.0, 0.02
 CAPACITY_SAMPLES = 20_000
 CAPACITY_PRECISION = 0.01
 LEAST_SHARE = 0.01
-"""Of the highest throughput: a model that is too slow under so little load is too slow."""
+"""Share of the highest throughput: a model too slow at this load is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """An ensemble and the devices of each member; asked for at `asked_s`, in force from `from_s`."""
+    """An ensemble and its members' devices; asked for at `asked_s`, in force from `from_s`."""
 
     asked_s: float
     from_s: float
@@ -60,16 +60,16 @@ class Arrangement:
     devices: tuple[int, ...]
 
     def devices_of(self, model: str) -> int:
-        """How many devices the model has; 0 outside the ensemble."""
         return dict(zip(self.ensemble.models, self.devices, strict=True)).get(model, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CocktailRun:
-    """What serving came to on part B, and what it took.
+    """The result of serving on part B, and the devices it took.
 
-    `latency_s` (n,) is by request.  `device_s` are the device-seconds paid for, `mean_devices` their average over the
-    trace; `peak_devices`, also `result.devices`, the most at once.  `result.utilisation` is by model.
+    `latency_s` (n,) is by request. `device_s` are the device-seconds paid for, `mean_devices`
+    their average over the trace; `peak_devices`, also `result.devices`, the most at once.
+    `result.utilisation` is by model.
     """
 
     result: ServingResult
@@ -91,11 +91,12 @@ def serve_cocktail(
     margin: float = 1.0,
     seed: int = 0,
 ) -> CocktailRun:
-    """Serve `trace` on devices like `device` (as profiled by default), for `margin` times each period's peak second.
+    """Serve `trace` with devices sized for `margin` times each period's peak second.
 
-    Each period has the ensemble that reaches the accuracy objective with the fewest devices; without such an
-    objective, all have the most accurate one.  Raises `InvalidInput` without a latency objective or without recorded
-    predictions, and `Infeasible` when no ensemble meets the objective.
+    Devices are like `device` (default: as profiled). Each period uses the ensemble that reaches
+    the accuracy objective with the fewest devices; without an accuracy objective, always the most
+    accurate one. Raises `InvalidInput` without a latency objective or recorded predictions, and
+    `Infeasible` when no ensemble meets the objective.
     """
     require(0 < margin < math.inf, f"margin is {margin}", remedy="give a positive number")
     _require_period(period_s, load_s)
@@ -113,7 +114,9 @@ def fewest_devices_cocktail(
     periods_s: Sequence[float] = PERIODS_S,
     seed: int = 0,
 ) -> CocktailRun:
-    """Of runs that meet the objective, the one with the fewest devices on average: the best period and margin.
+    """The run that meets the objective with the fewest devices on average.
+
+    Periods and margins are searched.
 
     Raises as `serve_cocktail` does, and `Infeasible` when no margin is enough.
     """
@@ -131,7 +134,7 @@ def fewest_devices_cocktail(
 
 
 def capacity_within(curve: RunTimeCurve, latency_s: float, percentile_: float, *, seed: int) -> Capacity:
-    """What one device carries of Poisson arrivals with the percentile within the latency, by simulation to 1 %.
+    """Find by simulation, to 1 %, the Poisson load that one device serves within the latency.
 
     The largest batch is the profiled size that carries most.
     """
@@ -157,10 +160,11 @@ def capacity_within(curve: RunTimeCurve, latency_s: float, percentile_: float, *
 
 
 def serve_in_turn(arrivals_ns: Ints, devices: int | Ints, table_ns: Ints, largest_batch_size: int) -> tuple[Ints, int]:
-    """When each request (n,) is done, and the nanoseconds that devices were busy.
+    """Finish time of each request (n,), and the nanoseconds that devices were busy.
 
-    `devices` is how many take requests in turn, or which one (n,) takes each.  A batch starts when its device is free
-    and takes what waits, up to `largest_batch_size`, for `table_ns[size]`.
+    `devices` is how many take requests in turn, or which one (n,) takes each. A batch starts when
+    its device is free and takes the waiting requests, up to `largest_batch_size`, for
+    `table_ns[size]`.
     """
     taker = np.arange(len(arrivals_ns)) % devices if isinstance(devices, int) else devices
     order = np.argsort(taker.astype(np.min_scalar_type(int(taker.max(initial=0)))), kind="stable")
@@ -183,7 +187,7 @@ def _serve_queues(
     largest_batch_size: int,
     finished_ns: Ints,
 ) -> int:
-    """Queues one after the other: queue q holds requests `order[begins[q]]` to before `order[ends[q]]`."""
+    """Serve queues one after another: queue q holds requests `order[begins[q]:ends[q]]`."""
     busy_ns = 0
     for queue in range(len(begins)):
         free_ns, first, end = 0, begins[queue], ends[queue]
@@ -201,7 +205,7 @@ def _serve_queues(
 
 
 class _Cocktail:
-    """What runs of all periods and margins share: the workload, and what each model and ensemble can do."""
+    """State shared by the runs of all periods and margins: workload, capacities and ensembles."""
 
     def __init__(
         self, profile: Profile, trace: Trace, objective: Objective, *, device: Device | None, load_s: float, seed: int
@@ -220,7 +224,6 @@ class _Cocktail:
         self.ensembles = self._choice()
 
     def run(self, arrangements: tuple[Arrangement, ...]) -> CocktailRun:
-        """The figures of serving the trace so."""
         latency_s, busy_s = self._served(arrangements)
         voted = {e: voted_quality(self.profile.predictions, e.models) for e in {a.ensemble for a in arrangements}}
         record, duration_s = self.workload.record, max(self.workload.duration_s, 1 / NS_PER_S)
@@ -248,7 +251,7 @@ class _Cocktail:
         )
 
     def least(self, period_s: float) -> tuple[Arrangement, ...] | None:
-        """The arrangements of the least margin, by bisection, that keep the latency objective; None when none do."""
+        """Bisect for the smallest margin that keeps the latency objective; None when none does."""
 
         def tried(margin: float) -> tuple[Arrangement, ...] | None:
             arrangements = self.arrangements(period_s, margin)
@@ -267,7 +270,6 @@ class _Cocktail:
         return found
 
     def arrangements(self, period_s: float, margin: float) -> tuple[Arrangement, ...]:
-        """One for each period whose needs differ from those of the period before."""
         made: list[Arrangement] = []
         for asked_s in np.arange(0.0, len(self.counts), period_s).tolist():
             seconds = self.counts[int(asked_s) : math.ceil(asked_s + period_s)]
@@ -281,12 +283,11 @@ class _Cocktail:
         return tuple(made)
 
     def _needed(self, qps: float) -> tuple[Ensemble, tuple[int, ...]]:
-        """The ensemble that carries the load with the fewest devices, of equal ones the most accurate."""
+        """The ensemble for the load with the fewest devices; ties go to the most accurate."""
         needs = [(e, tuple(max(1, math.ceil(qps / self.capacity[m].qps)) for m in e.models)) for e in self.ensembles]
         return min(needs, key=lambda need: (sum(need[1]), -need[0].accuracy, need[0].models))
 
     def _choice(self) -> list[Ensemble]:
-        """Ensembles of enough accuracy; without an accuracy objective the most accurate alone."""
         found = useful_ensembles(self.profile.predictions, tuple(self.capacity))
         if not found:
             raise Infeasible(
@@ -305,7 +306,6 @@ class _Cocktail:
         return [e for e in found if e.accuracy >= wanted]
 
     def _served(self, arrangements: tuple[Arrangement, ...]) -> tuple[Floats, dict[str, float]]:
-        """Latencies (n,) in seconds, and the seconds that the devices of each model are busy."""
         arrivals_ns = self.workload.arrivals_ns
         spans = self._spans(arrangements)
         finished_ns = np.zeros(len(arrivals_ns), dtype=np.int64)
@@ -321,7 +321,6 @@ class _Cocktail:
         return (finished_ns - arrivals_ns) / NS_PER_S + self.profile.front_end_s, busy_s
 
     def _spans(self, arrangements: tuple[Arrangement, ...]) -> list[tuple[Arrangement, slice]]:
-        """The requests that arrive while each arrangement is in force."""
         arrivals_ns = self.workload.arrivals_ns
         begins = np.searchsorted(arrivals_ns, [to_ns(a.from_s) for a in arrangements]).tolist()
         ends = [*begins[1:], len(arrivals_ns)]
@@ -329,7 +328,6 @@ class _Cocktail:
 
 
 def _curves(profile: Profile, device: Device | None) -> dict[str, RunTimeCurve]:
-    """Run times on such a device, or as profiled first, of the models that fit it."""
     first = profile.curves[0]
     kind, cores = (first.device_kind, first.cores) if device is None else (device.kind, device.cores)
     curves = {m: profile.curve(m, device_kind=kind, cores=cores) for m in profile.models}
@@ -337,7 +335,7 @@ def _curves(profile: Profile, device: Device | None) -> dict[str, RunTimeCurve]:
 
 
 def _held(arrangements: Sequence[Arrangement], duration_s: float) -> Iterator[tuple[float, dict[str, int]]]:
-    """Spans of seconds and each model's devices in them: what is in force, and beside it what is being loaded."""
+    """Spans of seconds and each model's devices in them, counting those still being loaded."""
     ends_s = [a.asked_s for a in arrangements[1:]] + [duration_s]
     former: Arrangement | None = None
     for arrangement, end_s in zip(arrangements, ends_s, strict=True):

@@ -1,4 +1,4 @@
-"""Scalers that are simulated alone, `replicas`, `fa2` and `vpa`, for a plan of one model on one worker."""
+"""Simulate the scalers `replicas`, `fa2` and `vpa`, for a plan of one model on one worker."""
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -23,13 +23,12 @@ def simulate_compared(
     scaling: Scaling,
     cores: int | None = None,
 ) -> VerticalRun:
-    """Serve `workload`, whose requests all have deadlines, within `cores`, by default those that the plan begins with.
+    """Serve `workload`, whose requests all have deadlines, within `cores` (default: the plan's).
 
-    Batches are the largest that the plan has and deadlines allow, and wait for nobody; who would make them small gives
-    way, as in the router.
-
-    Raises `InvalidInput` for a plan of several models or workers, one whose cores change with its gears, a model that
-    stops early, and requests of several rows.
+    Batches are the largest that the plan has and deadlines allow, and start without waiting; a
+    request that would make them small gives way, as in the router. Raises `InvalidInput` for a
+    plan of several models or workers, one whose cores change with its gears, a model that stops
+    early, and requests of several rows.
     """
     one = len(tables.models) == len(tables.replica_ids) == 1
     require(one, f"{scaling.scaler} knows one model on one worker, the plan has more", remedy=PLAN_ONE)

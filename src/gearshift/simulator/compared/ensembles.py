@@ -12,7 +12,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.profiles.profile import PART_A, PredictionRecords
 
 MOST_MODELS = 12
-"""Whose ensembles are all looked at."""
+"""Limit, because all ensembles of this many models are examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,20 @@ class Ensemble:
 
 
 def majority_vote(predictions: NDArray[Any]) -> NDArray[np.int64]:
-    """Whose of the `predictions` (models, samples) most models give: a model (samples,); of equals the first."""
+    """The model (samples,) with the most common of `predictions` (models, samples)."""
     agreeing = (predictions[:, None] == predictions[None]).sum(axis=1)
     winner: NDArray[np.int64] = np.argmax(agreeing, axis=0)
     return winner
 
 
 def voted_quality(records: PredictionRecords, models: tuple[str, ...]) -> NDArray[np.float64]:
-    """Quality (samples,) of the answer that `models` vote for; of equals the first model's."""
     rows = records.rows(models)
     winner = majority_vote(_coded(records)[rows])
     return records.quality[rows[winner], np.arange(len(winner))]
 
 
 def useful_ensembles(records: PredictionRecords, models: Sequence[str]) -> list[Ensemble]:
-    """Every ensemble of `models` that beats all of its parts in accuracy on part A, smaller ones first.
+    """Every ensemble that beats all of its parts in accuracy on part A, smaller ones first.
 
     Raises `InvalidInput` without recorded predictions, or for more than `MOST_MODELS` models.
     """
@@ -64,7 +63,7 @@ def useful_ensembles(records: PredictionRecords, models: Sequence[str]) -> list[
 
 
 def _coded(records: PredictionRecords) -> NDArray[np.int64]:
-    """Predictions (models, samples) as whole numbers, which compare quicker than text."""
+    """Predictions (models, samples) as whole numbers, which compare faster than text."""
     if records.prediction is None:
         raise InvalidInput(
             "the profile has no predictions, which an ensemble needs to vote",

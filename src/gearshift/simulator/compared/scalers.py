@@ -1,4 +1,4 @@
-"""Scalers for `simulate_vertical`: ours, Sponge's as printed, none, and two that are here only to be compared with."""
+"""Scalers for `simulate_vertical`: ours, Sponge's as printed, none, and two to compare with."""
 
 import math
 
@@ -18,7 +18,7 @@ Table = NDArray[np.int64]
 
 
 class _Bounded:
-    """Within the cores and batch sizes of a table, with run times planned to be longer by a margin."""
+    """Base of scalers bounded by a table's cores and sizes; planned run times carry a margin."""
 
     start_up_ns = 0
 
@@ -29,25 +29,23 @@ class _Bounded:
 
     @property
     def most(self) -> Setting:
-        """All that there is."""
         return Setting(self._most, self._largest)
 
 
 class StaticScaler:
-    """What there was at first, for ever."""
+    """Keeps the first setting."""
 
     start_up_ns = 0
 
     def setting(self, seen: Seen) -> Setting:
-        """The setting in force."""
         return seen.setting
 
 
 class ExactScaler(_Bounded):
     """Sponge Eq. 3, solved exactly for the queue and the period ahead (`policies.look_ahead`).
 
-    The batch size in force stays the largest: a batch takes who is there, and no more than its most urgent allows, so
-    that the solver's b only shows that its cores suffice.
+    The largest batch size stays as it is: a batch takes the waiting requests, as many as its most
+    urgent one allows, so that the solver's b only shows that its cores suffice.
     """
 
     def __init__(
@@ -63,7 +61,6 @@ class ExactScaler(_Bounded):
         self._effect_ns, self._remembered_ns = round(effect_s * NS_PER_S), remembered_periods * self._period_ns
 
     def setting(self, seen: Seen) -> Setting:
-        """The fewest cores that suffice; what there was, before anything has come."""
         sight = self._sight(seen)
         if sight is None:
             return seen.setting
@@ -71,7 +68,6 @@ class ExactScaler(_Bounded):
         return Setting(cores_ahead(sight, ready_ns, self._run_ns, self._most, self._largest), self._largest)
 
     def _sight(self, seen: Seen) -> Sight | None:
-        """What counts now; None before anything has come."""
         remembered_ns = min(self._remembered_ns, seen.now_ns)
         arrivals_ns, deadlines_ns = seen.since(seen.now_ns - remembered_ns)
         if len(arrivals_ns) == 0:
@@ -81,13 +77,12 @@ class ExactScaler(_Bounded):
 
 
 class ReplicasScaler(ExactScaler):
-    """As `ExactScaler`, or as many workers of one core each, where fewer cores do so.
+    """As `ExactScaler`, or several workers of one core each, where fewer cores then suffice.
 
-    All workers are there from the beginning, and cost nothing while they have no core.
+    All workers exist from the beginning, and cost nothing while they have no core.
     """
 
     def setting(self, seen: Seen) -> Setting:
-        """One worker with some cores, or some workers with one core each."""
         one, sight = super().setting(seen), self._sight(seen)
         if sight is None:
             return one
@@ -97,10 +92,10 @@ class ReplicasScaler(ExactScaler):
 
 
 class PaperScaler(_Bounded):
-    """Sponge's Algorithm 1 as printed; all that there is, where it returns nothing.
+    """Sponge's Algorithm 1 as printed; the maximum where it returns nothing.
 
-    The paper leaves open what the set of requests is: those that wait (`of_period` false), as its section 3.1 says,
-    or, as its authors' code has it, those that came in the last period.
+    The paper does not define the set of requests: those that wait (`of_period` false), as its
+    section 3.1 says, or, as in its authors' code, those that came in the last period.
     """
 
     def __init__(
@@ -110,7 +105,6 @@ class PaperScaler(_Bounded):
         self._slo_ns, self._of_period = round(slo_s * NS_PER_S), of_period
 
     def setting(self, seen: Seen) -> Setting:
-        """The first choice that Algorithm 1 finds no objection to."""
         arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
         requests = len(arrivals_ns)
         if not self._of_period:
@@ -125,11 +119,11 @@ class PaperScaler(_Bounded):
 
 
 class Fa2Scaler(_Bounded):
-    """Horizontal scaling as Sponge section 2.1 describes FA2: as many workers of one core as the rate needs.
+    """Horizontal scaling as Sponge section 2.1 describes FA2: one-core workers as the rate needs.
 
-    Their batch size is the one with the highest throughput whose wait and run fit into what the slowest request of
-    the last period has left; 1 where none does.  A worker that is added takes `cold_start_s` before it serves.  There
-    are up to `most_workers`, by default as many as the table has cores.
+    The batch size is the one with the highest throughput whose wait and run fit into the time left
+    by the slowest request of the last period; 1 where none does. An added worker takes
+    `cold_start_s` before it serves. There are up to `most_workers`, by default the table's cores.
     """
 
     def __init__(
@@ -147,11 +141,9 @@ class Fa2Scaler(_Bounded):
 
     @property
     def most(self) -> Setting:
-        """One worker for every core."""
         return Setting(1, self._largest, self._most)
 
     def setting(self, seen: Seen) -> Setting:
-        """Batch size and number of workers of one core each."""
         arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
         if len(arrivals_ns) == 0:
             return seen.setting
@@ -163,13 +155,12 @@ class Fa2Scaler(_Bounded):
 
 
 class VpaScaler(_Bounded):
-    """A threshold on utilisation, as Kubernetes' vertical autoscaler: cores so that `VPA_TARGET` of them are busy."""
+    """A threshold on utilisation, like Kubernetes' vertical autoscaler: `VPA_TARGET` is busy."""
 
     def __init__(self, table_ns: Table) -> None:
         super().__init__(table_ns, 0.0, 1.0)
 
     def setting(self, seen: Seen) -> Setting:
-        """What was busy in the last period over the target."""
         if len(seen.arrivals_ns) == 0:
             return seen.setting
         wanted = math.ceil(seen.busy_share * seen.setting.cores / VPA_TARGET)

@@ -1,6 +1,6 @@
-"""One model whose cores change while it serves: workers, a queue by deadline, and a scaler that is asked every period.
+"""One model whose cores change while it serves, by a scaler that is asked every period.
 
-Simulated in Python and by itself: here cores come and go, which the kernel's plans do not know.
+Simulated in plain Python, because the kernel's plans have a fixed number of cores and workers.
 """
 
 import heapq
@@ -26,7 +26,7 @@ RunTimes = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a scaler asks for: how many workers, the cores of each, and their largest batch."""
+    """A scaler's request: the number of workers, the cores of each, and their largest batch."""
 
     cores: int
     largest_batch: int
@@ -35,11 +35,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a scaler knows at `now_ns`: the deadlines that wait, earliest first, and when the first worker is free.
+    """The state that a scaler sees at `now_ns`.
 
-    `all_free_ns` is when the last one is.
-
-    `arrivals_ns` and `deadlines_ns` (m,) are of all requests so far; `busy_share` is of the cores in the last period.
+    `waiting_ns` are the deadlines of waiting requests, earliest first; `free_ns` is when the first
+    worker is free, `all_free_ns` when the last is. `arrivals_ns` and `deadlines_ns` (m,) are of
+    all requests so far; `busy_share` is of the cores in the last period.
     """
 
     now_ns: int
@@ -52,28 +52,26 @@ class Seen:
     all_free_ns: int = 0
 
     def since(self, from_ns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Arrivals and deadlines of the requests that came at `from_ns` or later."""
         first = int(np.searchsorted(self.arrivals_ns, from_ns))
         return self.arrivals_ns[first:], self.deadlines_ns[first:]
 
 
 class Scaler(Protocol):
-    """Says at each adaptation what the model should have from then on."""
+    """Chooses at each period what the model has from then on."""
 
     start_up_ns: int
-    """How long a worker that is added takes before it serves; its cores are held meanwhile."""
+    """How long an added worker takes before it serves; its cores are held meanwhile."""
 
-    def setting(self, seen: Seen) -> Setting:
-        """The setting from now on."""
-        ...
+    def setting(self, seen: Seen) -> Setting: ...
 
 
 @dataclass(frozen=True, slots=True)
 class VerticalRun:
-    """What became of each request (n,): `finished_ns`, `REFUSED` where it could no longer make it.
+    """The outcome of each request (n,).
 
-    `cores` (k, 2) are nanoseconds and the cores held from then on, of which `busy_core_s` core-seconds were at work;
-    `batches` (sizes,) how often each ran.
+    `finished_ns` is `REFUSED` for a request that could not meet its deadline. `cores` (k, 2) are
+    nanoseconds and the cores held from then on; they worked for `busy_core_s` core-seconds;
+    `batches` (sizes,) counts batches by size.
     """
 
     workload: Workload
@@ -85,13 +83,11 @@ class VerticalRun:
 
     @property
     def violations(self) -> NDArray[np.bool_]:
-        """Whether each request was refused, or done after its deadline."""
         late = self.finished_ns > _deadlines(self.workload)
         return np.asarray(late | (self.finished_ns == REFUSED))
 
     @property
     def core_seconds(self) -> float:
-        """Cores held, over time."""
         times = np.append(self.cores[:, 0], round(self.duration_s * NS_PER_S))
         return float((np.diff(times) * self.cores[:, 1]).sum() / NS_PER_S)
 
@@ -114,13 +110,16 @@ def simulate_vertical(
     effect_s: float = 0.0,
     gives_way: bool = False,
 ) -> VerticalRun:
-    """Serve `workload` (requests of one row) in virtual time by earliest deadline first; nothing is drawn.
+    """Serve `workload` (requests of one row) in virtual time by earliest deadline first.
 
-    `run_ns` is the true time of a batch, by cores and by size.  Every `period_s` the scaler is asked; its setting
-    holds `effect_s` later, for batches that start from then on.
-    A request that cannot be done in time alone is refused when it would run, and a batch is never larger than its most
-    urgent request allows; with `gives_way`, as in the router, a request that keeps a batch small may be refused for the
-    sake of the others.  At one instant: batches done, then the scaler, then arrivals, as everywhere.
+    Nothing is random. `run_ns` is the true time of a batch, by cores and by size. Every `period_s`
+    the scaler is asked; its setting takes effect `effect_s` later, for batches that start from
+    then on.
+
+    A request that cannot meet its deadline even alone is refused when it would run, and a batch is
+    never larger than its most urgent request allows; with `gives_way`, as in the router, a request
+    that keeps a batch small may be refused for the sake of the others. At one instant: batches
+    done, then the scaler, then arrivals, as everywhere.
     """
     run = _Run(workload, run_ns, scaler, first, round(period_s * NS_PER_S), round(effect_s * NS_PER_S), gives_way)
     return run.serve()
@@ -132,8 +131,6 @@ def _deadlines(workload: Workload) -> NDArray[np.int64]:
 
 
 class _Run:
-    """The state of one simulation."""
-
     def __init__(
         self,
         workload: Workload,
@@ -267,7 +264,7 @@ class _Run:
             self._asked.append((now_ns + self._effect_ns, setting))
 
     def _take_effect(self, now_ns: int, setting: Setting) -> None:
-        """Workers that stay change their cores from their next batch on; those that go still finish their own."""
+        """Workers that stay change their cores at their next batch; others finish theirs."""
         while len(self._workers) > setting.workers:
             self._finish(self._workers.pop())
         while len(self._workers) < setting.workers:

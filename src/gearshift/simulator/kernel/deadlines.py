@@ -1,4 +1,4 @@
-"""The kernel's steps for deadlines: `runtime/router/by_deadline.py` on arrays.  They run only where a workload has some."""
+"""The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays."""
 
 from typing import Any
 
@@ -39,7 +39,6 @@ head, remove, next_out = queues_module.head, queues_module.remove, queues_module
 
 @inlined
 def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
-    """Whether any device of the replica is busy."""
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         if state.busy[plan.spans[i]] != 0:
             return True
@@ -48,13 +47,12 @@ def spans_busy_device(plan: Plan, state: State, replica: int) -> bool:
 
 @inlined
 def may_drop(settings: Settings, state: State, sample: int) -> bool:
-    """Whether the sample has an answer already, or may go without one."""
+    """Whether the sample has an answer already, or may be refused."""
     return settings.refuses or state.visited[sample] != 0
 
 
 @inlined
 def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
-    """Answer a sample with what it has; `out.model` is the last that ran it."""
     finish(settings, state, out, sample, now_ns)
     out.gear[sample] = state.numbers[GEAR]
     out.ended[sample] = DEGRADED
@@ -64,7 +62,6 @@ def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns:
 
 @apart
 def end_early(settings: Settings, state: State, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
-    """Answer a sample that was queued at `replica` with what it has, or refuse it."""
     if state.visited[sample] != 0:
         degrade(settings, state, out, sample, now_ns)
         return
@@ -77,7 +74,6 @@ def end_early(settings: Settings, state: State, out: Outcome, replica: int, samp
 
 @apart
 def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
-    """Take a sample out of its queue, and end it."""
     remove(q, replica, sample)
     state.numbers[WAITING] -= 1
     end_early(settings, state, out, replica, sample, now_ns)
@@ -85,7 +81,6 @@ def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int
 
 @apart
 def watch(plan: Plan, settings: Settings, state: State, q: Queues, replica: int, now_ns: int) -> None:
-    """Wake when the head of the replica's queue is to be dropped."""
     at_ns = NEVER_NS
     if q.length[replica] > 0:
         first = head(q, replica)
@@ -100,7 +95,6 @@ def watch(plan: Plan, settings: Settings, state: State, q: Queues, replica: int,
 
 @apart
 def shed(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, now_ns: int) -> None:
-    """Drop the heads of the replica's queue that it cannot answer in time any more."""
     dropped = False
     while q.length[replica] > 0:
         first = head(q, replica)
@@ -114,7 +108,6 @@ def shed(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, 
 
 @inlined
 def chained(q: Queues, first: int, last: int, sample: int) -> int:
-    """Append a sample to the chain of a batch from `first` to `last`; answers its first."""
     q.next[sample] = NONE
     if last == NONE:
         return sample
@@ -124,7 +117,7 @@ def chained(q: Queues, first: int, last: int, sample: int) -> int:
 
 @apart
 def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: int, chosen: int, now_ns: int) -> Any:
-    """The device's replica whose samples go before a batch of `chosen`, as they have no answer; `NONE` for none."""
+    """The replica whose unanswered samples go before a batch of `chosen`, or `NONE`."""
     other = head(q, chosen)
     if state.visited[other] == 0:
         return NONE
@@ -147,7 +140,7 @@ def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: 
 def fill(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, most: int, now_ns: int
 ) -> int:
-    """Take a batch that keeps the deadlines in it, chained from `state.batch[replica]`; its size, at least 1."""
+    """Chain a batch that keeps its deadlines from `state.batch[replica]`; returns its size."""
     first = last = NONE
     size = 0
     tightest_ns = NEVER_NS
@@ -210,7 +203,7 @@ def fill(
 
 @apart
 def misses_anyway(plan: Plan, state: State, model: int, deadline_ns: int, now_ns: int) -> bool:
-    """Whether no replica of `model` could end in time, were the sample the next that each of them runs, alone."""
+    """Whether no replica of `model` could finish the sample in time, even as its next, alone."""
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
         if state.stride[replica] == 0:
             continue

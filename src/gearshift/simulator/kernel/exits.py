@@ -1,6 +1,6 @@
-"""The kernel's steps for learned caches: a batch shrinks from exit to exit.  They run only where a model has some.
+"""The kernel's steps for learned caches: a batch shrinks from exit to exit.
 
-Of a batch, the samples that are left are the chain of `state.batch`:
+The samples left in a batch are the chain of `state.batch`:
 
     samples     a b c d e                 exits of the samples  2 0 2 1 0
     segment 0   a b c d e, for 5          b and e leave after it
@@ -16,7 +16,7 @@ from gearshift.support.compiled import apart
 
 @apart
 def until_next_exit_ns(plan: Plan, state: State, q: Queues, replica: int, done: int) -> int:
-    """How long the replica's batch runs on from segment `done` until samples leave; notes after which segment."""
+    """How long the batch runs on from segment `done` until samples leave; notes that exit."""
     model = plan.replica_model[replica]
     sample, left = state.batch[replica], state.batch_length[replica]
     next_exit = NEVER_NS
@@ -32,7 +32,7 @@ def until_next_exit_ns(plan: Plan, state: State, q: Queues, replica: int, done: 
 
 @apart
 def take_leaving(plan: Plan, state: State, q: Queues, replica: int) -> int:
-    """Take the samples that leave now out of the replica's batch; answers the first, chained by `next`."""
+    """Unchain the leaving samples from the replica's batch; returns their first."""
     model = plan.replica_model[replica]
     sample = state.batch[replica]
     first = last = kept_first = kept_last = NONE

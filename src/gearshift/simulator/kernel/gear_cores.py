@@ -1,4 +1,4 @@
-"""Cores that change with the gear, compiled: run times of replicas are rows that are taken anew."""
+"""Cores that change with the gear or by a scaler, compiled: each change replaces run times."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,11 +23,12 @@ change_holds_ns = inlined(gear_cores.change_holds_ns)
 
 
 class Cores(NamedTuple):
-    """What changes cores: `in_gear` (gears x replicas), empty where gears do not, and a change takes `effect_ns`.
+    """Cores of replicas and their changes, which take `effect_ns`.
 
-    Where they are `scaled`, what is `wanted` is decided outside, at each halt, and else at shifts, by the gear.
-    `run_ns` (replicas, cores + 1, sizes) are the times to choose from.  Per replica: `in_force`, `asked` for, and
-    `holds_ns`, when these are in force.
+    `in_gear` (gears x replicas) is empty where gears do not change cores. Where cores are
+    `scaled`, `wanted` is decided outside at each halt; otherwise at shifts, by the gear. `run_ns`
+    (replicas, cores + 1, sizes) are the times to choose from. Per replica: `in_force`, `asked`
+    for, and `holds_ns`, when these take effect.
     """
 
     in_gear: Any
@@ -41,7 +42,7 @@ class Cores(NamedTuple):
 
 
 def side_by_side(tables: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Tables (cores + 1, sizes + 1) of replicas as one (replicas, cores + 1, sizes + 1); 0 past a replica's cores."""
+    """Stack tables (cores + 1, sizes + 1) into (replicas, cores + 1, sizes + 1), padded with 0."""
     times = np.zeros((len(tables), max(map(len, tables)), tables[0].shape[1]), dtype=np.int64)
     for row, table in zip(times, tables, strict=True):
         row[: len(table)] = table
@@ -51,9 +52,9 @@ def side_by_side(tables: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def make_cores(
     tables: PlanTables, run_ns: NDArray[np.int64] | None, effect_ns: int, shared: SharedCores | None
 ) -> Cores:
-    """The cores of the first gear in force, or those that replicas begin with, by the times `run_ns`.
+    """Begin with the cores of the first gear, or with those of `shared`, the scaler.
 
-    Without times nothing changes; `shared` is the scaler.
+    Without run times `run_ns` cores never change.
     """
     none = np.zeros(0, dtype=np.int64)
     first = none if run_ns is None else tables.cores[: len(tables.replica_ids)]
@@ -75,7 +76,6 @@ def make_cores(
 def reckon_with(
     plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, replica: int, now_ns: int
 ) -> None:
-    """Batches of the replica start on the cores asked for from now on."""
     cores.in_force[replica], cores.holds_ns[replica] = cores.asked[replica], NEVER_NS
     for size in range(plan.run_ns.shape[1]):
         plan.run_ns[replica, size] = cores.run_ns[replica, cores.asked[replica], size]
@@ -90,14 +90,12 @@ def reckon_with(
 
 @apart
 def want_of_gear(settings: Settings, state: State, cores: Cores) -> None:
-    """Want the cores of the gear in force."""
     for replica in range(settings.replicas):
         cores.wanted[replica] = cores_in_gear(cores.in_gear, state.numbers[GEAR], settings.replicas, replica)
 
 
 @apart
 def ask(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, now_ns: int) -> None:
-    """Ask for the cores that are wanted, where they are others than were asked for before."""
     for replica in range(settings.replicas):
         wanted = cores.wanted[replica]
         if wanted == cores.asked[replica]:
@@ -112,7 +110,6 @@ def ask(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, o
 
 @apart
 def take_effect(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, now_ns: int) -> None:
-    """Reckon with cores that are there now, and wake when the next are."""
     for replica in range(settings.replicas):
         if cores.holds_ns[replica] <= now_ns:
             reckon_with(plan, settings, state, q, cores, replica, now_ns)

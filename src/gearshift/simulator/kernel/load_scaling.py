@@ -18,9 +18,10 @@ _EDGES, _FACTORS = np.array(LOAD_EDGES), np.array(FACTORS)
 
 
 class Scaling(NamedTuple):
-    """Ticks by bin of their rate, in `counts` (minutes, bins) and `totals` (bins,); `below` (bins + 1,) to work in.
+    """Ticks by bin of their rate, in `counts` (minutes, bins) and `totals` (bins,).
 
-    `range_bins` and `planned_shares` (gears,) are the plan's.  Without minutes load is not scaled.
+    `below` (bins + 1,) is scratch space. `range_bins` and `planned_shares` (gears,) are the
+    plan's. Without minutes load is not scaled.
     """
 
     minutes: int
@@ -32,7 +33,6 @@ class Scaling(NamedTuple):
 
 
 def make_scaling(tables: PlanTables) -> Scaling:
-    """Nothing counted yet."""
     bins = [load_scaling.load_bin(s, LOAD_EDGES) for s in tables.range_starts] if tables.scale_minutes else []
     return Scaling(
         minutes=tables.scale_minutes,
@@ -46,7 +46,7 @@ def make_scaling(tables: PlanTables) -> Scaling:
 
 @inlined
 def ticked(scaling: Scaling, ticks: int, rate_qps: float, factor: float) -> float:
-    """Count the rate of tick number `ticks`, from 1; the factor from then on."""
+    """Count the rate of tick number `ticks`, from 1; returns the factor from then on."""
     if scaling.minutes == 0:
         return factor
     place = load_bin(rate_qps, _EDGES)

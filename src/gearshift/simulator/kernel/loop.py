@@ -1,6 +1,7 @@
-"""The simulator's event loop, compiled: the router's events and steps in the same order, on arrays.
+"""The simulator's event loop, compiled: the router's events and steps on arrays, in its order.
 
-Read `runtime/router/router.py` first; each function here and in `steps.py` stands for the one of the same name there.
+Read `runtime/router.py` first; each function here and in `steps.py` mirrors the one of the same
+name there.
 """
 
 from typing import Any
@@ -73,10 +74,11 @@ def finish_batch(
     ended_ns: int,
     now_ns: int,
 ) -> None:
-    """The router's `samples_finished`, then its `batch_finished`, for the batch whose first device is `lead`.
+    """Mirror the router's `samples_finished` and `batch_finished` for the batch of device `lead`.
 
-    Where batches shrink, `samples_finished` alone for those that leave while others have gone on since `ended_ns`.
-    Answers are written one after another when all is decided.
+    Device `lead` is the first that the batch runs on. Where batches shrink, only
+    `samples_finished` for the samples that leave while others have run on since `ended_ns`.
+    Answers are written one after another once everything is decided.
     """
     replica = state.ending[lead]
     model = plan.replica_model[replica]
@@ -123,7 +125,6 @@ def finish_batch(
 
 @inlined
 def share_turns(plan: Plan, settings: Settings, state: State) -> None:
-    """Route by the shares of the gear in force."""
     base = state.numbers[GEAR] * settings.replicas
     for model in range(settings.models):
         begin, end = plan.model_begin[model], plan.model_begin[model + 1]
@@ -134,7 +135,6 @@ def share_turns(plan: Plan, settings: Settings, state: State) -> None:
 def shift(
     plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, gear: int, now_ns: int
 ) -> None:
-    """Change the gear, and test all idle devices again after this event."""
     write(state, out, now_ns, SHIFT, state.numbers[GEAR], gear, 0)
     state.numbers[GEAR] = gear
     if settings.by_deadline is not None and cores.in_gear.shape[0] > 0 and not cores.scaled:
@@ -152,7 +152,6 @@ def shift(
 
 @inlined
 def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues) -> int:
-    """The longest queue of the first stage's model."""
     model = plan.stage_models[state.numbers[GEAR] * settings.most_stages]
     longest = 0
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
@@ -167,7 +166,6 @@ def _is_over(now_ns: int, until_ns: int, end_ns: int, next_tick_ns: int) -> bool
 
 @inlined
 def wakes(settings: Settings, state: State, cores: Cores, due_ns: int) -> bool:
-    """Whether anything is to be done by then."""
     for device in range(settings.devices):
         if state.wakes_ns[device] <= due_ns:
             return True
@@ -182,7 +180,7 @@ def wakes(settings: Settings, state: State, cores: Cores, due_ns: int) -> bool:
 
 @inlined
 def touch_due(state: State, device: int, now_ns: int) -> None:
-    """List an idle device to start on after this event, behind those that were due before."""
+    """List an idle device to start on after this event, behind those that were due earlier."""
     touch_device(state, device)
     i = state.numbers[TOUCHED] - 1
     while i > 0 and min(state.wakes_ns[state.touched[i]], now_ns) < min(state.wakes_ns[state.touched[i - 1]], now_ns):
@@ -207,10 +205,13 @@ def run(
 ) -> None:
     """Serve all samples; fills `out`.
 
-    Halted before what comes after batches and the tick of `until_ns`; where cores are scaled, also in every shift.
-    Called again, it asks for the cores that are wanted by then, and goes on.
-    At one instant: batches finish, the meter ticks, samples arrive, waits end.  The router does one thing at a time:
-    what falls due while it is busy is taken up when it is free again, in that order.
+    Halts at `until_ns`, after the batches and the tick of that instant; where cores are scaled,
+    also in every shift. When called again, it requests the cores that are wanted by then, and goes
+    on.
+
+    At one instant: batches finish, the meter ticks, samples arrive, waits end. The router does one
+    thing at a time: events that fall due while it is busy are handled when it is free again, in
+    that order.
     """
     samples = arrivals_ns.shape[0]
     arrived = state.numbers[ARRIVED]
@@ -304,7 +305,7 @@ def run(
             arrived = end
         else:
             if now_ns > due_ns and not wakes(settings, state, cores, due_ns):
-                now_ns = due_ns  # what was to wake it is gone, and else what falls due meanwhile would be taken up now
+                now_ns = due_ns  # nothing is left to wake for; else events due meanwhile would run now
             state.numbers[FREE_NS] = max(now_ns, state.numbers[FREE_NS])
             state.numbers[NEXT_WAKE_NS] = NEVER_NS
             if settings.by_deadline is not None and cores.in_force.shape[0] > 0:

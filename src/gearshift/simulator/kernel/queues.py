@@ -1,4 +1,4 @@
-"""Queues of the kernel: lists and heaps threaded through arrays indexed by sample, so that none needs a bound.
+"""Queues of the kernel, without a bound: lists and heaps in arrays indexed by sample.
 
 Each replica's queue is a doubly linked list in order of entry,
 
@@ -6,7 +6,7 @@ Each replica's queue is a doubly linked list in order of entry,
 
 and, only when the workload has deadlines or priorities, also a pairing heap in order of urgency,
 
-    root[r] -> child[s] -> sibling -> sibling ...        left[s]: the sibling before, or the parent
+    root[r] -> child[s] -> sibling -> sibling ...        left[s]: the previous sibling, or the parent
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ is_starving = inlined(order.is_starving)
 
 
 class Queues(NamedTuple):
-    """All queues.  `by_urgency` is 1 when the heaps are kept; arrays of samples are (n,), of replicas (replicas,)."""
+    """All queues. `by_urgency` is 1 when the heaps are kept; arrays are (n,) or (replicas,)."""
 
     by_urgency: Any
     length: Any
@@ -41,7 +41,6 @@ class Queues(NamedTuple):
 
 
 def make_queues(samples: int, replicas: int, priority: Any, deadline_ns: Any, by_urgency: bool) -> Queues:
-    """Empty queues for `samples` samples and `replicas` replicas."""
     heap_samples = samples if by_urgency else 0
     return Queues(
         by_urgency=by_urgency,
@@ -62,7 +61,7 @@ def make_queues(samples: int, replicas: int, priority: Any, deadline_ns: Any, by
 
 @inlined
 def add(q: Queues, replica: int, sample: int, now_ns: int) -> None:
-    """Queue `sample` as entered now; among samples that enter at one instant the list keeps them by number."""
+    """Queue `sample` as entered now; samples that enter at one instant are listed by number."""
     q.entered_ns[sample] = now_ns
     before = q.last[replica]
     while before != NONE and q.entered_ns[before] == now_ns and before > sample:
@@ -89,13 +88,12 @@ def add(q: Queues, replica: int, sample: int, now_ns: int) -> None:
 
 @inlined
 def head(q: Queues, replica: int) -> Any:
-    """The most urgent sample."""
     return q.root[replica] if q.by_urgency else q.first[replica]
 
 
 @inlined
 def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -> Any:
-    """Remove `count` samples, starving ones by age, then the most urgent; answers the first, chained by `next`."""
+    """Remove and chain `count` samples: starving ones by age, then the most urgent."""
     first = q.first[replica]
     q.length[replica] -= count
     if q.by_urgency:
@@ -132,7 +130,6 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
 
 @inlined
 def remove(q: Queues, replica: int, sample: int) -> None:
-    """Take `sample` out of the replica's queue, which is kept by urgency."""
     q.length[replica] -= 1
     _unlink(q, replica, sample)
     _delete(q, replica, sample)
@@ -140,7 +137,7 @@ def remove(q: Queues, replica: int, sample: int) -> None:
 
 @inlined
 def next_out(q: Queues, replica: int, now_ns: int, starvation_ns: int) -> Any:
-    """Of a queue that is kept by urgency, the sample that goes next: the oldest where it starves, else the head."""
+    """The next sample of a queue by urgency: the oldest if it starves, else the head."""
     oldest = q.first[replica]
     return oldest if is_starving(q.entered_ns[oldest], now_ns, starvation_ns) else q.root[replica]
 
@@ -166,7 +163,6 @@ def _goes_before(q: Queues, a: int, b: int) -> bool:
 
 @inlined
 def _meld(q: Queues, a: int, b: int) -> int:
-    """One heap of two; both roots have no siblings."""
     if _goes_before(q, b, a):
         a, b = b, a
     eldest = q.child[a]
@@ -180,7 +176,7 @@ def _meld(q: Queues, a: int, b: int) -> int:
 
 @inlined
 def _meld_siblings(q: Queues, eldest: int) -> int:
-    """One heap of a list of siblings: melded in pairs from the left, the pairs then from the right."""
+    """Merge a list of siblings into one heap: pairs from the left, then these from the right."""
     pairs = NONE
     while eldest != NONE:
         a = eldest
@@ -205,7 +201,6 @@ def _meld_siblings(q: Queues, eldest: int) -> int:
 
 @inlined
 def _delete(q: Queues, replica: int, sample: int) -> None:
-    """Take `sample` out of the replica's heap."""
     below = _meld_siblings(q, q.child[sample])
     q.child[sample] = NONE
     if q.root[replica] == sample:

@@ -1,4 +1,4 @@
-"""What the kernel reads and changes: plan, state, what a run leaves; with its log and the ends of batches."""
+"""The arrays that the kernel reads and changes, its log, and the ends of batches."""
 
 from typing import Any, NamedTuple
 
@@ -6,23 +6,29 @@ from gearshift.clock import NEVER_NS
 from gearshift.support.compiled import inlined
 
 BLOCK = 16
-"""So many devices keep their earliest end together, so that the next end is found in few steps among many."""
-# Places in `State.numbers`.
+"""Devices that keep their earliest end together, so that the next end is found quickly."""
+# Indices into `State.numbers`.
 NUMBERS = 19
 GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
 NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, 16)
-"""Where a run that was halted goes on.  `HALTED_NS` is the instant of a shift that it was halted in, else `NEVER_NS`;
-`DECIDED_NS` when cores were decided since."""
+"""Where a halted run goes on.
+
+`HALTED_NS` is the instant of the shift that halted it, else `NEVER_NS`; `DECIDED_NS` is when cores
+were decided since.
+"""
 FREE_NS, TICKED_NS, MOST_WAITING = range(16, NUMBERS)
-"""When the router is done with all that it has taken up, and when it took up the last tick; `MOST_WAITING` samples
-waited at once, those counted that had just arrived."""
+"""When the router has done all it has begun, and when it took up the last tick.
+
+`MOST_WAITING` is the most samples that waited at once, just arrived ones included.
+"""
 
 
 class Plan(NamedTuple):
-    """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds its devices.
+    """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds devices.
 
-    `fastest_ns` (models,) is the time of one sample on a model's fastest replica.  Only where models have learned
-    caches: `segment_ns` (replicas, segments, sizes) and `exit_segment` (models, records), as in `Exits`.
+    `fastest_ns` (models,) is the time of one sample on a model's fastest replica. Only where
+    models have learned caches: `segment_ns` (replicas, segments, sizes) and `exit_segment`
+    (models, records), as in `Exits`.
     """
 
     replica_model: Any
@@ -47,11 +53,12 @@ class Plan(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers that hold for the whole run.
+    """Constants of a run.
 
-    `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink (`by_exit`) or where
-    cores change, else None: None has a type of its own, so that the loop that is compiled for it holds nothing of
-    these.  `refuses`: also samples without any answer yet.  `arrival_ns` and `answer_ns` are of the `FrontEnd`.
+    `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
+    (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
+    for it contains no code for these. `refuses`: samples without any answer may be dropped, too.
+    `arrival_ns` and `answer_ns` are of the `FrontEnd`.
     """
 
     replicas: int
@@ -71,18 +78,20 @@ class Settings(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes.
+    """The changing state of a run.
 
     Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
-    `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices.  Per replica: `batch` (its first sample),
-    `batch_length`.  Per sample: `visited` models as bits.  `last` per model and `following`, `due`, `stride` per
-    replica are the rings of `policies/routing.py`.
-    Only where deadlines decide: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its queue is
-    dropped) and `free_ns` per device (when its batch ends).
-    Only where batches shrink: `record` per sample, `exit` per replica (after which segment samples leave next).
-    `factor` (1,) is that on metered load.
-    Only where requests have several rows: `first_row` per sample, and `open_rows` of the request of a first row.
-    `touched` lists idle devices to start on after an event; `is_touched` says which are in it.
+    `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices. Per replica: `batch` (its first
+    sample), `batch_length`. Per sample: `visited` models as bits. `last` per model and
+    `following`, `due`, `stride` per replica are the rings of `policies/routing.py`. `touched`
+    lists idle devices to start on after an event; `is_touched` says which are in it. `factor` (1,)
+    multiplies metered load.
+
+    Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
+    queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
+    `record` per sample, `exit` per replica (the segment after which samples leave next). Only
+    where requests have several rows: `first_row` per sample, and `open_rows` of the request of a
+    first row.
     """
 
     numbers: Any
@@ -112,11 +121,11 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run leaves: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`; the rest as named.
+    """The results of a run: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`.
 
     `written_ns` (n,) is when the router has written the answer that was decided at `finished_ns`.
-    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts` (capacity, 2) of time and
-    gear; `log` (capacity, 5) of decisions, empty when none is wanted.
+    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts`
+    (capacity, 2) of time and gear; `log` (capacity, 5) of decisions, empty when none is wanted.
     """
 
     finished_ns: Any
@@ -133,7 +142,6 @@ class Outcome(NamedTuple):
 
 @inlined
 def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c: int) -> None:
-    """Log a decision, where a log is wanted."""
     if out.log.shape[0] > 0:
         row = state.numbers[LOGGED]
         if row < out.log.shape[0]:
@@ -147,7 +155,6 @@ def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c:
 
 @inlined
 def leave_request(state: State, sample: int) -> bool:
-    """One row fewer of its request is open; whether it was the last."""
     if state.first_row.shape[0] == 0:
         return True
     first = state.first_row[sample]
@@ -157,7 +164,7 @@ def leave_request(state: State, sample: int) -> bool:
 
 @inlined
 def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
-    """The sample has its answer, which the router writes behind all that it has to do, with a request's last row."""
+    """Finish a sample; with its request's last row the router writes, after all its work."""
     out.finished_ns[sample] = now_ns
     if leave_request(state, sample):
         state.numbers[FREE_NS] += settings.answer_ns
@@ -166,7 +173,6 @@ def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: 
 
 @inlined
 def note_end(state: State, lead: int, end_ns: int) -> None:
-    """A batch with `lead` as its first device ends at `end_ns`."""
     state.ends_ns[lead] = end_ns
     state.block_ends_ns[lead // BLOCK] = min(state.block_ends_ns[lead // BLOCK], end_ns)
     state.numbers[NEXT_END_NS] = min(state.numbers[NEXT_END_NS], end_ns)
@@ -174,7 +180,6 @@ def note_end(state: State, lead: int, end_ns: int) -> None:
 
 @inlined
 def next_lead(state: State) -> int:
-    """The first device of the batch that ends next; of several batches the lowest."""
     block = 0
     while state.block_ends_ns[block] != state.numbers[NEXT_END_NS]:
         block += 1
@@ -186,7 +191,6 @@ def next_lead(state: State) -> int:
 
 @inlined
 def forget_end(state: State, lead: int) -> None:
-    """The batch with `lead` as its first device has ended; find the next end."""
     state.ends_ns[lead] = NEVER_NS
     first = lead // BLOCK * BLOCK
     block_end_ns = NEVER_NS

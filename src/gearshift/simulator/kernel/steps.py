@@ -1,6 +1,6 @@
 """The kernel's steps within an event: a sample is routed, a device starts the most urgent batch.
 
-Each function stands for the one of the same name in `runtime/router/router.py`.
+Each function mirrors the one of the same name in `runtime/router.py`.
 """
 
 from gearshift import decisions
@@ -37,7 +37,6 @@ add, head, take = queues_module.add, queues_module.head, queues_module.take
 
 @inlined
 def touch_device(state: State, device: int) -> None:
-    """List an idle device to start on after this event."""
     if state.busy[device] == 0 and state.is_touched[device] == 0:
         state.is_touched[device] = 1
         state.touched[state.numbers[TOUCHED]] = device
@@ -46,7 +45,6 @@ def touch_device(state: State, device: int) -> None:
 
 @inlined
 def touch(plan: Plan, state: State, replica: int) -> None:
-    """List a replica's idle devices to start on after this event."""
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         touch_device(state, plan.spans[i])
 
@@ -55,7 +53,6 @@ def touch(plan: Plan, state: State, replica: int) -> None:
 def route(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
 ) -> None:
-    """Queue a sample at a replica of `model`."""
     replica = choose_replica(model, state.last, state.following, state.due, state.stride)
     add(q, replica, sample, now_ns)
     state.numbers[WAITING] += 1
@@ -73,7 +70,6 @@ def route(
 
 @apart
 def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica: int, done: int, now_ns: int) -> None:
-    """Run what is left of the replica's batch on from segment `done` until samples leave."""
     run_ns = until_next_exit_ns(plan, state, q, replica, done)
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         out.busy_ns[plan.spans[i]] += run_ns
@@ -84,7 +80,6 @@ def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica:
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
-    """Start the replica on what is queued."""
     cell = state.numbers[GEAR] * settings.replicas + replica
     size = batch_size(q.length[replica], plan.largest_batch_size[cell])
     if settings.by_deadline is not None:
@@ -119,7 +114,6 @@ def start_batch(
 
 @inlined
 def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int) -> None:
-    """Start the most urgent ready replica of an idle device."""
     if state.busy[device] != 0:
         return
     wake_ns = NEVER_NS
@@ -168,7 +162,6 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
 
 @inlined
 def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
-    """Start what may start where this event touched."""
     for i in range(state.numbers[TOUCHED]):
         device = state.touched[i]
         state.is_touched[device] = 0
