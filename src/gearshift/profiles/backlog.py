@@ -1,4 +1,4 @@
-"""How much may wait for a plan: as many samples as its cheapest gear answers within the latency objective."""
+"""The bound on waiting samples: as many as the cheapest gear answers within the objective."""
 
 import math
 from typing import NamedTuple
@@ -13,25 +13,25 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
 
 USABLE_SHARE = 0.8
-"""Share of the latency objective: a batch may take longer than its median, and replicas' queues differ in length."""
+"""Share of the latency objective: batches may exceed their median, and queues differ in length."""
 ON_TRACE = 1.2
-"""Factor on the longest queue of the plan's own trace: other seeds of the trace have somewhat longer queues."""
+"""Factor on the longest queue of the plan's own trace: other seeds have somewhat longer queues."""
 WHERE_NONE_S, MOST_WHERE_NONE = 10.0, 10_000
 """Without a latency objective: seconds of work that may wait, and the most samples."""
 MOST = 1 << 30
 
 
 class Backlog(NamedTuple):
-    """The most samples that may wait, and the samples answered per second while that number waits."""
+    """The most samples that may wait, and the samples answered per second at that number."""
 
     most_waiting: int
     capacity_qps: float
 
 
 class _Part(NamedTuple):
-    """A replica's work: the `share` of all samples that it gets in a stage that `reach` of them come to.
+    """A replica's `share` of all samples, in a stage that `reach` of all samples come to.
 
-    `run_ns` (sizes,) by batch size, up to the largest.
+    `run_ns` (sizes,) is by batch size, up to the largest.
     """
 
     stage: int
@@ -41,23 +41,22 @@ class _Part(NamedTuple):
     run_ns: NDArray[np.int64]
 
     def batch_ns(self, samples: float) -> float:
-        """The largest batch while `samples` wait in all."""
         size = min(samples * self.share, len(self.run_ns) - 1)
         return float(np.interp(max(1.0, size), np.arange(len(self.run_ns)), self.run_ns))
 
     def all_ns(self, samples: float) -> float:
-        """All batches of `samples`."""
         size = max(1.0, min(samples * self.share, len(self.run_ns) - 1))
         return samples * self.share / size * self.batch_ns(samples)
 
 
 def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_cores: int | None = None) -> Backlog:
-    """The most that may wait for `plan`, whose workers may get up to `scaler_cores` where a scaler gives them.
+    """The largest number of samples that may wait for `plan`, with up to `scaler_cores` if scaled.
 
-    A sample that comes last waits for the batch that runs, and then is in the last of those of all that wait: that is
-    to take `USABLE_SHARE` of the objective at most.  Where stages take turns on a device, a sample waits in each, and
-    so for longer than the average.  It is never fewer than `ON_TRACE` times what waited at once where the plan was
-    tried on its trace, nor than a replica waits for to start a batch.
+    The last sample to come waits for the running batch, and is in the last batch of all that wait:
+    this may take `USABLE_SHARE` of the objective. Where stages take turns on a device, a sample
+    waits in each, and so for longer than the average. The bound is at least `ON_TRACE` times the
+    most that waited when the plan was tried on its trace, and at least what replicas need to start
+    a batch.
     """
     parts = _parts(tables, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
     front_end = front_end_of(profile)
@@ -88,7 +87,6 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
 
 
 def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
-    """The work of each replica in the cheapest gear, by the recorded certainties of all samples."""
     gear, replicas = tables.gears - 1, len(tables.replica_ids)
     cascade, shares = tables.cascade(gear), tables.shares.reshape(-1, replicas)[gear]
     largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
@@ -108,12 +106,15 @@ def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> l
 
 
 def _longer(parts: list[_Part], device: int, few: float) -> float:
-    """How many times the average a sample waits that is in all queues of a device, but for those that few get to."""
+    """How much longer than the average a sample waits that passes all queues of a device.
+
+    Stages that a share `few` of samples or less reach do not count.
+    """
     reach = {part.stage: part.reach for part in parts if device in part.devices}
     return max(1.0, sum(share > few for share in reach.values()) / sum(reach.values()))
 
 
 def _most_to_start(tables: PlanTables) -> int:
-    """The sum of the queue lengths at which all replicas start a batch, in the gear where it is largest."""
+    """The sum of queue lengths at which all replicas start a batch, in the gear with the most."""
     by_gear = tables.minimum_queue_length.reshape(tables.gears, -1) * (tables.shares.reshape(tables.gears, -1) > 0)
     return int(by_gear.sum(axis=1).max())

@@ -1,4 +1,4 @@
-"""Signs that predictions, certainties or run times are not what they should be: some are errors, others warnings."""
+"""Signs of wrong predictions, certainties or run times; some are errors, others warnings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from gearshift.errors import InvalidInput, require
 from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
 
 LEAST_SHARE = 0.01
-"""Share of the samples; a value that is rarer causes no warning."""
+"""Share of the samples; a rarer value causes no warning."""
 LEAST_GROWTH = 0.9
-"""Of a largest batch's time over a smallest's; less cannot be noise."""
+"""Time of the largest batch over the smallest; less cannot be noise."""
 LONGEST_SAMPLE_S = 60.0
 LEAST_OF_EACH = 20
-"""Right and wrong answers, for a word on which are more certain."""
+"""Right and wrong answers needed to compare their certainty."""
 LEAST_CHANCE = 0.4
 MOST_TOLD = 3
 LONGEST_TOLD = 40
@@ -24,7 +24,7 @@ Names = NDArray[np.str_]
 
 
 def require_common_class(model: str, predictions: Names, labels: Names, *, where: str) -> None:
-    """Raise `InvalidInput` where no prediction (n,) of a model is a class that any of `labels` (n,) is."""
+    """Raise `InvalidInput` where no prediction (n,) of a model is a class of `labels` (n,)."""
     examples = f"for example {told(labels[0])} and {told(predictions[0])}"
     common = bool(np.isin(predictions, labels).any())
     require(
@@ -34,7 +34,6 @@ def require_common_class(model: str, predictions: Names, labels: Names, *, where
 
 
 def require_some_right(records: PredictionRecords, *, where: str) -> None:
-    """Raise `InvalidInput` where no model is right on any sample."""
     if not records.labelled or records.quality.any():
         return
     example, remedy = "", "check how they were judged"
@@ -46,7 +45,6 @@ def require_some_right(records: PredictionRecords, *, where: str) -> None:
 
 
 def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
-    """Warnings, as sentences, about models whose predictions or certainties do not seem to fit the labels."""
     return tuple(
         sentence
         for row, model in enumerate(records.models)
@@ -56,7 +54,6 @@ def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
 
 
 def doubts_about_run_times(curves: Sequence[RunTimeCurve]) -> tuple[str, ...]:
-    """Warnings, as sentences, about recorded run times that seem to be per sample, or in another unit."""
     sentences = []
     for curve in curves:
         small, large = curve.batch_sizes[0], curve.largest_batch_size
@@ -72,7 +69,7 @@ def doubts_about_run_times(curves: Sequence[RunTimeCurve]) -> tuple[str, ...]:
 
 
 def _doubts_about_certainty(records: PredictionRecords, row: int, model: str) -> Iterator[str]:
-    """Thresholds need a certainty that differs between samples, and is higher where answers are right."""
+    """Check that certainty differs between samples, and is higher where answers are right."""
     certainty, right = records.certainty[row], records.quality[row] > 0.5
     if not records.labelled or min(right.sum(), (~right).sum()) < LEAST_OF_EACH:
         return
@@ -88,7 +85,7 @@ def _doubts_about_certainty(records: PredictionRecords, row: int, model: str) ->
 
 
 def _chance_above(these: NDArray[np.float64], those: NDArray[np.float64]) -> float:
-    """The chance that one of `these` (n,) is above one of `those` (m,), with half of the ties."""
+    """The chance that one of `these` (n,) exceeds one of `those` (m,); ties count half."""
     ordered = np.sort(those)
     below, up_to = (np.searchsorted(ordered, these, side=side) for side in ("left", "right"))
     return float((below + up_to).mean() / (2 * len(those)))
@@ -114,7 +111,7 @@ def _doubts_about_model(records: PredictionRecords, row: int, model: str) -> Ite
 
 
 def _only_among(values: Names, others: Names) -> tuple[str, str] | None:
-    """Frequent `values` (n,) that none of `others` is, and the share of the samples that they have."""
+    """Frequent `values` (n,) missing from `others`, and their share of the samples."""
     lacking, counts = np.unique(values[~np.isin(values, others)], return_counts=True)
     often = counts >= LEAST_SHARE * len(values)
     if not often.any():
@@ -124,12 +121,10 @@ def _only_among(values: Names, others: Names) -> tuple[str, str] | None:
 
 
 def _judged_by(label: Names, said: Names, quality: NDArray[np.float64]) -> bool:
-    """Whether quality is equality with the label, and no score by another judge."""
     return bool(np.array_equal(quality, said == label))
 
 
 def told(value: object) -> str:
-    """A label or a prediction as it stands in a sentence, printable and short."""
     text = value if isinstance(value, bytes) else str(value)
     more = "..." if len(text) > LONGEST_TOLD else ""
     return f"{text[:LONGEST_TOLD]!a}{more}"

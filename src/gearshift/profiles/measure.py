@@ -1,4 +1,4 @@
-"""From what was measured to a profile: run-time curves, overheads and prediction records."""
+"""Turn measurements into a profile: run-time curves, overheads and prediction records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def curve_from_timings(
     overhead_per_batch_s: float = 0.0,
     overhead_per_request_s: float = 0.0,
 ) -> RunTimeCurve:
-    """Median and p95 of repeated runs, `seconds` (repeats,) for each batch size; raises `InvalidInput` for none."""
+    """Median and p95 of repeated runs, `seconds` (repeats,) per size; each size needs a run."""
     where = f"run times of model {model!r}"
     require(len(seconds) == len(batch_sizes), "there must be one array of runs per batch size", where=where)
     runs = [np.asarray(s, dtype=np.float64) for s in seconds]
@@ -59,11 +59,12 @@ def fit_overheads(
     round_trip_s: Sequence[NDArray[np.float64]],
     run_s: Sequence[NDArray[np.float64]],
 ) -> tuple[float, float]:
-    """Overhead per batch and per request, in seconds, neither negative.
+    """Fit overhead per batch and per request, in seconds, neither negative.
 
-    For each batch size the repeated round trips (repeats,) and the runs inside them (repeats,).  An overhead is what
-    the mean round trip takes beyond the median run: queues feel the mean, and simulation takes the median.  The line
-    through these has the median slope of all pairs (Theil and Sen), so one disturbed size does not bend it.
+    `round_trip_s` and `run_s` hold, per batch size, the repeated round trips (repeats,) and the
+    runs inside them (repeats,). The overhead is the mean round trip minus the median run: queues
+    feel the mean, and simulation uses the median. The line through these has the median slope of
+    all pairs (Theil and Sen), so that one disturbed size does not bend it.
     """
     require(len(batch_sizes) == len(round_trip_s) == len(run_s) >= 1, "overheads need at least one batch size")
     x = np.asarray(batch_sizes, dtype=np.float64)
@@ -72,15 +73,15 @@ def fit_overheads(
     slopes = [(y[j] - y[i]) / (x[j] - x[i]) for i, j in combinations(range(len(x)), 2) if x[i] != x[j]]
     per_request = max(0.0, float(np.median(slopes))) if slopes else 0.0
     per_batch = float(np.median(y - per_request * x))
-    if per_batch < 0:  # the best line that starts at nothing
+    if per_batch < 0:  # the best line through the origin
         return 0.0, float(np.median(y / x))
     return per_batch, per_request
 
 
 def performance_models(curves: Sequence[RunTimeCurve]) -> tuple[PerformanceModel, ...]:
-    """Models of median and p95 by batch size and cores, for all that was measured on several core counts.
+    """Fit median and p95 by batch size and cores, for every model measured on several core counts.
 
-    Raises `InvalidInput` where that is too few points.
+    Raises `InvalidInput` for too few points.
     """
     groups: dict[tuple[str, str, int, int], list[RunTimeCurve]] = {}
     for curve in curves:
@@ -104,10 +105,11 @@ def performance_models(curves: Sequence[RunTimeCurve]) -> tuple[PerformanceModel
 
 
 def strongest_model(curves: Sequence[RunTimeCurve], exits: Mapping[str, NDArray[np.int64]] | None = None) -> str:
-    """The strongest model without labels: the slowest at the largest batch that all can run, the first of equals.
+    """The strongest model when there are no labels: the slowest at the largest common batch size.
 
-    Compared where all models were measured alike (device kind, tensor parallelism, cores), if there is such a place;
-    segments of a model are added up, each as often as samples get to it by `exits` (samples,) of that model.
+    Ties go to the first. Models are compared in a place (device kind, tensor parallelism, cores)
+    where all were measured, if there is one; segments of a model are added up, weighted by the
+    share of samples that reach them by `exits` (samples,).
     """
     models = list(dict.fromkeys(curve.model for curve in curves))
     places = dict.fromkeys(_place(curve) for curve in curves)
@@ -124,7 +126,7 @@ def strongest_model(curves: Sequence[RunTimeCurve], exits: Mapping[str, NDArray[
 
 
 def strongest_of(profile: Profile, models: Sequence[str]) -> str:
-    """Of `models` the most accurate on part A, the slowest of equals; without labels the slowest."""
+    """The most accurate of `models` on part A; of equals, or without labels, the slowest."""
     records = profile.predictions
     among = list(models)
     if records.labelled:
@@ -141,11 +143,11 @@ def records_from_answers(
     *,
     strongest: str | None = None,
 ) -> PredictionRecords:
-    """Records of what `models` answered for all `samples`; quality is whether output `label` is the label's class.
+    """Records of the answers of `models` to all `samples`; quality is 1 where `label` is right.
 
-    Without labels, quality is agreement with the model `strongest`.  Raises `InvalidInput` for a certainty or a label
-    that is not finite, for a model without an output `label` or with outputs that no label is, and where no model is
-    right on any sample.
+    Without labels, quality is agreement with the model `strongest`. Raises `InvalidInput` for a
+    certainty or a label that is not finite, for a model without an output `label` or with outputs
+    that match no label, and where no model is right on any sample.
     """
     prediction = np.stack([class_names(_labels_said(model, answers[model], len(samples))) for model in models])
     labels = samples.labels
@@ -172,7 +174,6 @@ def records_from_answers(
 
 
 def without_unusable(records: PredictionRecords, answers: Mapping[str, Predicted]) -> PredictionRecords:
-    """The records with quality 0 of answers that do not count, whatever they were compared with."""
     quality = records.quality.copy()
     for row, model in enumerate(records.models):
         if (unusable := answers[model].unusable) is not None:
@@ -181,7 +182,6 @@ def without_unusable(records: PredictionRecords, answers: Mapping[str, Predicted
 
 
 def unusable_counted(answers: Mapping[str, Predicted]) -> list[str]:
-    """A sentence for each model some of whose answers do not count."""
     return [
         f"{np.count_nonzero(answer.unusable)} of {len(answer.certainty)} answers of model {model!r} were none of the "
         "classes, or none at all, and count as wrong"
@@ -191,7 +191,6 @@ def unusable_counted(answers: Mapping[str, Predicted]) -> list[str]:
 
 
 def _exits(models: Sequence[str], answers: Mapping[str, Predicted], n: int) -> NDArray[np.int64] | None:
-    """After which segment each sample left each model (models, samples); None where no model has several."""
     exits = [answers[model].exit_segment for model in models]
     if all(each is None for each in exits):
         return None

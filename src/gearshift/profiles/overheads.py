@@ -1,4 +1,4 @@
-"""What a profile has measured around its models, and every prediction holds."""
+"""The profiled time around models, which every prediction includes."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from gearshift.profiles.profile import Profile
 
 
 class Overheads(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds beside the models: `front_end_s` of each request, in `router_s` of which the router does nothing else.
+    """Seconds outside of models: `front_end_s` per request, of which `router_s` occupy the router.
 
-    `per_batch_s` and `per_sample_s` pass around a batch of each model and for each of its samples; where a model was
-    measured in several places, in the one with the most.
+    `per_batch_s` and `per_sample_s` pass around a batch of each model and for each of its samples;
+    for a model measured in several places, the largest.
     """
 
     front_end_s: float
@@ -21,7 +21,6 @@ class Overheads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overheads_of(profile: Profile, models: Sequence[str] | None = None) -> Overheads:
-    """Those of `models`, by default of all."""
     names = profile.models if models is None else models
     curves = {name: [c for c in profile.curves if c.model == name and c.segment == 0] for name in names}
     return Overheads(

@@ -10,10 +10,10 @@ from gearshift.profiles.profile import PART_A, PART_B
 
 
 def split_parts(groups: NDArray[Any], seed: int) -> NDArray[np.int8]:
-    """The part (n,) of each sample; the samples of one of `groups` (n,) share a part, and both parts hold about half.
+    """The part (n,) of each sample; samples of one of `groups` (n,) share a part.
 
-    Groups go to the smaller part, largest first and otherwise at random, so the parts differ by at most one group.
-    Raises `InvalidInput` for fewer than two groups.
+    Groups go to the smaller part, largest first and otherwise at random, so the parts differ by at
+    most one group. Raises `InvalidInput` for fewer than two groups.
     """
     names, group_of = np.unique(groups, return_inverse=True)
     require(

@@ -1,4 +1,4 @@
-"""How long a batch takes by its size and by the cores it has: a fitted formula, or the measured grid itself."""
+"""Run time of a batch by its size and its cores: a fitted formula, or the measured grid."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +29,12 @@ _Predict = Callable[[Floats, Floats], Floats]
 
 
 class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds of a batch of one model (segment) on one kind of device, by batch size and cores, without overheads.
+    """Seconds of a batch by batch size and cores, for one model (segment) on one kind of device.
 
-    Form `formula` is Sponge Eq. 2, `per_sample_core_s * b / c + per_batch_core_s / c + per_sample_s * b +
-    per_batch_s`; form `grid` interpolates `seconds` (batch sizes, cores), straight in b and in 1 / c.  The errors are
-    relative, over batch sizes and core counts that were left out in turn (`held_out_points` of them in all).
+    Overheads are not included. Form `formula` is Sponge Eq. 2, `per_sample_core_s * b / c +
+    per_batch_core_s / c + per_sample_s * b + per_batch_s`; form `grid` interpolates `seconds`
+    (batch sizes, cores), linearly in b and in 1 / c. Errors are relative, over batch sizes and
+    core counts that were left out in turn (`held_out_points` in all).
     """
 
     model: str
@@ -50,7 +51,7 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     held_out_worst: float
     held_out_points: int
     other_form_error: float | None = None
-    """The held-out error of the form that was not taken; None where it could not be made."""
+    """Held-out error of the other form; None where that form could not be fitted."""
 
     def __post_init__(self) -> None:
         where = f"performance model of {self.model!r}"
@@ -63,7 +64,7 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         require(min(self.coefficients_s) >= 0, "a coefficient is negative", where=where)
 
     def at(self, batch_sizes: Floats, cores: Floats) -> Floats:
-        """Seconds (n,); raises `InvalidInput` outside of what was measured."""
+        """Seconds (n,); raises `InvalidInput` outside of the measured range."""
         for name, asked, known in (("batch size", batch_sizes, self.batch_sizes), ("core count", cores, self.cores)):
             require(
                 bool(np.all((asked >= known[0]) & (asked <= known[-1]))),
@@ -82,10 +83,11 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         overhead_per_batch_s: float = 0.0,
         overhead_per_request_s: float = 0.0,
     ) -> NDArray[np.int64]:
-        """Nanoseconds (cores + 1, sizes + 1) of every batch, overheads included; row and column 0 hold nothing.
+        """Nanoseconds (cores + 1, sizes + 1) of every batch, overheads included.
 
-        Core counts below the least measured one hold `NO_CHOICE_NS`.  Batches below the least measured size take as
-        long as that one.  Raises `InvalidInput` past what was measured.
+        Row and column 0 hold no batch. Core counts below the smallest measured one hold
+        `NO_CHOICE_NS`. Batches below the smallest measured size take as long as that size. Raises
+        `InvalidInput` past the measured range.
         """
         most, largest = most_cores or self.cores[-1], largest_batch_size or self.batch_sizes[-1]
         table = np.full((most + 1, largest + 1), NO_CHOICE_NS, dtype=np.int64)
@@ -100,7 +102,10 @@ class PerformanceModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def planned_ns(table_ns: NDArray[np.int64], margin: float) -> list[int]:
-    """A table of `table_ns` row by row, every run longer by the share `margin`: what scaling policies plan with."""
+    """Flatten a table of `table_ns` row by row, with run times longer by the share `margin`.
+
+    Scaling policies plan with this form.
+    """
     planned = np.minimum(table_ns * (1 + margin), float(NO_CHOICE_NS))
     flat: list[int] = np.rint(planned).astype(np.int64).ravel().tolist()
     return flat
@@ -117,12 +122,13 @@ def fit_performance_model(
     segment: int = 0,
     statistic: Statistic = "median",
 ) -> PerformanceModel:
-    """The model of measured `seconds` (n,) at `batch_sizes` (n,) and `cores` (n,), of the form that predicts better.
+    """Fit formula and grid to `seconds` (n,) by `batch_sizes` (n,) and `cores` (n,).
 
-    The formula has the least absolute relative error among those without a negative coefficient: one slow outlier
-    does not bend it, and a small batch counts as much as a large one.  The grid, where every size was measured on
-    every core count, is the alternative.  Each inner batch size and core count is left out in turn and predicted
-    from the others; the smaller mean relative error decides.  Raises `InvalidInput` for too few points.
+    The formula minimises the sum of absolute relative errors without negative coefficients: one
+    slow outlier does not bend it, and a small batch counts as much as a large one. The grid is the
+    alternative where every size was measured on every core count. Each inner batch size and core
+    count is left out in turn and predicted from the others; the form with the smaller mean
+    relative error is returned. Raises `InvalidInput` for too few points.
     """
     b, c, s = (np.asarray(values, dtype=np.float64) for values in (batch_sizes, cores, seconds))
     sizes, counts = np.unique(b), np.unique(c)
@@ -154,9 +160,10 @@ def fit_performance_model(
 
 
 def formula_coefficients(b: Floats, c: Floats, s: Floats) -> tuple[float, float, float, float]:
-    """Sponge Eq. 2 with the least sum of absolute relative errors and no negative coefficient, as a linear programme.
+    """Fit Sponge Eq. 2 by least absolute relative errors, as a linear programme.
 
-    Columns are b / c, 1 / c, b and 1 over the measured time, so that each row should come to 1; one slack per point.
+    Coefficients are not negative. Columns are b / c, 1 / c, b and 1, divided by the measured time,
+    so that each row should equal 1; there is one slack variable per point.
     """
     from scipy.optimize import linprog
 
@@ -173,13 +180,11 @@ def formula_coefficients(b: Floats, c: Floats, s: Floats) -> tuple[float, float,
 
 
 def relative_errors(predicted: Floats, measured: Floats) -> tuple[float, float]:
-    """The mean and the worst of `|predicted / measured - 1|`."""
     errors = np.abs(predicted / measured - 1)
     return float(errors.mean()), float(errors.max())
 
 
 def formula_seconds(coefficients_s: Sequence[float], b: Floats, c: Floats) -> Floats:
-    """Sponge Eq. 2 at batch sizes (n,) and cores (n,)."""
     return _formula(coefficients_s)(b, c)
 
 
@@ -205,7 +210,7 @@ def _formula(coefficients_s: Sequence[float]) -> _Predict:
 
 
 def _grid(sizes: Sequence[float], counts: Sequence[float], seconds: Floats) -> _Predict:
-    """Straight lines through `seconds` (sizes, counts): in the batch size, and, as in Amdahl's law, in 1 / cores."""
+    """Interpolate `seconds` (sizes, counts) in the size and (Amdahl's law) in 1 / cores."""
     inverse = 1 / np.asarray(counts, dtype=np.float64)[::-1]
 
     def predict(b: Floats, c: Floats) -> Floats:
@@ -227,7 +232,7 @@ def _fit_grid(b: Floats, c: Floats, s: Floats) -> _Predict:
 def _held_out(
     b: Floats, c: Floats, s: Floats, fit: Callable[[Floats, Floats, Floats], _Predict]
 ) -> tuple[float, float, int]:
-    """Mean and worst relative error, and over how many points, of each inner line of the grid by the others."""
+    """Predict each inner line from the others: mean and worst relative error, number of points."""
     predicted, measured = [], []
     for out in _inner_lines(b, c):
         predicted.append(fit(b[~out], c[~out], s[~out])(b[out], c[out]))
@@ -247,9 +252,9 @@ def _inner_lines(b: Floats, c: Floats) -> Iterator[NDArray[np.bool_]]:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCurve:
-    """Amdahl's law through capacity by cores: a request takes `per_core_s / c + fixed_s`; errors are relative.
+    """Amdahl's law fitted to capacity: a request takes `per_core_s / c + fixed_s` on c cores.
 
-    `falls_at` are core counts on which capacity is below that on fewer cores.
+    Errors are relative. `falls_at` are core counts with less capacity than fewer cores have.
     """
 
     per_core_s: float
@@ -260,10 +265,10 @@ class CapacityCurve:
 
 
 def check_capacity(cores: Sequence[int], capacity_qps: Sequence[float], *, model: str) -> CapacityCurve:
-    """Whether the capacity (n,) at one batch size follows Amdahl's law (Sponge Eq. 1) in the cores (n,).
+    """Fit the capacity (n,) at one batch size on `cores` (n,) to Amdahl's law (Sponge Eq. 1).
 
-    What a profile of one batch size allows: no batch can be chosen by it, but growth with cores can be judged.  Raises
-    `InvalidInput` for fewer than three core counts.
+    For profiles of a single batch size, which can show how capacity grows with cores but cannot
+    choose a batch size. Raises `InvalidInput` for fewer than three core counts.
     """
     order = np.argsort(cores, kind="stable")
     c, qps = (np.asarray(values, dtype=np.float64)[order] for values in (cores, capacity_qps))

@@ -1,4 +1,4 @@
-"""Profiles: what models cost and what they answer."""
+"""Profiles: the measured run times of models and their recorded answers."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,7 +23,8 @@ LONGEST_BATCH_S = 1e6
 class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds per batch of one model (segment) on one kind of device, at rising batch sizes.
 
-    `median_s` and `p95_s` are (sizes,).  Between measured sizes time is interpolated; past the largest it is refused.
+    `median_s` and `p95_s` are (sizes,). Times between measured sizes are interpolated; larger
+    sizes than measured are refused.
     """
 
     model: str
@@ -60,16 +61,14 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """What segments of one model that were measured together share: model, device kind, degree and cores."""
         return self.model, self.device_kind, self.tensor_parallel, self.cores
 
     @property
     def largest_batch_size(self) -> int:
-        """The largest measured batch."""
         return self.batch_sizes[-1]
 
     def seconds(self, batch_size: int) -> float:
-        """Median seconds of a batch, without overheads; raises `InvalidInput` past the largest measured size."""
+        """Median seconds without overheads; raises `InvalidInput` past the largest size."""
         if not 1 <= batch_size <= self.largest_batch_size:
             raise InvalidInput(
                 f"batch size {batch_size} of model {self.model!r} was not measured",
@@ -78,7 +77,7 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return float(np.interp(batch_size, self.batch_sizes, self.median_s))
 
     def table_ns(self) -> NDArray[np.int64]:
-        """Nanoseconds (largest + 1,) that a batch of each size holds its devices, overheads included; 0 for size 0."""
+        """Nanoseconds (largest + 1,) that a batch of each size holds a device, with overheads."""
         sizes = np.arange(self.largest_batch_size + 1)
         seconds = np.interp(sizes, self.batch_sizes, self.median_s)
         seconds += self.overhead_per_batch_s + sizes * self.overhead_per_request_s
@@ -89,10 +88,11 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @lru_cache
 def expected_curve(segments: tuple[RunTimeCurve, ...], reach: tuple[float, ...]) -> RunTimeCurve:
-    """What a batch holds its devices on average, where a share `reach` (segments,) of the samples gets to each segment.
+    """Average run times where a share `reach` (segments,) of the samples gets to each segment.
 
-    A batch of b is drawn from the samples: k of them get to a segment with the binomial probability, and the segment
-    then takes as long as for a batch of k.  Memory and overheads are the first segment's.
+    A batch of b is drawn from the samples: k of them get to a segment with the binomial
+    probability, and the segment then takes as long as for a batch of k. Memory and overheads are
+    the first segment's.
     """
     first = segments[0]
     most = min(curve.largest_batch_size for curve in segments)
@@ -115,12 +115,12 @@ def expected_curve(segments: tuple[RunTimeCurve, ...], reach: tuple[float, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class PredictionRecords:
-    """For each model (rows) and recorded sample (columns): quality in [0, 1] and certainty, both (models, samples).
+    """For each model and recorded sample: quality in [0, 1] and certainty, both (models, samples).
 
-    `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which they are reported.
-    Optional: `label` (samples,) and `prediction` (models, samples) as names of classes (`gearshift.models.classes`),
-    `output_tokens` and `exit_segment`.
-    `labelled` is False where quality is agreement with the strongest model.
+    `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which
+    they are reported. Optional: `label` (samples,) and `prediction` (models, samples) as names of
+    classes (`gearshift.models.classes`), `output_tokens` and `exit_segment`. `labelled` is False where
+    quality is agreement with the strongest model.
     """
 
     models: tuple[str, ...]
@@ -149,11 +149,10 @@ class PredictionRecords:
         )
 
     def indices(self, part: int) -> NDArray[np.int32]:
-        """The samples of a part."""
         return np.flatnonzero(self.part == part).astype(np.int32)
 
     def reach(self, model: str, segments: int) -> tuple[float, ...]:
-        """The share of part A's samples that get to each of so many segments; all, where no exits are recorded."""
+        """Share of part A's samples that get to each segment; 1 where no exits are recorded."""
         if self.exit_segment is None:
             return (1.0,) * segments
         exits = self.exit_segment[self.models.index(model), self.indices(PART_A)]
@@ -168,14 +167,15 @@ class PredictionRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Measured cost and predictions of an operator's models.
+    """Measured run times and predictions of an operator's models.
 
-    `sha256` is a hash over the content.  `project` is the path of the `gearshift.toml` whose models were measured,
-    relative to the profile's folder; None for imported records.  `front_end_s` is what a lone
-    request spends on its way, being parsed and being answered; for `router_s` of that the router's process can do
-    nothing else.  `inputs` and `outputs` describe the operator.  `performance` are the models by batch size and cores,
-    of those measured on several core counts.  `warnings` are sentences on what is odd about the models.
-    `loaded_from` says what the measured models were loaded from.
+    `sha256` is a hash of the content. `project` is the path of the `gearshift.toml` whose models
+    were measured, relative to the profile's folder; None for imported records. `front_end_s` is
+    the time that a lone request takes to be parsed and answered; for `router_s` of it the router's
+    process can do nothing else. `inputs` and `outputs` describe the operator. `performance` holds
+    fitted models by batch size and cores, where several core counts were measured. `warnings` are
+    sentences about oddities of the models. `loaded_from` says what the measured models were loaded
+    from.
     """
 
     operator: str
@@ -219,7 +219,6 @@ class Profile:
                 )
 
     def _segments(self) -> dict[tuple[str, str, int, int], list[int]]:
-        """The segments of each model in each place, rising."""
         numbers: dict[tuple[str, str, int, int], list[int]] = {}
         for c in sorted(self.curves, key=lambda c: c.segment):
             numbers.setdefault(c.place, []).append(c.segment)
@@ -227,21 +226,21 @@ class Profile:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models profiled."""
         return self.predictions.models
 
     @property
     def whole_curves(self) -> tuple[RunTimeCurve, ...]:
-        """The run times of every model in every place that it was measured in: `curves` without segments.
+        """Run times of every model in every place where it was measured.
 
-        A model with learned caches takes what is expected by the recorded exits (`expected_curve`).
+        These are `curves` without segments: models with learned caches have their expected run
+        times by the recorded exits (`expected_curve`).
         """
         if all(curve.segment == 0 for curve in self.curves):
             return self.curves
         return tuple(self._expected(self.segments_like(c)) for c in self.curves if c.segment == 0)
 
     def curve(self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1) -> RunTimeCurve:
-        """The run times of `model`, for one with learned caches what is expected by the recorded exits.
+        """The run times of `model`; expected ones by the recorded exits if it has learned caches.
 
         Raises `InvalidInput` where that combination was not measured.
         """
@@ -252,7 +251,7 @@ class Profile:
     def segments(
         self, model: str, *, device_kind: str, tensor_parallel: int = 1, cores: int = 1
     ) -> tuple[RunTimeCurve, ...]:
-        """The run times of each segment of `model`; of one without learned caches there is one.
+        """The run times of each segment of `model`; one curve for a model without learned caches.
 
         Raises `InvalidInput` where that combination was not measured.
         """
@@ -266,7 +265,6 @@ class Profile:
         )
 
     def segments_like(self, one: RunTimeCurve) -> tuple[RunTimeCurve, ...]:
-        """The curves of the model and place of `one`, by segment."""
         return tuple(sorted((c for c in self.curves if c.place == one.place), key=lambda c: c.segment))
 
     def _expected(self, segments: tuple[RunTimeCurve, ...]) -> RunTimeCurve:
@@ -277,9 +275,10 @@ class Profile:
     def performance_model(
         self, model: str, *, device_kind: str, tensor_parallel: int = 1, statistic: Statistic = "median"
     ) -> PerformanceModel:
-        """The run times of `model` by batch size and cores; raises `InvalidInput` where cores were not varied.
+        """The run times of `model` by batch size and cores.
 
-        A model with learned caches is refused as well: nothing scales its cores.
+        Raises `InvalidInput` where cores were not varied, and for a model with learned caches,
+        whose cores cannot be scaled.
         """
         require(
             all(c.segment == 0 for c in self.curves if c.model == model),

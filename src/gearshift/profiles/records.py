@@ -1,4 +1,4 @@
-"""Records: recorded predictions and run times from a user's logs, made into a profile without running a model."""
+"""Import recorded predictions and run times into a profile, without running a model."""
 
 import itertools
 import math
@@ -36,15 +36,17 @@ _TRUTHS = {"true": 1.0, "false": 0.0}
 def profile_from_records(
     folder: Path, *, operator: str = "default", seed: int = 0, raw_run_times: bool = False
 ) -> Profile:
-    """The profile that `predictions` and `runtimes` in `folder` hold, each a CSV or a Parquet file of that name.
+    """Build a profile from `predictions` and `runtimes` in `folder`, each a CSV or Parquet file.
 
-    `predictions` has columns sample, model, certainty and correct (0, 1, true, false, or a score in [0, 1]);
-    optionally label, prediction, output_tokens, exit_segment.  Without correct, an answer is correct where prediction
-    is the class of label, and without label where it is the strongest model's.  `runtimes` has columns model,
-    batch_size and seconds (the median); optionally device_kind, cores, tensor_parallel, segment, memory_bytes,
-    seconds_p95.  With `raw_run_times` each of its rows is one batch, and those of one size give median and p95.
-    Raises `InvalidInput` that names file, line (or row) and column for what is missing, doubled or out of range, for
-    all columns of a file at once, and where no model is right on any sample.
+    `predictions` has columns sample, model, certainty and correct (0, 1, true, false, or a score
+    in [0, 1]); optionally label, prediction, output_tokens, exit_segment. Without correct, an
+    answer is correct where prediction is the class of label, and without label where it equals the
+    strongest model's. `runtimes` has columns model, batch_size and seconds (the median);
+    optionally device_kind, cores, tensor_parallel, segment, memory_bytes, seconds_p95. With
+    `raw_run_times` each of its rows is one batch; median and p95 are computed per size.
+
+    Raises `InvalidInput` with file, line (or row) and column of missing, duplicate or out-of-range
+    values, for all columns of a file at once, and where no model is right on any sample.
     """
     require(folder.is_dir(), "there is no such folder of records", where=str(folder), remedy="check the path")
     predictions = read_table(
@@ -77,7 +79,7 @@ def profile_from_records(
 
 
 def _of_enough_sizes(curves: Sequence[RunTimeCurve]) -> list[RunTimeCurve]:
-    """Those whose model has as many batch sizes, on all core counts together, as a performance model takes."""
+    """Keep the curves of models with enough batch sizes, over all core counts, for a fit."""
     sizes: dict[tuple[object, ...], set[int]] = {}
     places = [(c.model, c.device_kind, c.tensor_parallel, c.segment) for c in curves]
     for place, curve in zip(places, curves, strict=True):
@@ -165,14 +167,13 @@ _OF_RUN_TIMES: Mapping[str, Callable[[str], object]] = {
 
 
 def _optional(table: Table, column: str, parse: Callable[[str], T], default: T) -> list[T]:
-    """A column whose cells may be empty, or that may be absent, and then have `default`."""
     if column not in table.columns:
         return [default] * len(table)
     return table.parsed(column, partial(_or_default, parse=parse, default=default))
 
 
 def _codes(values: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The different values in order of appearance, and the number of each of `values` (n,) among them."""
+    """Distinct values in order of appearance, and the index of each of `values` (n,) in them."""
     index: dict[str, int] = {}
     codes = [index.setdefault(value, len(index)) for value in values]
     return list(index), np.array(codes, dtype=np.int64)
@@ -199,8 +200,6 @@ def _require_same_models(predictions: Table, run_times: Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a curve is keyed by."""
-
     model: str
     device_kind: str
     tensor_parallel: int
@@ -311,7 +310,7 @@ def _require_all_segments(table: Table, runs: dict[_Place, dict[int, list[_Run]]
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The rows of `predictions` as a full grid: `rows` (models, samples) are row numbers of the table."""
+    """The rows of `predictions` as a full grid: `rows` (models, samples) are table row numbers."""
 
     table: Table
     models: tuple[str, ...]
@@ -320,7 +319,6 @@ class _Grid:
 
     @classmethod
     def of(cls, table: Table) -> "_Grid":
-        """Each pair of sample and model once; raises `InvalidInput` for one that is missing or doubled."""
         models, model_of = _codes(table.parsed("model", _text))
         samples, sample_of = _codes(table.parsed("sample", _text))
         pair = sample_of * len(models) + model_of
@@ -354,11 +352,9 @@ class _Grid:
         return cls(table, tuple(models), tuple(samples), order.reshape(len(samples), len(models)).T)
 
     def numbers(self, values: Sequence[Any], dtype: type[np.generic]) -> NDArray[Any]:
-        """Values of the table's rows as (models, samples)."""
         return np.array(values, dtype=dtype)[self.rows]
 
     def classes(self, column: str) -> NDArray[np.str_]:
-        """A column of classes as (models, samples); raises `InvalidInput` where it would not fit in memory."""
         written = self.table.columns[column]
         names = {cell: class_name(cell) for cell in set(written)}
         cells = [names[cell] for cell in written]
@@ -395,7 +391,6 @@ def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> Predic
 
 
 def _label(grid: _Grid) -> NDArray[np.str_]:
-    """The label (samples,), which all rows of a sample must share."""
     grid.table.parsed("label", _text)
     labels = grid.classes("label")
     differing = np.argwhere(labels != labels[0])
@@ -418,7 +413,7 @@ def _judged(
     curves: tuple[RunTimeCurve, ...],
     exits: NDArray[np.int64] | None,
 ) -> NDArray[np.float64]:
-    """Quality (models, samples): as recorded, else agreement with the label, else with the strongest model."""
+    """Quality (models, samples): recorded, or agreement with the label or the strongest model."""
     if "correct" in grid.table.columns:
         quality = grid.numbers(grid.table.parsed("correct", _quality), np.float64)
         if label is not None and prediction is not None and np.isin(quality, (0.0, 1.0)).all():

@@ -1,4 +1,4 @@
-"""How long a batch holds a replica's devices: the one table of simulator and emulated devices."""
+"""How long a batch holds a replica's devices, as simulator and emulated devices both use it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 ARRIVAL_SHARE = 0.5
-"""Of what the router's process spends on a request: until it is queued.  The rest writes its answer.  An assumption."""
+"""An assumption: share of the router's time before queueing; the rest writes the answer."""
 
 
 class FrontEnd(NamedTuple):
-    """What a request costs beside queues and batches.
+    """Time of a request outside of queues and batches.
 
-    The router, which does one thing at a time, is busy with it for `arrival_ns` before it is queued and for
-    `answer_ns` when it is answered; `elsewhere_s` passes on its way.
+    The router, which does one thing at a time, is busy for `arrival_ns` before the request is
+    queued and for `answer_ns` when it is answered; `elsewhere_s` passes outside of the router.
     """
 
     elsewhere_s: float = 0.0
@@ -36,7 +36,7 @@ NO_FRONT_END = FrontEnd()
 
 
 def front_end_of(profile: Profile) -> FrontEnd:
-    """As the profile measured it; what was measured of a lone request holds the router's time, too."""
+    """The front end's times; the measured time of a lone request includes the router's."""
     arrival_ns = round(ARRIVAL_SHARE * profile.router_s * NS_PER_S)
     answer_ns = round(profile.router_s * NS_PER_S) - arrival_ns
     return FrontEnd(max(0.0, profile.front_end_s - profile.router_s), arrival_ns, answer_ns)
@@ -48,10 +48,11 @@ Place = tuple[str, str, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exits:
-    """What lets batches of models with learned caches shrink.
+    """Segment times and exits, by which batches of models with learned caches shrink.
 
-    `segment_ns` (replicas, segments, sizes): nanoseconds that a segment takes for the samples that are left, 0 past a
-    model's last.  `exit_segment` (models, records): after which segment each recorded sample leaves.
+    `segment_ns` (replicas, segments, sizes): nanoseconds that a segment takes for the remaining
+    samples, 0 past a model's last segment. `exit_segment` (models, records): the segment after
+    which each recorded sample leaves.
     """
 
     segment_ns: NDArray[np.int64]
@@ -59,7 +60,6 @@ class Exits:
 
 
 def exits_of(plan: GearPlan, tables: PlanTables, profile: Profile) -> Exits | None:
-    """The exits of the plan's models; None where none of them has learned caches.  Raises as `run_times_ns`."""
     if all(curve.segment == 0 for curve in profile.curves):
         return None
     segment_ns = _segment_times_ns(plan, tables, profile, profile.segments)
@@ -73,16 +73,17 @@ def exits_of(plan: GearPlan, tables: PlanTables, profile: Profile) -> Exits | No
 
 
 def run_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
-    """Nanoseconds (replicas, sizes) that a batch of each size holds each replica's devices if no sample leaves early.
+    """Nanoseconds (replicas, sizes) that a batch holds its devices if no sample leaves early.
 
-    Raises `InvalidInput` when the profile lacks a replica's run times or a gear's batch is larger than measured.
+    Raises `InvalidInput` when the profile lacks a replica's run times or a gear's batch is larger
+    than measured.
     """
     whole_ns: NDArray[np.int64] = _segment_times_ns(plan, tables, profile, profile.segments).sum(axis=1)
     return whole_ns
 
 
 def overheads_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
-    """What of `run_times_ns` (replicas, sizes) passes around the models, as the profile measured it."""
+    """The part of `run_times_ns` (replicas, sizes) that is overhead around the models."""
     sizes = np.arange(int(tables.largest_batch_size.max()) + 1)
     curves = [
         profile.curve(model, device_kind=kind, tensor_parallel=tensor_parallel, cores=cores)
@@ -96,7 +97,7 @@ def overheads_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArra
 
 
 def expected_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> NDArray[np.int64]:
-    """`run_times_ns` on average, by the recorded exits; it differs where a model has learned caches."""
+    """Average of `run_times_ns` by the recorded exits; differs for models with learned caches."""
     return _segment_times_ns(plan, tables, profile, lambda *args, **place: (profile.curve(*args, **place),))[:, 0]
 
 
@@ -130,7 +131,6 @@ def _segment_times_ns(
 
 
 def _places(plan: GearPlan, tables: PlanTables) -> list[Place]:
-    """Where each replica of the tables runs what."""
     replicas = {replica.id: replica for replica in plan.placement.replicas}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     ordered = [replicas[replica_id] for replica_id in tables.replica_ids]
@@ -140,10 +140,11 @@ def _places(plan: GearPlan, tables: PlanTables) -> list[Place]:
 def core_table_ns(
     replica: Replica, device_kind: str, profile: Profile, *, most_cores: int, largest: int, statistic: Statistic
 ) -> NDArray[np.int64]:
-    """Nanoseconds (cores + 1, largest + 1) that a batch holds a replica on every count of cores, overheads included.
+    """Nanoseconds (cores + 1, largest + 1) that a batch holds a replica by cores, with overheads.
 
-    Up to `most_cores`, or as many as were measured.  Measured medians are taken as they are; the performance model
-    fills what lies between.  Raises `InvalidInput` where cores were not varied, from 1 on, or batches are too large.
+    Core counts reach `most_cores`, or the largest measured one if that is less. Measured medians
+    are used as they are; the performance model fills the gaps. Raises `InvalidInput` where cores
+    were not varied from 1 on, or batches are too large.
     """
     key = {"device_kind": device_kind, "tensor_parallel": replica.tensor_parallel}
     model = profile.performance_model(replica.model, **key, statistic=statistic)  # type: ignore[arg-type]
@@ -168,10 +169,10 @@ def core_table_ns(
 
 
 def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> list[NDArray[np.int64]] | None:
-    """Median nanoseconds (cores + 1, sizes + 1) by replica on all counts of cores that a plan's gears give it.
+    """Median nanoseconds (cores + 1, sizes + 1) per replica, on every core count its gears use.
 
-    None of a plan whose gears change no cores.  Raises as `core_table_ns`, and where a replica is to have more cores
-    than it was measured on.
+    None where the plan's gears change no cores. Raises as `core_table_ns`, and where a replica is
+    given more cores than it was measured on.
     """
     if plan.hardware.pool_cores is None:
         return None
@@ -181,9 +182,9 @@ def gear_times_ns(plan: GearPlan, tables: PlanTables, profile: Profile) -> list[
 def cheapest_gear_ns(
     plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_cores: int | None = None
 ) -> NDArray[np.int64]:
-    """Nanoseconds (replicas, sizes) on average in the last gear; on an even share of what a scaler may give, if any.
+    """Average nanoseconds (replicas, sizes) in the last gear.
 
-    Raises as `gear_times_ns`.
+    With `scaler_cores`, on an even share of these. Raises as `gear_times_ns`.
     """
     changed = gear_times_ns(plan, tables, profile)
     if changed is not None:
@@ -202,10 +203,11 @@ def cheapest_gear_ns(
 def scaled_times_ns(
     workers: Sequence[Worker], plan: GearPlan, tables: PlanTables, profile: Profile, *, most_cores: int, margin: float
 ) -> dict[int, tuple[NDArray[np.int64], list[int]]]:
-    """By replica of `workers`: medians (cores + 1, sizes + 1), and what a scaler plans with, flat as policies take it.
+    """Per replica of `workers`: medians (cores + 1, sizes + 1), and flat times to plan with.
 
-    That is the larger of median and p95, with the `margin`.  Of cores there are up to `most_cores`, as far as all that
-    share the worker were measured on them.  Raises as `gear_times_ns`.
+    A scaler plans with the larger of median and p95, plus the `margin`. Core counts reach
+    `most_cores`, as far as all models that share the worker were measured. Raises as
+    `gear_times_ns`.
     """
     found = {}
     for worker in workers:
@@ -222,7 +224,6 @@ def scaled_times_ns(
 def _by_cores_ns(
     plan: GearPlan, tables: PlanTables, profile: Profile, number: int, statistic: Statistic, most_cores: int = 0
 ) -> NDArray[np.int64]:
-    """`core_table_ns` of one replica, up to the cores that gears give it or it has, and to `most_cores`."""
     replica = next(one for one in plan.placement.replicas if one.id == tables.replica_ids[number])
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     cores = replica.cores
@@ -245,5 +246,5 @@ def _by_cores_ns(
 
 
 def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Nanoseconds (models,) of one sample on the fastest replica of each model, by `run_ns` (replicas, sizes)."""
+    """Nanoseconds (models,) of one sample on its fastest replica; `run_ns` (replicas, sizes)."""
     return np.minimum.reduceat(run_ns[:, 1], tables.model_begin[:-1])

@@ -1,4 +1,4 @@
-"""A profile on disk: a folder of readable metadata and plain arrays, with a hash over all of it."""
+"""A profile on disk: a folder of readable metadata and plain arrays, with a hash of both."""
 
 import dataclasses
 import hashlib
@@ -57,7 +57,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Fields with a default are left out where they hold it, so that older profiles keep their hash."""
+    """Fields at their default are not written, so that older profiles keep their hash."""
 
     schema_version: int
     sha256: str
@@ -85,8 +85,8 @@ class _Versioned(msgspec.Struct):
 def write_profile(profile: Profile, folder: PathLike) -> Profile:
     """Write `profile` into `folder`, whole or not at all, and return it with its hash.
 
-    The same profile gives the same bytes.  An older profile there is replaced; raises `InvalidInput` for a folder that
-    holds anything else, or where writing is impossible.
+    The same profile gives the same bytes. An older profile there is replaced; raises
+    `InvalidInput` for a folder that holds anything else, and where writing fails.
     """
     folder = Path(folder).resolve()
     require_replaceable(folder)
@@ -102,9 +102,10 @@ def write_profile(profile: Profile, folder: PathLike) -> Profile:
 
 
 def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
-    """The profile in `folder`; raises `InvalidInput` where it is missing, damaged, changed or of another version.
+    """Read the profile in `folder`.
 
-    `remedy` is for one that is missing.
+    Raises `InvalidInput` where it is missing (with `remedy`), damaged, changed or of another
+    version.
     """
     folder = Path(folder)
     require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
@@ -139,7 +140,6 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
 
 
 def require_replaceable(folder: PathLike) -> None:
-    """Raise `InvalidInput` where `folder` holds anything else than an older profile."""
     folder = Path(folder)
     if not folder.exists():
         return
@@ -176,7 +176,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         warnings=profile.warnings,
         loaded_from=profile.loaded_from,
     )
-    # Decoded once, so that the hash sees the very numbers that a reader will (1.0 where a curve holds 1).
+    # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
     return msgspec.json.decode(_encode(metadata), type=_Metadata)
 
 

@@ -1,4 +1,4 @@
-"""A CSV or Parquet file as columns of text, each cell knowing its place, so that errors can name it."""
+"""A CSV or Parquet file as columns of text that know their place, for error messages."""
 
 import csv
 import io
@@ -20,7 +20,10 @@ _CELL_TYPES = ("string", "large_string", "string_view", "integer", "floating", "
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of a file by column as text, and where its rows stand: on which line each begins, or from row 0 on."""
+    """Cells of a file as text, by column.
+
+    `numbers` are the line on which each row begins, or its row number from 0, as `unit` says.
+    """
 
     path: Path
     unit: str
@@ -31,15 +34,13 @@ class Table:
         return len(self.numbers)
 
     def place(self, row: int) -> str:
-        """The place of a row in words, such as "line 7"."""
         return f"{self.unit} {self.numbers[row]}"
 
     def where(self, row: int, column: str) -> str:
-        """The place of a cell in words."""
         return f"{self.path}, {self.place(row)}, column {column!r}"
 
     def parsed(self, column: str, parse: Callable[[str], T]) -> list[T]:
-        """The cells of `column` through `parse`; where that raises `InvalidInput`, the first such cell is named."""
+        """Parse a column; where `parse` raises `InvalidInput`, the first such cell is named."""
         cells = self.columns[column]
         values: dict[str, T] = {}
         refused: dict[str, InvalidInput] = {}
@@ -56,7 +57,6 @@ class Table:
         return list(map(values.__getitem__, cells))
 
     def require_cells(self, parsers: Mapping[str, Callable[[str], object]]) -> None:
-        """Raise `InvalidInput` for all columns at once that have cells which their parser refuses."""
         errors = []
         for column in self.columns:
             try:
@@ -68,9 +68,9 @@ class Table:
 
 
 def read_table(stem: Path, *, required: Sequence[str], optional: Sequence[str], columns: str) -> Table:
-    """The table in `stem` with suffix `.csv` or `.parquet`; raises `InvalidInput` where neither or both are there.
+    """Read `stem` with suffix `.csv` or `.parquet`; raises `InvalidInput` for neither or both.
 
-    `columns` is for one that is missing: the columns that it needs.
+    `columns` names the required columns in the message about a missing file.
     """
     csv_file, parquet_file = stem.with_suffix(".csv"), stem.with_suffix(PARQUET_SUFFIX)
     if not parquet_file.exists():
@@ -86,10 +86,10 @@ def read_table(stem: Path, *, required: Sequence[str], optional: Sequence[str], 
 
 
 def read_parquet_table(path: Path, *, required: Sequence[str], optional: Sequence[str]) -> Table:
-    """The table in a Parquet file, numbers as the shortest text that reads back as the same, nulls as empty cells.
+    """Read a Parquet file; numbers become their shortest exact text, nulls empty cells.
 
-    Raises `InvalidInput` where pyarrow is not installed, and for a file that is broken or has no rows, columns that
-    are missing, doubled or unknown, and columns of other types than text, numbers and truths.
+    Raises `InvalidInput` where pyarrow is not installed, for a broken file or one without rows,
+    for missing, duplicate or unknown columns, and for types other than text, numbers and booleans.
     """
     parquet = load_extra("pyarrow.parquet", extra="parquet", where=str(path))
     pyarrow = load_extra("pyarrow", extra="parquet", where=str(path))
@@ -129,10 +129,11 @@ def _cell_text(value: object) -> str:
 
 
 def read_csv_table(path: Path, *, required: Sequence[str], optional: Sequence[str], remedy: str) -> Table:
-    """The table in `path`, of UTF-8 text with a header and commas.
+    """Read a CSV file in UTF-8 with a header.
 
-    `remedy` says how to get the file.  Raises `InvalidInput`, with the line, for a missing or empty file, other text,
-    wrong quoting, no rows, rows unlike the header in length, and columns that are missing, doubled or unknown.
+    `remedy` says how to get the file. Raises `InvalidInput`, with the line, for a missing or empty
+    file, other encodings, wrong quoting, no rows, rows of another length than the header, and
+    missing, duplicate or unknown columns.
     """
     text = read_text(path, remedy=remedy)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)

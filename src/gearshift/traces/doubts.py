@@ -6,11 +6,11 @@ from gearshift.clock import NS_PER_S
 from gearshift.workload import Trace
 
 LEAST_STEP_S = 0.05
-"""Between instants at which requests come together; bursts that follow more closely are nothing to tell."""
+"""Shorter intervals between simultaneous arrivals cause no warning."""
 
 
 def doubts_about_trace(trace: Trace) -> tuple[str, ...]:
-    """Warnings, as sentences, about arrivals that were stamped too coarsely, so that many come at one instant."""
+    """Warn of arrivals that were stamped so coarsely that many fall on one instant."""
     instants, counts = np.unique(trace.arrivals_ns, return_counts=True)
     together = counts > 1
     share = counts[together].sum() / len(trace)

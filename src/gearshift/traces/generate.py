@@ -24,21 +24,23 @@ def poisson_arrivals(
 ) -> NDArray[np.int64]:
     """Arrivals (n,) in nanoseconds, sorted, of a Poisson process; n is random.
 
-    `rates_per_second` (bins,) holds over one bin of `bin_s` seconds each.  Raises `InvalidInput` for rates that are
-    negative or not finite, and for more than `MOST_REQUESTS`.
+    `rates_per_second` holds one rate per bin of `bin_s` seconds. Raises `InvalidInput` for rates
+    that are negative or not finite, and for more than `MOST_REQUESTS`.
     """
     generator = np.random.default_rng(seed)
     total = _expected_requests(rates_per_second, bin_s)
     n = int(generator.poisson(total))
-    # Given their number, the arrivals are sorted uniforms, and those are normalised sums of exponentials: no sorting.
+    # Given their number, arrivals are sorted uniforms, which are normalised sums of exponentials:
+    # no sorting is needed.
     levels: NDArray[np.float64] = np.cumsum(generator.standard_exponential(n + 1))
     return _at_levels(levels[:-1] * (total / levels[-1]), rates_per_second, bin_s)
 
 
 def uniform_arrivals(rates_per_second: NDArray[np.float64], *, bin_s: float = 1.0) -> NDArray[np.int64]:
-    """Arrivals (n,) in nanoseconds, evenly spread: those up to any time are the expected number, rounded.
+    """Arrivals (n,) in nanoseconds, evenly spread.
 
-    Rates, bins and errors as in `poisson_arrivals`.
+    The number up to any time is the expected number, rounded. Rates, bins and errors as in
+    `poisson_arrivals`.
     """
     total = _expected_requests(rates_per_second, bin_s)
     levels: NDArray[np.float64] = np.arange(math.floor(total + 0.5), dtype=np.float64) + 0.5
@@ -48,7 +50,6 @@ def uniform_arrivals(rates_per_second: NDArray[np.float64], *, bin_s: float = 1.
 def arrivals_of_rates(
     rates_per_second: NDArray[np.float64], arrivals: Arrivals, seed: int, *, bin_s: float = 1.0
 ) -> NDArray[np.int64]:
-    """`uniform_arrivals` or `poisson_arrivals`, as `arrivals` says."""
     if arrivals == "uniform":
         return uniform_arrivals(rates_per_second, bin_s=bin_s)
     require(arrivals == "poisson", f"arrivals is {arrivals!r}", remedy="use 'uniform' or 'poisson'")
@@ -56,10 +57,11 @@ def arrivals_of_rates(
 
 
 def trace_of_rate(rate: RateProfile, duration_s: float, *, arrivals: Arrivals = "poisson", seed: int = 0) -> Trace:
-    """The trace of a rate profile: `rate` maps seconds (bins,) to requests per second (bins,).
+    """Make a trace from a function `rate` of seconds (bins,) to requests per second (bins,).
 
-    The rate is taken in the middle of bins of at most `BIN_S` seconds.  Raises `InvalidInput` for a duration that is
-    not positive and finite, for rates as `poisson_arrivals` does, and where no request results.
+    The rate is taken in the middle of bins of at most `BIN_S` seconds. Raises `InvalidInput` for a
+    duration that is not positive and finite, for rates as `poisson_arrivals` does, and where no
+    request results.
     """
     _positive("duration_s", duration_s)
     require(duration_s <= 1e7, f"duration_s is {duration_s:g}", remedy="give at most 10 million seconds")
@@ -79,7 +81,6 @@ def trace_of_rate(rate: RateProfile, duration_s: float, *, arrivals: Arrivals = 
 
 
 def steady(qps: float, duration_s: float, *, arrivals: Arrivals = "poisson", seed: int = 0) -> Trace:
-    """A constant rate of `qps` requests per second."""
     _positive("qps", qps)
     return trace_of_rate(lambda t: np.full_like(t, qps), duration_s, arrivals=arrivals, seed=seed)
 
@@ -93,7 +94,10 @@ def diurnal(
     arrivals: Arrivals = "poisson",
     seed: int = 0,
 ) -> Trace:
-    """A sine between `low_qps` and `high_qps`, from its low; one period of `period_s` (default: the whole trace)."""
+    """A sine from `low_qps` to `high_qps` and back, starting low.
+
+    `period_s` is by default the whole trace.
+    """
     _low_high("low_qps", low_qps, "high_qps", high_qps)
     period = duration_s if period_s is None else period_s
     _positive("period_s", period)
@@ -115,10 +119,11 @@ def bursty(
     arrivals: Arrivals = "poisson",
     seed: int = 0,
 ) -> Trace:
-    """`base_qps` with `bursts` to `peak_qps`, one in the middle of each of so many equal parts of the trace.
+    """`base_qps` with `bursts` to `peak_qps`, each in the middle of an equal part of the trace.
 
-    A burst holds its peak for `burst_s` (default: a quarter of its part) between smooth ramps of `ramp_s` each
-    (default: a quarter of `burst_s`).  Raises `InvalidInput` where bursts do not fit beside each other.
+    A burst holds its peak for `burst_s` (default: a quarter of its part) between smooth ramps of
+    `ramp_s` each (default: a quarter of `burst_s`). Raises `InvalidInput` where bursts would
+    overlap.
     """
     _low_high("base_qps", base_qps, "peak_qps", peak_qps)
     _positive("duration_s", duration_s)
@@ -151,7 +156,7 @@ def step(
     arrivals: Arrivals = "poisson",
     seed: int = 0,
 ) -> Trace:
-    """`before_qps` until `at_s` (default: half the trace), from then on `after_qps`; up or down, to or from 0 too."""
+    """`before_qps` until `at_s` (default: half the trace), then `after_qps`; either may be 0."""
     for name, qps in (("before_qps", before_qps), ("after_qps", after_qps)):
         require(0 <= qps < math.inf, f"{name} is {qps}", remedy="give a finite number from 0")
     at = duration_s / 2 if at_s is None else at_s
@@ -162,7 +167,6 @@ def step(
 
 
 def _smooth(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half a cosine wave from 0 at 0 to 1 at 1."""
     wave: NDArray[np.float64] = (1 - np.cos(np.pi * x)) / 2
     return wave
 
@@ -180,7 +184,7 @@ def _expected_requests(rates_per_second: NDArray[np.float64], bin_s: float) -> f
 
 
 def _at_levels(levels: NDArray[np.float64], rates_per_second: NDArray[np.float64], bin_s: float) -> NDArray[np.int64]:
-    """When the expected number of requests reaches each of `levels` (n,), sorted: nanoseconds (n,)."""
+    """Nanoseconds (n,) when the expected count of requests reaches each of sorted `levels` (n,)."""
     edges = np.concatenate([[0.0], np.cumsum(rates_per_second * bin_s)])
     first = np.searchsorted(levels, edges, side="left")
     first[0], first[-1] = 0, len(levels)

@@ -1,4 +1,4 @@
-"""Bandwidth over time, and what it makes of requests that are sent over it: each arrives late in its own way."""
+"""Bandwidth over time, and the delay that it adds to each request sent over it."""
 
 import dataclasses
 import io
@@ -25,9 +25,9 @@ _FORM = "give six numbers a line: epoch_ms elapsed_ms latitude longitude bytes i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkTrace:
-    """What a link carries: `carried_bytes` (n + 1,) since the beginning, at `times_ns` (n + 1,), both from 0.
+    """A link: `carried_bytes` (n + 1,) since the beginning, at `times_ns` (n + 1,), both from 0.
 
-    Between two times the bandwidth is constant.  After the last one the trace begins anew.
+    Between two times the bandwidth is constant. After the last time the trace starts again.
     """
 
     times_ns: NDArray[np.int64]
@@ -35,19 +35,17 @@ class NetworkTrace:
 
     @property
     def duration_s(self) -> float:
-        """Until it begins anew."""
         return float(self.times_ns[-1]) / NS_PER_S
 
     @property
     def mean_bytes_per_s(self) -> float:
-        """Over the whole trace."""
         return float(self.carried_bytes[-1]) / self.duration_s
 
     def communication_ns(self, sent_ns: NDArray[np.int64], request_bytes: float) -> NDArray[np.int64]:
-        """Nanoseconds (n,) that a request of `request_bytes` is under way when sent at `sent_ns` (n,).
+        """Nanoseconds (n,) that a request of `request_bytes` takes when sent at `sent_ns` (n,).
 
-        The bandwidth is integrated from the instant of sending to that of the last byte.  Each request has the link
-        to itself: those of different clients, as in Sponge section 2.1, do not share it.
+        The bandwidth is integrated from the instant of sending to that of the last byte. Each
+        request has the link to itself: clients, as in Sponge section 2.1, do not share one.
         """
         times, carried = self.times_ns, self.carried_bytes
         turns, within_ns = np.divmod(sent_ns, times[-1])
@@ -61,37 +59,35 @@ class NetworkTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OverNetwork:
-    """A workload as it arrives over a network, and when each sample (n,), in order of arrival, was sent."""
+    """A workload as it arrives over a network; `sent_ns` (n,) is in order of arrival."""
 
     workload: Workload
     sent_ns: NDArray[np.int64]
 
     @property
     def communication_s(self) -> NDArray[np.float64]:
-        """Seconds (n,) under way, in order of arrival."""
         return (self.workload.arrivals_ns - self.sent_ns) / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Uplink:
-    """How requests come: over which network, how large they are, and by when after sending they want an answer."""
+    """A network, the size of requests, and their deadline after sending, if any."""
 
     network: NetworkTrace
     request_bytes: float
     slo_s: float | None = None
 
     def carry(self, workload: Workload) -> OverNetwork:
-        """The workload as it arrives; see `over_network`."""
         return over_network(workload, self.network, request_bytes=self.request_bytes, slo_s=self.slo_s)
 
 
 def over_network(
     workload: Workload, network: NetworkTrace, *, request_bytes: float, slo_s: float | None = None
 ) -> OverNetwork:
-    """`workload`, whose arrivals are taken as times of sending, each later by its communication latency.
+    """Delay each arrival of `workload`, taken as a time of sending, by its communication latency.
 
-    With `slo_s`, deadlines are sent + SLO for those that have none of their own.  Raises `InvalidInput` for sizes and
-    objectives that are not positive and for a request that is under way for longer than 11 days.
+    With `slo_s`, requests without a deadline get sent + SLO. Raises `InvalidInput` for sizes and
+    objectives that are not positive and for a request that travels for longer than 11 days.
     """
     require(
         0 < request_bytes <= LARGEST_REQUEST_BYTES,
@@ -132,10 +128,11 @@ def over_network(
 
 
 def read_network(path: PathLike) -> NetworkTrace:
-    """The bandwidth trace in `path`: lines `epoch_ms elapsed_ms latitude longitude bytes interval_ms`, as in 4G logs.
+    """Read a bandwidth trace: `epoch_ms elapsed_ms latitude longitude bytes interval_ms`.
 
-    `bytes` were carried in the `interval_ms` before `elapsed_ms`; the trace begins with its first interval.  Raises
-    `InvalidInput`, with the line, for other content, for times that do not rise, and where nothing is ever carried.
+    This is the form of 4G logs. `bytes` were carried in the `interval_ms` before `elapsed_ms`; the
+    trace begins with its first interval. Raises `InvalidInput`, with the line, for other content,
+    for times that do not rise, and where nothing is ever carried.
     """
     rows = _rows(path, read_bytes(path, remedy="check the path of the bandwidth trace"))
     elapsed_ms, carried, interval_ms = rows[:, 1], rows[:, 4], rows[:, 5]

@@ -1,4 +1,7 @@
-"""Traces from CSV files: one row a request (`arrival_s`, `deadline_s`), or requests per second (`second,requests`)."""
+"""Traces from CSV files.
+
+One row is a request (`arrival_s`, `deadline_s`) or a second (`second,requests`).
+"""
 
 import codecs
 import csv
@@ -43,22 +46,24 @@ def read_trace(
     arrivals: Arrivals = "poisson",
     seed: int = 0,
 ) -> Trace:
-    """The trace in the CSV file `path`, times counted from `start_s`; it lasts to the end of its last begun second.
+    """Read a trace from CSV; times count from `start_s`, up to the end of the last begun second.
 
-    A column `arrival_s` holds seconds since the trace began, sorted.  `rate_scale` s makes of each arrival floor(s)
-    copies, and one more with the probability of the rest: the first at its instant, others uniformly within half the
-    gap to either neighbour, so that bursts stay bursts.  `arrivals` plays no part.  Beside it a column `deadline_s`
-    may say within how many seconds of its arrival a request wants its answer; an empty field says nothing.
+    Column `arrival_s` holds sorted seconds since the trace began. `rate_scale` s turns each
+    arrival into floor(s) copies, and one more with probability s - floor(s): the first at its
+    instant, the others uniformly within half the gap to either neighbour, so that bursts stay
+    bursts. `arrivals` is not used. An additional column `deadline_s` may give the seconds from
+    arrival within which a request wants its answer; an empty field means none.
 
-    Columns `second` (whole, rising) and `requests` (whole) hold counts; a second that is left out has none.  Counts
-    times `rate_scale` are rates per second: `uniform` spreads them evenly, with exactly rounded running totals;
-    `poisson` draws Poisson arrivals of each second's rate.
+    Columns `second` (whole, rising) and `requests` (whole) hold counts; a missing second has none.
+    Counts times `rate_scale` are rates per second: `uniform` spreads them evenly, with exactly
+    rounded running totals; `poisson` draws Poisson arrivals at each second's rate.
 
-    `start_s` and `duration_s` cut `[start_s, start_s + duration_s)` out of the file's own time.  `sha256` covers the
-    file's bytes and every option that changes the arrivals.  Times are exact to the nanosecond up to 48 days.
+    `start_s` and `duration_s` cut `[start_s, start_s + duration_s)` out of the file's own time.
+    `sha256` covers the file's bytes and every option that changes the arrivals. Times are exact to
+    the nanosecond up to 48 days.
 
-    Raises `InvalidInput` for a file that is missing, empty, cut off or malformed (with its line), for a window outside
-    of the trace, where no requests are left, and for more than 200 million.
+    Raises `InvalidInput` for a file that is missing, empty, cut off or malformed (with the line),
+    for a window outside of the trace, for a trace without requests, and for more than 200 million.
     """
     data = read_bytes(path, remedy="check the path of the trace")
     return _trace_of(
@@ -74,9 +79,10 @@ def read_as_for(
     remedy: str = "check the path of the trace",
     **given: Any,
 ) -> Trace:
-    """The trace in `path`, read as `source` says but for what is `given` and not None.
+    """Read the trace in `path` with the options of `source`, except for those in `given`.
 
-    Where it need not be `the_same` file, another one is read by the defaults.
+    Where it need not be `the_same` file, a file with other content is read by the defaults. Values
+    of None in `given` count as not given.
     """
     data = read_bytes(path, remedy=remedy)
     as_for = source if source and (the_same or hashlib.sha256(data).hexdigest() == source.file_sha256) else _DEFAULTS
@@ -136,7 +142,7 @@ def _trace_of(
 
 
 def write_trace(trace: Trace, path: PathLike) -> None:
-    """Write the arrivals, and deadlines if any, in seconds with nine decimals, whole or not at all."""
+    """Write arrivals, and deadlines if any, in seconds with nine decimals, whole or not at all."""
     left_ns = trace.left_ns
     parts = ["arrival_s\n" if left_ns is None else "arrival_s,deadline_s\n"]
     for begin in range(0, len(trace), _ROWS_AT_ONCE):
@@ -157,7 +163,7 @@ def _seconds(times_ns: NDArray[np.int64]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The numbers (rows, columns) under a header, ordered as the form has them, and where they came from."""
+    """The numbers (rows, columns) below a header, columns in canonical order, and their source."""
 
     path: Path
     data: bytes
@@ -165,14 +171,12 @@ class _Rows:
     values: NDArray[np.float64]
 
     def complain(self, row: int, what: str, *, field: str, remedy: str) -> InvalidInput:
-        """The error for row `row`, with its line in the file; a last line without its end is called cut off."""
         line = _line_of_row(self.data, row)
         if row == len(self.values) - 1 and not self.data.endswith(b"\n"):
             remedy += " (the file does not end with a line end: it may be cut off)"
         return InvalidInput(what, where=f"{self.path}, line {line}, field {field!r}", remedy=remedy)
 
     def check(self, column: int, bad: NDArray[np.bool_], what: str, *, remedy: str) -> None:
-        """Raise for the first row that is `bad`; `what` follows the value."""
         if bad.any():
             row = int(np.argmax(bad))
             value = self.values[row, column]
@@ -200,7 +204,6 @@ def _read_rows(path: Path, data: bytes) -> _Rows:
 
 
 def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInput:
-    """The error for a first line that names other columns, or none."""
     shown = ", ".join(names)[:80]
     if _ACCESS_LOG.search(first):
         remedy = "count the requests of each second, as the guide on traces shows"
@@ -213,7 +216,6 @@ def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInpu
 
 
 def _parse(path: Path, body: bytes, names: tuple[str, ...]) -> NDArray[np.float64]:
-    """The numbers (rows, columns) under a header of `names`."""
     text = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="replace")
     optional: Any = {names.index(_OPTIONAL): _or_none} if _OPTIONAL in names else None
     try:
@@ -231,7 +233,6 @@ def _parse(path: Path, body: bytes, names: tuple[str, ...]) -> NDArray[np.float6
 
 
 def _first_malformed(path: Path, lines: list[str], names: tuple[str, ...], *, cut: bool) -> InvalidInput:
-    """The error for the first line that has not one number for each of `names`, of which one may be empty."""
     for i, line in enumerate(lines):
         if not line:
             continue
@@ -253,7 +254,6 @@ def _first_malformed(path: Path, lines: list[str], names: tuple[str, ...], *, cu
 
 
 def _fields(line: str) -> list[str]:
-    """The fields of a line; none of one that is too long to be numbers."""
     try:
         return next(csv.reader([line]))
     except csv.Error:
@@ -261,14 +261,13 @@ def _fields(line: str) -> list[str]:
 
 
 def _plain(text: str) -> float:
-    """The number that `text` is; not what Python alone reads as one, such as 1_0."""
+    """Parse a number strictly: not forms that only Python accepts, such as 1_0."""
     if "_" in text or not text.isascii():
         raise ValueError(text)
     return float(text)
 
 
 def _or_none(text: str) -> float:
-    """The finite number that `text` is; NaN where it is empty."""
     if not text.strip():
         return math.nan
     if not math.isfinite(number := _plain(text)):
@@ -285,14 +284,13 @@ def _is_number(text: str, read: Callable[[str], float] = _plain) -> bool:
 
 
 def _line_of_row(data: bytes, row: int) -> int:
-    """The line, from 1, of data row `row`, from 0; empty lines count as lines but not as rows."""
+    """The line (from 1) of data row `row` (from 0); empty lines count as lines but not as rows."""
     lines = data.decode("utf-8", "replace").splitlines()
     filled = (i for i, line in enumerate(lines[1:], start=2) if line)
     return next((number for i, number in enumerate(filled) if i == row), len(lines))
 
 
 def _check_arrivals(rows: _Rows) -> float:
-    """The seconds the trace lasts; raises `InvalidInput` for a bad time."""
     _check_times(rows)
     times = rows.values[:, 0]
     falls = np.concatenate([[False], np.diff(times) < 0])
@@ -301,7 +299,6 @@ def _check_arrivals(rows: _Rows) -> float:
 
 
 def _check_deadlines(rows: _Rows) -> NDArray[np.int64]:
-    """Nanoseconds (rows,) that each deadline leaves; raises `InvalidInput` for one that leaves none."""
     seconds = rows.values[:, 1]
     remedy = f"give seconds from the arrival on, more than 0 and up to {LONGEST_DEADLINE_S}, or leave the field empty"
     rows.check(1, seconds < 0.5e-9, "is no time to answer in", remedy=remedy)
@@ -311,7 +308,6 @@ def _check_deadlines(rows: _Rows) -> NDArray[np.int64]:
 
 
 def _check_counts(rows: _Rows) -> float:
-    """The seconds the trace lasts; raises `InvalidInput` for a bad second or count."""
     _check_times(rows)
     seconds, counts = rows.values.T
     rows.check(0, seconds != np.floor(seconds), "is not a whole second", remedy="give one row per whole second")
@@ -338,7 +334,6 @@ def _check_times(rows: _Rows) -> None:
 
 
 def _window(path: Path, start_s: float, duration_s: float | None, end_s: float) -> tuple[float, float]:
-    """The window in seconds of the file's own time; raises `InvalidInput` unless it lies within the trace."""
     where, remedy = str(path), f"stay within the {end_s:g} s of the trace"
     require(0 <= start_s < math.inf, f"start_s is {start_s}", where=where, remedy=remedy)
     require(start_s < end_s, f"start_s {start_s:g} is after the trace's end", where=where, remedy=remedy)
@@ -355,7 +350,6 @@ def _window(path: Path, start_s: float, duration_s: float | None, end_s: float) 
 
 
 def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> tuple[int, NDArray[np.int64]]:
-    """The number of the first time in the window, and the times in it, counted from its begin."""
     start_ns, end_ns = (round(second * NS_PER_S) for second in window)
     first, last = np.searchsorted(times_ns, [start_ns, end_ns], side="left")
     return int(first), times_ns[first:last] - start_ns
@@ -364,7 +358,7 @@ def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> tuple[i
 def _scale_arrivals(
     times_ns: NDArray[np.int64], scale: float, seed: int, path: Path, *, window_ns: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The arrivals (n,), sorted, as `scale` times as many, and of which each is a copy; see `read_trace`."""
+    """Scale the number of arrivals (n,), sorted; also the source of each; see `read_trace`."""
     if scale == 1 or len(times_ns) == 0:
         return times_ns, np.arange(len(times_ns))
     _check_number(len(times_ns) * scale, path)
