@@ -1,10 +1,10 @@
-"""Metrics of how far the world has moved from what the plan was made for."""
+"""Metrics of how far load, run times and answers have moved from what the plan was made for."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class AdaptingMetrics:
-    """Gauges and counters in `registry`; those with labels of a plan are cleared when another takes over."""
+    """Gauges and counters in `registry`; those labelled by plan are cleared at a swap."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         registry = registry or CollectorRegistry()
@@ -47,7 +47,6 @@ class AdaptingMetrics:
         )
 
     def forget_plan(self) -> None:
-        """Another plan takes over."""
         for gauge in (self.run_time, self.profile_drift, self.disagreement, self.disagreement_alarm):
             gauge.clear()
         self.load_distance.set(0)

@@ -21,7 +21,7 @@ RETRAININGS = "swapped", "set", "worse", "diverged", "out_of_memory", "failed"
 
 
 class CacheMetrics:
-    """Counters and gauges by model; counts come from a process that may start anew."""
+    """Counters and gauges by model; counts come from a process that may restart."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._counters = {
@@ -57,17 +57,14 @@ class CacheMetrics:
         )  # fmt: skip
 
     def begin(self, model: str) -> None:
-        """Have all counters of the model, at 0."""
         for counter in (*self._counters.values(), self.not_finite, self.restarts):
             counter.labels(model)
         for outcome in RETRAININGS:
             self.retrainings.labels(model, outcome)
 
     def count(self, model: str, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """Add by how much counts have grown."""
         for name, counter in self._counters.items():
             counter.labels(model).inc(max(0.0, after.get(name, 0.0) - before.get(name, 0.0)))
 
     def dropped(self, model: str) -> None:
-        """An answer that was drawn could not be handed on."""
         self._counters["dropped"].labels(model).inc()

@@ -7,7 +7,10 @@ ERRORS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class CoreMetrics:
-    """Cores in force, changes of them, and how far run times are from the performance model; else nobody sees them."""
+    """Cores in force, their changes, and run times against the performance model.
+
+    Invisible without a registry.
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.cores = Gauge("gearshift_cores", "Cores in force, as profiled.", ["replica"], registry=registry)

@@ -1,7 +1,7 @@
-"""Counters and histograms that cost a request next to nothing: plain numbers, put into words when they are asked for.
+"""Counters and histograms that cost next to nothing per request; formatted on demand.
 
-They write what those of prometheus_client write, under the same names; theirs take a lock and look a bucket up one by
-one, five times a request.
+They give the same output as those of prometheus_client, which take a lock and search a bucket
+linearly, five times a request.
 """
 
 import math
@@ -15,8 +15,6 @@ from prometheus_client.utils import floatToGoString
 
 
 class Count:
-    """One counter of a family."""
-
     __slots__ = ("created", "value")
 
     def __init__(self) -> None:
@@ -24,12 +22,11 @@ class Count:
         self.created = time.time()
 
     def inc(self, by: float = 1.0) -> None:
-        """Count `by` more."""
         self.value += by
 
 
 class Distribution:
-    """One histogram of a family; `counts` are those of each bucket alone."""
+    """One histogram of a family; `counts` are per bucket, not cumulative."""
 
     __slots__ = ("_bounds", "counts", "created", "sum")
 
@@ -40,13 +37,12 @@ class Distribution:
         self.created = time.time()
 
     def observe(self, value: float) -> None:
-        """Count `value` in its bucket, of which the bound is the largest that belongs to it."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
 
 class Counter:
-    """A family of counters, one for each value of its labels that was met."""
+    """A family of counters, one for each combination of label values seen."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: CollectorRegistry) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
@@ -56,14 +52,12 @@ class Counter:
         registry.register(self)
 
     def labels(self, *values: str) -> Count:
-        """The counter with these values of the labels."""
         child = self._children.get(values)
         if child is None:
             child = self._children[values] = Count()
         return child
 
     def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, child in self._children.items():
             family.add_metric(values, child.value, created=child.created)
@@ -71,7 +65,7 @@ class Counter:
 
 
 class Histogram:
-    """A family of histograms with the same `buckets`, one for each value of its labels that was met."""
+    """A family of histograms with the same `buckets`, one per combination of label values seen."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float], registry: CollectorRegistry
@@ -83,14 +77,12 @@ class Histogram:
         registry.register(self)
 
     def labels(self, *values: str) -> Distribution:
-        """The histogram with these values of the labels."""
         child = self._children.get(values)
         if child is None:
             child = self._children[values] = Distribution(self._buckets)
         return child
 
     def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         bounds = [floatToGoString(bound) for bound in (*self._buckets, math.inf)]  # type: ignore[no-untyped-call]
         for values, child in self._children.items():

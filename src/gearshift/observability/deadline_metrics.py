@@ -1,4 +1,4 @@
-"""Metrics of deadlines: what was left of them, and how long requests travelled."""
+"""Metrics of deadlines: the time left to them, and how long requests travelled."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from gearshift.clock import NS_PER_S
 from gearshift.request import NO_DEADLINE_NS, Answer, Sample
 
 SLACK_SECONDS = (0.0, *(base * 10.0**power for power in range(-3, 2) for base in (1, 2, 5)))
-"""The first bucket holds what was late."""
+"""The first bucket holds late ones."""
 TRAVEL_SECONDS = SLACK_SECONDS[1:]
 
 
 class DeadlineMetrics:
-    """Counters and histograms of requests with a client's deadline; without a registry nobody sees them."""
+    """Metrics of requests with a client's deadline; invisible without a registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         slack = Histogram(
@@ -37,12 +37,10 @@ class DeadlineMetrics:
             self.untrusted.labels(reason)
 
     def started(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """A batch starts; told is what is left of its earliest deadline, if it has any."""
         tightest_ns = min([sample.request.order_deadline_ns for sample in samples])
         if tightest_ns < NO_DEADLINE_NS:
             self.dispatch.observe((tightest_ns - now_ns) / NS_PER_S)
 
     def settled(self, answer: Answer) -> None:
-        """A request has come to its end."""
         if answer.remaining_s is not None and answer.outcome != "refused":
             self.finish.observe(answer.remaining_s)

@@ -1,4 +1,4 @@
-"""The journal: what happened to the service as JSON lines, without the events of single requests."""
+"""The journal: events of the service as JSON lines, without those of single requests."""
 
 import errno
 import logging
@@ -20,34 +20,32 @@ log = logging.getLogger(__name__)
 
 
 class NoJournal:
-    """Keeps nothing."""
+    """Null object: keeps nothing."""
 
     def write(self, event: str, **facts: object) -> None:
-        """Forget `event`."""
+        pass
 
     def close(self) -> None:
-        """Nothing to close."""
+        pass
 
 
 class Tagged(NoJournal):
-    """Writes to another journal, with the same facts added to every event."""
+    """Writes to another journal, with the same facts added to every event, and leaves it open."""
 
     def __init__(self, journal: "Journal | NoJournal", **tags: object) -> None:
         self._journal, self._tags = journal, tags
 
     def write(self, event: str, **facts: object) -> None:
-        """As the journal's own; it stays open when this one is closed."""
         self._journal.write(event, **self._tags, **facts)
 
 
 class Journal:
-    """Appends one line per event to `path`; a full file becomes `path.1`, in the place of an older one.
+    """Appends one line per event to `path`; a full file becomes `path.1`, replacing an older one.
 
-    Pipes, sockets and devices, such as /dev/stdout, are written as they are, among what others print there; where
-    nobody reads, events are lost.
-
-    The first event raises `InvalidInput` where the file cannot be written.  Later ones never do: on a full disk events
-    are lost, which is logged when it begins, and requests are served on.  A line is there whole or not at all.
+    Pipes, sockets and devices, such as /dev/stdout, are written in place, among other output
+    there; where nobody reads, events are lost. The first event raises `InvalidInput` where the
+    file cannot be written. Later ones never do: on a full disk events are lost, which is logged
+    when it begins, and serving goes on. A line is written whole or not at all.
     """
 
     def __init__(self, path: Path, *, rotate_at_bytes: int = ROTATE_AT_BYTES) -> None:
@@ -57,7 +55,6 @@ class Journal:
         self._written = self._losing = False
 
     def write(self, event: str, **facts: object) -> None:
-        """Append `event`, when it was and its facts."""
         text = msgspec.json.encode({"at": round(time.time(), 6), "event": event, **facts}).decode()
         line = plain(text).encode() + b"\n"
         try:
@@ -96,7 +93,7 @@ class Journal:
             try:
                 file.truncate(begin)
             except OSError:
-                self.close()  # what is torn is ended when it is opened again
+                self.close()  # a torn line is ended when the file is opened again
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _opened(self) -> BinaryIO:
@@ -104,13 +101,13 @@ class Journal:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("a+b", buffering=0)
             if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
-                file.write(b"\n")  # as its writer was killed within a line
+                file.write(b"\n")  # its writer was killed within a line
             self._file = file
         return self._file
 
 
 class _Stream:
-    """What is written as it is, and never waited for: a pipe, a socket, a device, a descriptor of this process."""
+    """A pipe, socket, device or own descriptor, written in place and without waiting."""
 
     def __init__(self, path: Path) -> None:
         descriptor = open_in_place(path, waiting=False)
@@ -119,7 +116,7 @@ class _Stream:
         else:
             self._opened = os.fdopen(descriptor, "wb", buffering=0)
         self._rest = b""
-        """Of a line that went through in part; it goes before the next one."""
+        """The unwritten part of a line that went through in part; it goes before the next one."""
 
     def append(self, line: bytes) -> None:
         """Write `line`; raises `OSError` where it is lost."""
@@ -127,7 +124,7 @@ class _Stream:
         try:
             sent = self._send(self._rest + line)
         except BrokenPipeError:
-            self._rest = b""  # who reads next wants whole lines
+            self._rest = b""  # the next reader wants whole lines
             raise
         self._rest = (self._rest + line if sent > before else self._rest)[sent:]
         if sent <= before:

@@ -1,7 +1,8 @@
-"""Logs: what a process says on standard error, as text for people or as one JSON object per line.
+"""Log messages on standard error, as text for people or as one JSON object per line.
 
-Every module has a logger of its own name; `logging_to_stderr` decides what of it is written, and how.  What others have
-a part in (clients, models, endpoints) makes no second line, does nothing to a terminal, and fills no disk.
+Every module has a logger of its own name; `logging_to_stderr` decides which messages are written,
+and how. Text from outside (clients, models, endpoints) cannot start a new line, control a
+terminal, or fill a disk.
 """
 
 import logging
@@ -26,7 +27,7 @@ Form = Literal["text", "json"]
 OURS = "gearshift"
 PREFIX = "gearshift {process} {pid}: "
 TRACEBACK = "  | "
-"""Before each of its lines, which so are no messages."""
+"""Starts each line of a traceback, to tell it from messages."""
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 8_000, 40_000
 """In characters."""
 MOST_LINES, WINDOW_S = 20, 10.0
@@ -37,13 +38,12 @@ LEFT_OUT = "; more of this kind are left out and counted for %g s"
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The least urgent level that is written, of other libraries' messages at least warnings; text or JSON."""
+    """The least urgent level written (of other libraries at least warnings); text or JSON."""
 
     level: Level = "info"
     form: Form = "text"
 
     def arguments(self) -> list[str]:
-        """These settings as options of a worker's command line."""
         return ["--log-level", self.level, "--log-format", self.form]
 
 
@@ -51,15 +51,16 @@ _in_force = LogSettings()
 
 
 def settings_in_force() -> LogSettings:
-    """How this process logs, which the workers that it starts do too; logging belongs to the process as a whole."""
+    """Return this process's log settings, which the workers that it starts inherit."""
     return _in_force
 
 
 @contextmanager
 def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[None]:
-    """Write what is logged to standard error while the block lasts; another `process` than the server is named.
+    """Write log messages to standard error while the block lasts.
 
-    As text only our own messages are written here, and what others do with logging stays theirs; as JSON all are.
+    `process` names this process where it is not the server. As text only Gearshift's own messages
+    are written, and other loggers keep their handlers; as JSON all are written.
     """
     global _in_force  # noqa: PLW0603  as the loggers themselves
     root, ours = logging.getLogger(), logging.getLogger(OURS)
@@ -88,7 +89,7 @@ def logging_to_stderr(settings: LogSettings, *, process: str = "") -> Iterator[N
 
 
 def facts(**values: object) -> dict[str, Any]:
-    """What a message knows beside its words, as `extra` of a logging call; JSON lines have each as a field."""
+    """Facts of a message, as `extra` of a logging call; JSON lines have each as a field."""
     return {"facts": values}
 
 
@@ -98,12 +99,12 @@ SELDOM: dict[str, Any] = {MOST: 1}
 
 
 class _FewLines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes a limited number of warnings and errors of one kind within a time, and then counts those left out."""
+    """Limits warnings and errors of one kind within a time, and counts those left out."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._counts: Counter[tuple[str, str, int]] = Counter()
-        """By kind: the logger, the message without what varies, and how many lines of it may be written in the time."""
+        """Lines by kind: the logger, the message without its arguments, and its limit of lines."""
         self._began_s = 0.0
         self._timer: threading.Timer | None = None
 
@@ -177,13 +178,11 @@ class _JsonLines(logging.Formatter):
 
 
 def _kind(record: logging.LogRecord) -> str:
-    """The message of `record` with dots in the place of its arguments."""
     message = str(record.msg)
     return _ARGUMENT.sub(lambda found: found[1] or "...", message) if record.args else message
 
 
 def _shortened(text: str, longest: int) -> str:
-    """Beginning and end of a long text, and how much was left out between them."""
     left_out = len(text) - longest
     return text if left_out <= 0 else f"{text[: longest // 2]} ... {left_out} characters ... {text[-longest // 2 :]}"
 

@@ -28,30 +28,26 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Watched(Protocol):
-    """What is read off the router when metrics are asked for."""
+    """Values read from the router when metrics are requested."""
 
     gear: int
     pinned: bool
     rate_qps: float
 
     @property
-    def waiting(self) -> int:
-        """Samples that wait."""
-        ...
+    def waiting(self) -> int: ...
 
 
 class Serving(Protocol):
-    """What is read off the service when metrics are asked for."""
+    """Values read from the service when metrics are requested."""
 
     @property
-    def ready(self) -> bool:
-        """Whether requests are let in and every model has a replica."""
-        ...
+    def ready(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What all requests of an operator came to since the start; `last_answer_s` is Unix time, 0 before the first."""
+    """Sums over an operator's requests; `last_answer_s` is Unix time, 0 before the first."""
 
     succeeded: int = 0
     succeeded_s: float = 0.0
@@ -67,7 +63,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Label values that are known at the start: their counters begin at 0, as PromQL's `rate` needs."""
+    """Label values known at the start: their counters begin at 0, as PromQL's `rate` needs."""
 
     operator: str
     models: Sequence[str]
@@ -78,11 +74,11 @@ class Known:
 
 
 LAST_SEGMENT = 999
-"""Higher exit segments are counted under this label, so that no model can make labels without end."""
+"""Higher exit segments share this label, so that a model cannot create labels without end."""
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Null object: counts nothing."""
 
     def __init__(self) -> None:
         self.adapting = AdaptingMetrics()
@@ -90,47 +86,43 @@ class NoMetrics:
         self.cores = CoreMetrics()
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
-        """Forget it."""
+        pass
 
     def begin(self, known: Known) -> None:
-        """Forget it."""
+        pass
 
     def late(self, operator: str) -> None:
-        """Forget it."""
+        pass
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
-        """Forget it."""
+        pass
 
     def finished(self, operator: str, outcome: str) -> None:
-        """Forget it."""
+        pass
 
     def refused(self, operator: str, reason: str) -> None:
-        """Forget it."""
+        pass
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
-        """Forget it."""
+        pass
 
     def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
-        """Forget it."""
+        pass
 
     def restarted(self, replica: str) -> None:
-        """Forget it."""
+        pass
 
     def replicas_ready(self, model: str, count: int) -> None:
-        """Forget it."""
+        pass
 
     def totals(self, operator: str) -> Totals:
-        """Nothing."""
         return Totals()
 
     def text(self) -> bytes:
-        """Nothing."""
         return b""
 
 
 class Metrics:
-    """Counters and histograms of one service."""
-
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -197,9 +189,9 @@ class Metrics:
         self._of_rows: dict[tuple[str, int, int], list[Count]] = {}
 
     def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
-        """Read gear, load and waiting samples off `router`, readiness off `serving`, whenever metrics are asked for.
+        """Read `router` and `serving` whenever metrics are requested.
 
-        `accuracies` are those that the plan predicts of its gears, NaN where it does not.
+        `accuracies` are the plan's predicted accuracy by gear, NaN where unknown.
         """
         self._ready.set_function(lambda: serving.ready)
         self._last_gear.set(last_gear)
@@ -210,7 +202,6 @@ class Metrics:
         self._waiting.set_function(lambda: router.waiting)
 
     def begin(self, known: Known) -> None:
-        """Have all counters of `known` labels, at 0 where nothing has been counted."""
         for outcome in OUTCOMES:
             self._know_answers(known.operator, outcome)
         for outcome in NO_ANSWER:
@@ -232,7 +223,6 @@ class Metrics:
             self._forwarded.labels(str(stage))
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
-        """Count an answer."""
         known = self._of_answers.get((operator, answer.outcome)) or self._know_answers(operator, answer.outcome)
         requests, latency, rows, queue = known
         requests.inc()
@@ -246,7 +236,7 @@ class Metrics:
                 count.inc()
 
     def _know_answers(self, operator: str, outcome: str) -> tuple[Count, Distribution, Count, Distribution]:
-        """Look up once what every such answer is counted in."""
+        """Look up the labels of these answers once, as that is slow."""
         known = (
             self._requests.labels(operator, outcome),
             self._latency.labels(operator, outcome),
@@ -257,7 +247,7 @@ class Metrics:
         return known
 
     def _know_row(self, model: str, exit_segment: int, stage: int) -> list[Count]:
-        """The same of rows; of segments that no model can have, nothing is kept."""
+        """As `_know_answers`, for rows; segments that no model can have are not cached."""
         counts = [self._exits.labels(model, str(min(exit_segment, LAST_SEGMENT)))]
         counts += [self._forwarded.labels(str(before)) for before in range(stage)]
         if exit_segment <= LAST_SEGMENT:
@@ -265,43 +255,34 @@ class Metrics:
         return counts
 
     def finished(self, operator: str, outcome: str) -> None:
-        """Count a request by its outcome."""
         self._requests.labels(operator, outcome).inc()
 
     def late(self, operator: str) -> None:
-        """Count an answer that came after its request's deadline."""
         self._late.labels(operator).inc()
 
     def refused(self, operator: str, reason: str) -> None:
-        """Count a request that was not let in, or dropped later."""
         self.finished(operator, "refused")
         self._dropped.labels(reason).inc()
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
-        """Count a batch, its size and why it started."""
         self._batch_size.labels(model).observe(size)
         self._batches.labels(model, REASONS.get(reason, str(reason))).inc()
 
     def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
-        """Count how long a batch held its devices."""
         self._run.labels(model).observe(run_s)
         for device in devices:
             self._busy.labels(device).inc(run_s)
 
     def restarted(self, replica: str) -> None:
-        """Count a worker that ended."""
         self._restarts.labels(replica).inc()
 
     def replicas_ready(self, model: str, count: int) -> None:
-        """Say how many replicas of `model` serve."""
         self._replicas.labels(model).set(count)
 
     def swapped(self, outcome: str) -> None:
-        """Count a swap of the plan."""
         self._swaps.labels(outcome).inc()
 
     def totals(self, operator: str) -> Totals:
-        """What the metrics of `operator` add up to."""
         sums: dict[tuple[str, bool], float] = defaultdict(float)
         for family in self._registry.collect():
             for sample in family.samples:
@@ -322,5 +303,4 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All metrics in Prometheus format."""
         return generate_latest(self._registry)

@@ -1,6 +1,7 @@
-"""Traces by OpenTelemetry: a span for each inference, and under it how long its rows waited and ran in each batch.
+"""OpenTelemetry traces: a span per inference, with its waiting and running in each batch below.
 
-The library is imported when traces are asked for, and its own variables (`OTEL_...`) say where they go.
+The library is imported when traces are asked for; its own variables (`OTEL_...`) say where they
+go.
 """
 
 import os
@@ -19,11 +20,11 @@ from gearshift.support.extras import load_extra
 EXPORTERS = "opentelemetry_traces_exporter"
 OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 SERVER_FAULTS = frozenset({"INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "UNIMPLEMENTED", "error"})
-"""The statuses of gRPC, and of a stream's request, that are errors of a server's span."""
+"""Statuses of gRPC, and of a stream's request, that count as errors of a server's span."""
 
 
 class RequestSpan:
-    """The span of one request; `accepted` comes before `stage`."""
+    """The span of one request; `accepted` must be called before `stage`."""
 
     def __init__(self, tracer: Any, span: Any, context: Any) -> None:
         self._tracer, self._span, self._context = tracer, span, context
@@ -31,15 +32,14 @@ class RequestSpan:
 
     @property
     def trace_id(self) -> str:
-        """The trace that the span belongs to, as it stands in `traceparent`."""
         return f"{self._span.get_span_context().trace_id:032x}"
 
     def accepted(self, now_ns: int) -> None:
-        """It is `now_ns` on the service's clock, in which stages are told."""
+        """Link the service's clock, now at `now_ns`, to Unix time."""
         self._unix_ns = time.time_ns() - now_ns
 
     def stage(self, queued_ns: int, started_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
-        """Rows waited from `queued_ns`, then ran from `started_ns` to `ended_ns`."""
+        """Record that rows waited from `queued_ns`, then ran from `started_ns` to `ended_ns`."""
         model = attributes["gearshift.model"]
         for name, begin_ns, end_ns in (("queue", queued_ns, started_ns), ("run", started_ns, ended_ns)):
             child = self._tracer.start_span(
@@ -51,13 +51,12 @@ class RequestSpan:
             child.end(end_time=self._unix_ns + end_ns)
 
     def answered(self, answer: Answer) -> None:
-        """Keep how the answer was made."""
         self._span.set_attributes({"gearshift.outcome": answer.outcome, "gearshift.gear": answer.gear})
         if answer.reason:
             self._span.set_attribute("gearshift.reason", answer.reason)
 
     def end(self, status: int | str | None, request_id: str) -> None:
-        """The answer has left with `status`, of HTTP or of gRPC; with None the client has gone before."""
+        """End the span with `status`, of HTTP or of gRPC; None where the client has gone."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("gearshift.request_id", request_id)
@@ -73,14 +72,12 @@ class RequestSpan:
 
 
 class Tracing:
-    """Makes the spans of requests for one operator, with a tracer of `provider`."""
-
     def __init__(self, provider: Any, operator: str) -> None:
         self._provider, self._operator = provider, operator
         self._tracer = provider.get_tracer("gearshift", __version__)
 
     def begin(self, headers: Mapping[str, str], **attributes: str) -> RequestSpan:
-        """The span of a request that begins now, within the trace that its `headers` (in lower case) name, if any."""
+        """Begin a request's span, within the trace that its `headers` (in lower case) name."""
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -94,7 +91,7 @@ class Tracing:
         return RequestSpan(self._tracer, span, set_span_in_context(span, within))
 
     def close(self) -> None:
-        """Send what has not been sent, as long as the exporter's own time limits allow."""
+        """Send the spans not sent yet, as long as the exporter's own time limits allow."""
         self._provider.shutdown()
 
 
@@ -109,7 +106,7 @@ def trace_batch(
     started_ns: int,
     now_ns: int,
 ) -> None:
-    """Of samples that a batch of `size` has finished `now_ns`, tell the `spans` of their requests, by request id.
+    """Add a finished batch of `size` to the `spans`, by request id, of its samples' requests.
 
     The samples are as they were when they ran.
     """
@@ -133,9 +130,9 @@ def trace_batch(
 
 
 def open_tracing(operator: str) -> Tracing:
-    """Tracing that sends where the standard variables say, by OTLP over HTTP to this machine unless they do.
+    """Open tracing to where the standard variables say; by default OTLP over HTTP, this machine.
 
-    Raises `InvalidInput` where the extra is not installed, or no exporter has the name that is given.
+    Raises `InvalidInput` where the extra is not installed, or no exporter has the given name.
     """
     load_extra("opentelemetry.sdk", extra="otel", where="--otel")
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -154,7 +151,6 @@ def open_tracing(operator: str) -> Tracing:
 
 @contextmanager
 def tracing_if(asked: bool, operator: str) -> Iterator[Tracing | None]:
-    """Tracing for as long as the block lasts, if it is `asked` for; raises as `open_tracing`."""
     tracing = open_tracing(operator) if asked else None
     try:
         yield tracing

@@ -1,4 +1,4 @@
-"""Learned caches as one self-contained page: every variant that was explored, and which were chosen and why."""
+"""Learned caches as one self-contained page: all explored variants, the chosen ones, and why."""
 
 import html
 
@@ -11,7 +11,6 @@ COLUMNS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", 
 
 
 def caches_page(manifest: Manifest, *, title: str) -> str:
-    """The page as HTML: hit rates by block, where samples leave, compositions, and every variant."""
     charts = [hits_chart(manifest), exits_chart(manifest)]
     note = (
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, by segments and lookups "
@@ -37,7 +36,6 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
 
 
 def hits_chart(manifest: Manifest) -> Chart:
-    """Hit rate of each variant against the time until it answers; the chosen ones are marked."""
     reached = [sum(manifest.segment_s[: k + 1]) for k in range(len(manifest.blocks))]
 
     def points(name: str, entries: list[Variant], marker: Figure) -> Figure:
@@ -78,7 +76,6 @@ def hits_chart(manifest: Manifest) -> Chart:
 
 
 def exits_chart(manifest: Manifest) -> Chart:
-    """The share of samples that leave after each block."""
     bars = {
         "type": "bar",
         "x": [escaped(name) for name in manifest.blocks],

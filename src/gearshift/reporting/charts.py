@@ -1,4 +1,4 @@
-"""The report's charts as plain Plotly figures; colours are names of CSS variables, which the page fills in."""
+"""The report's charts as Plotly figures; colours are CSS variables, which the page fills in."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,6 @@ PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 def charts_of(content: ReportContent) -> list[Chart]:
-    """The charts that the content has data for, in the page's order."""
     makers: tuple[Callable[[ReportContent], Chart | None], ...] = (
         _front_chart,
         _ranges_chart,
@@ -107,7 +106,6 @@ def _ranges_chart(content: ReportContent) -> Chart | None:
 def _steps(
     ranges: Sequence[RangePoint], value: Callable[[RangePoint], float], *, name: str, colour: str, yaxis: str
 ) -> Figure:
-    """A horizontal stroke per load range; the last, which has no upper end, is drawn as wide as the one before it."""
     x: list[float] = []
     y: list[float] = []
     text: list[str] = []
@@ -226,18 +224,16 @@ def _percentiles(run: RunSeries, quantiles: LatencyQuantiles, colour: str) -> Fi
 
 
 def _nines(share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where a percentile is drawn: 0 at 0, 1 at 90, 2 at 99, 3 at 99.9."""
+    """Axis position of a percentile: 0 at 0, 1 at 90, 2 at 99, 3 at 99.9."""
     return -np.log10(np.maximum(1 - share, 1e-6))
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Indices at which a step line changes, and its last."""
     changed = np.flatnonzero(values[1:] != values[:-1]) + 1
     return np.unique(np.concatenate([[0], changed, [len(values) - 1]])).astype(np.int64)
 
 
 def _colours(runs: Sequence[RunSeries]) -> dict[str, str]:
-    """One colour per system, the same in every chart; predicted and measured share it."""
     names = list(dict.fromkeys(run.name for run in runs))
     return {name: SERIES[i % len(SERIES)] for i, name in enumerate(names)}
 
@@ -247,7 +243,6 @@ def _dash(run: RunSeries) -> str:
 
 
 def _two_panels(x: Figure, upper: Figure, lower: Figure) -> Figure:
-    """Two stacked panels over one x axis."""
     return plain_layout(
         xaxis={**x, "anchor": "y2"},
         yaxis={**upper, "domain": [0.54, 1]},

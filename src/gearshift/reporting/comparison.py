@@ -12,7 +12,6 @@ from gearshift.reporting.tables import html_table, milliseconds
 
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
-    """The page as HTML: a frontier per planner and device count, the grid of fewest devices, and all runs."""
     charts = [chart for devices in found.device_counts if (chart := frontier_chart(found, devices)) is not None]
     return html_page(
         title,
@@ -33,7 +32,6 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
 
 
 def frontier_chart(found: Comparison, devices: int) -> Chart | None:
-    """Each planner's undominated plans on so many devices; None where there are no plans."""
     traces: list[Figure] = []
     for i, name in enumerate(found.planners):
         plans = points(found.runs, name, devices)
@@ -69,7 +67,6 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
 
 
 def cell_text(cell: GridCell) -> str:
-    """Devices, and the saving against the best baseline."""
     if cell.devices is None:
         return "none"
     saving = "" if cell.saving is None else f" ({'≥' * cell.saving_at_least}{cell.saving:.3g}x)"
@@ -101,7 +98,6 @@ def _grid(found: Comparison, planner: str) -> str:
 
 
 def _shaded(cell: GridCell, most: int) -> str:
-    """The fewer devices, the stronger the colour."""
     strength = 0 if cell.devices is None else max(0, round(50 * (1 - (cell.devices - 1) / most)))
     style = f"background: color-mix(in srgb, var(--s1) {strength}%, transparent)"
     return f'<td style="{style}">{html.escape(cell_text(cell))}</td>'

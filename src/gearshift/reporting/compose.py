@@ -1,4 +1,4 @@
-"""What a report shows, put together from a plan, its profile, and runs simulated or measured."""
+"""Put together the content of a report from a plan, its profile, and runs."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,6 @@ def compose(
     simulations: Sequence[tuple[str, Simulation]] = (),
     replays: Sequence[tuple[str, Replay]] = (),
 ) -> ReportContent:
-    """The content of a page about `plan`, with named simulations and replays."""
     operator = plan.operators[only_operator(plan)]
     slo_s = operator.objective.latency_s
     predicted = [predicted_series(name, run, profile, slo_s) for name, run in simulations]
@@ -67,7 +66,7 @@ def compose(
 
 
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
-    """The front and the cascades in use, and a sample of the other candidates."""
+    """The front, the cascades in use, and a sample of the other candidates."""
     used = {gear.cascade for operator in plan.operators.values() for gear in operator.gears}
     work_s = work_per_request_s(profile, plan.hardware.devices[0])
     space = search_cascades(profile.predictions, work_s)
@@ -89,7 +88,6 @@ def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
 
 
 def predicted_series(name: str, run: Simulation, profile: Profile, slo_s: float | None) -> RunSeries:
-    """A simulation as a run of the report."""
     latency_s = run.latency_s
     seconds, load_qps = load_over_time(run.workload.arrivals_ns / NS_PER_S)
     shifts = [(at / NS_PER_S, gear) for at, gear in run.shifts.tolist()]
@@ -105,7 +103,6 @@ def predicted_series(name: str, run: Simulation, profile: Profile, slo_s: float 
 
 
 def measured_series(name: str, run: Replay) -> RunSeries:
-    """A replay as a run of the report."""
     seconds, load_qps = load_over_time(run.log.sent_s)
     return RunSeries(
         name=name,
@@ -119,7 +116,6 @@ def measured_series(name: str, run: Replay) -> RunSeries:
 
 
 def load_over_time(arrivals_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds (n,), and requests per second (n,) around them."""
     steps = int(arrivals_s.max() / STEP_S) + 1
     counts = np.bincount((arrivals_s / STEP_S).astype(np.int64), minlength=steps)
     seconds: NDArray[np.float64] = np.arange(len(counts), dtype=np.float64) * STEP_S + STEP_S / 2

@@ -1,4 +1,4 @@
-"""What a report may show; every part is optional, and a part that is missing leaves its chart out."""
+"""The content of a report; every part is optional, and a missing part leaves its chart out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ _NINES = 1 - 10 ** -np.linspace(0, 3, 121)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePoint:
-    """A cascade that the planner weighed: its accuracy in [0, 1] and mean run time of one sample in seconds.
+    """A cascade that the planner considered: accuracy in [0, 1], mean seconds per sample.
 
-    `on_front`: nothing else is both more accurate and cheaper.  `used`: some gear serves it.
+    `on_front`: no other is both more accurate and cheaper. `used`: some gear serves it.
     """
 
     cascade: str
@@ -32,10 +32,10 @@ class CandidatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePoint:
-    """What is predicted in one load range `[from_qps, to_qps)`; the last has no upper end.
+    """The prediction for one load range `[from_qps, to_qps)`; the last has no upper end.
 
-    `gear` are its numbers, such as "3-7".  `cores` are those of its models, where they change with load.  `at_qps` is
-    the load that it was predicted at, where that is not its upper end.
+    `gear` are gear numbers, such as "3-7". `cores` are those of its models, where they change with
+    load. `at_qps` is the load of the prediction, where that is not the range's upper end.
     """
 
     from_qps: float
@@ -62,9 +62,9 @@ class LatencyQuantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
-    """One run of a system: its figures, and where known its load and gear (n,) at `seconds` (n,), and its latencies.
+    """One run of a system: figures, latencies, and load and gear (n,) at `seconds` (n,) if known.
 
-    Runs of one `name`, one predicted and one measured, share a row of the summary.
+    Two runs of one `name`, one predicted and one measured, share a row of the summary.
     """
 
     name: str
@@ -83,9 +83,10 @@ class RunSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContent:
-    """All that a page shows.  `note` stands under the title; `slo_s` is the latency objective in seconds.
+    """The content of a page.
 
-    `percentile` names what latency of the ranges is predicted.
+    `note` is shown under the title; `slo_s` is the latency objective in seconds. `percentile`
+    names the predicted latency of the ranges.
     """
 
     title: str
@@ -99,7 +100,7 @@ class ReportContent:
 
 
 def latency_quantiles(latency_s: NDArray[np.float64]) -> LatencyQuantiles:
-    """Quantiles of the latencies (n,) of answered requests, dense towards the 99.9th percentile."""
+    """Quantiles of the latencies (n,) of answered requests, dense towards the 99.9th."""
     if len(latency_s) == 0:
         return LatencyQuantiles(share=np.zeros(0), latency_s=np.zeros(0))
     highest = max(0.5, 1 - 1 / len(latency_s))
@@ -111,7 +112,6 @@ def latency_quantiles(latency_s: NDArray[np.float64]) -> LatencyQuantiles:
 def gear_series(
     gears: Sequence[tuple[float, int]], seconds: NDArray[np.float64], *, before: int = 0
 ) -> NDArray[np.int64]:
-    """The gear (n,) in force at each of `seconds` (n,), from shifts (seconds, gear) in order of time."""
     times = np.array([time for time, _ in gears], dtype=np.float64)
     values = np.array([before, *(gear for _, gear in gears)], dtype=np.int64)
     return values[np.searchsorted(times, seconds, side="right")]

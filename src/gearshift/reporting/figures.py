@@ -1,4 +1,4 @@
-"""What Plotly figures of a page are made of; colours are names of CSS variables, which the page fills in."""
+"""Parts of Plotly figures; colours are names of CSS variables, which the page fills in."""
 
 import html
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ SERIES = ("--s1", "--s2", "--s3", "--s4", "--s5", "--s6")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure with its identifier in the page, its title and one sentence that explains it; heights in pixels."""
+    """A figure with its identifier in the page, its title and an explanation; height in pixels."""
 
     id: str
     title: str
@@ -25,12 +25,12 @@ class Chart:
 
 
 def escaped(text: str) -> str:
-    """Text for Plotly, which reads tags and the entities of `&`, `<` and `>` but not of quotes."""
+    """Escape text for Plotly, which reads tags and `&`, `<` and `>` entities, but not quotes."""
     return html.escape(text, quote=False)
 
 
 def scaled_axis(title: str, values: Sequence[float]) -> Figure:
-    """An axis from zero; where positive values span more than a factor of twenty, logarithmic with ticks 1, 2, 5."""
+    """An axis from zero; logarithmic where positive values span a factor above twenty."""
     low, high = min(values), max(values)
     if low <= 0 or high / low <= 20:
         return axis(title, type="linear", rangemode="tozero")
@@ -46,12 +46,10 @@ def _tick(value: float) -> str:
 
 
 def rounded(values: NDArray[Any]) -> list[float]:
-    """Six significant digits: enough for the eye, and a smaller page."""
     return [float(f"{v:.6g}") for v in values.tolist()]
 
 
 def axis(title: str, **more: Any) -> Figure:
-    """An axis with its title."""
     return {
         "title": {"text": title, "standoff": 8},
         "automargin": True,
@@ -66,7 +64,6 @@ def axis(title: str, **more: Any) -> Figure:
 
 
 def plain_layout(**more: Any) -> Figure:
-    """A layout without a frame, its legend above."""
     return {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

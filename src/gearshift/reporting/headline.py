@@ -1,4 +1,4 @@
-"""A plan in one line: devices and what they hold, cost, accuracy and latency, and what the largest model would need."""
+"""A plan in one line: devices, cost, accuracy, latency, and the largest model's needs."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
-    """The line; what the largest model alone would need only where it is given."""
     name = only_operator(plan)
     result = plan.predictions.get(name)
     parts = [
@@ -28,7 +27,7 @@ def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
 
 
 def devices_in_words(plan: GearPlan) -> str:
-    """How many devices, and which models are on them: "3 devices, each with base and xl"."""
+    """Count devices and name their models: "3 devices, each with base and xl"."""
     on: dict[str, list[str]] = {device.id: [] for device in plan.hardware.devices}
     for replica in plan.placement.replicas:
         spans = f" over {len(replica.device_ids)}" if len(replica.device_ids) > 1 else ""
@@ -48,7 +47,7 @@ def devices_in_words(plan: GearPlan) -> str:
 
 
 def cost_in_words(plan: GearPlan) -> str:
-    """What the devices cost in an hour, in the unit of their prices: 1 each, where nobody gave them."""
+    """The devices' cost per hour, in the unit of their prices (1 each, where none were given)."""
     if plan.hardware.pool_cores is not None:
         result = plan.predictions.get(only_operator(plan))
         held = None if result is None else result.core_s
@@ -59,7 +58,6 @@ def cost_in_words(plan: GearPlan) -> str:
 
 
 def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
-    """How many devices the largest model alone would need, or why that is not known."""
     if largest.devices is None:
         return largest.why
     differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1
@@ -75,7 +73,7 @@ def _figures(result: ServingResult, objective: Objective) -> str:
 
 
 def _latency(result: ServingResult, objective: Objective) -> str:
-    """The percentile asked for; where it is none of those that are measured, how many are later than its latency."""
+    """The percentile asked for, or the share later than its latency if not measured."""
     beside_s = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}
     if objective.percentile not in (*beside_s, 0.95) and objective.latency_s is not None:
         limit_ms = 1e3 * objective.latency_s
@@ -90,12 +88,10 @@ def _latency(result: ServingResult, objective: Objective) -> str:
 
 
 def percentile_name(objective: Objective) -> str:
-    """Such as "p95"."""
     return f"p{100 * objective.percentile:g}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
-    """Such as "a, b and c"."""
     if not names:
         return "nothing"
     return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])

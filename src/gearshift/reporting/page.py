@@ -1,6 +1,7 @@
-"""The report as one HTML file that needs nothing else: no network, no fonts, no other files.
+"""The report as one HTML file that needs no network, fonts or other files.
 
-The page itself tells the browser so: no script runs but those that it was made with, and nothing is fetched or sent.
+A content security policy in the page allows only its own scripts, and nothing to be fetched or
+sent.
 """
 
 import base64
@@ -21,19 +22,16 @@ from gearshift.support.files import write_atomically
 
 
 def write_report(path: Path, content: ReportContent) -> None:
-    """Write the report to `path`, whole or not at all; raises `InvalidInput` where that is impossible."""
     write_atomically(path, page_of(content).encode())
 
 
 def page_of(content: ReportContent) -> str:
-    """The report as HTML; Plotly's script is inside, once, where there are charts."""
     charts = charts_of(content)
     sections = [_summary(content), *(_chart(chart, content) for chart in charts), _plan(content)]
     return html_page(content.title, content.note, sections, charts)
 
 
 def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[Chart]) -> str:
-    """A page of sections that needs nothing else; its charts are drawn where the sections have their places."""
     title = html.escape(title)
     note = f"<p>{html.escape(note)}</p>" if note else ""
     scripts, data = _scripts(charts)
@@ -90,13 +88,11 @@ def _plan(content: ReportContent) -> str:
 
 
 def chart_place(chart: Chart) -> str:
-    """Where a chart is drawn."""
     label = html.escape(chart.title)
     return f'<div id="{chart.id}" role="img" aria-label="{label}" style="height:{chart.height}px"></div>'
 
 
 def section(title: str, sentence: str, body: str) -> str:
-    """A card of the page: a heading, a sentence and HTML."""
     return f"<section><h2>{html.escape(title)}</h2><p>{html.escape(sentence)}</p>{body}</section>\n"
 
 
@@ -105,7 +101,7 @@ def _script(content: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """The content security policy of a page with these scripts; Plotly sets styles."""
+    """The content security policy for these scripts; Plotly needs inline styles."""
     hashes = (base64.b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
     return (
@@ -115,7 +111,6 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _scripts(charts: Sequence[Chart]) -> tuple[list[str], str]:
-    """The scripts that draw charts, and the data that they draw."""
     if not charts:
         return [], ""
     plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
@@ -126,7 +121,7 @@ def _scripts(charts: Sequence[Chart]) -> tuple[list[str], str]:
 
 
 def _inert(json: str) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """Escape JSON so that it cannot end the script element around it."""
     return json.replace("<", "\\u003c")
 
 

@@ -19,12 +19,10 @@ _FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds as milliseconds of three digits, with the unit."""
     return f"{_digits(seconds * 1e3)} ms"
 
 
 def summary_table(content: ReportContent) -> str:
-    """Each system's figures as predicted and, right under them, as measured."""
     results = _results(content)
     if not results:
         return ""
@@ -37,7 +35,6 @@ def summary_table(content: ReportContent) -> str:
 
 
 def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
-    """A row per load range; with cores, where any says them."""
     pooled = any(r.cores for r in ranges)
     rows = "".join(
         f"<tr><td>{r.gear or i}</td><td>{_load(r.from_qps, r.to_qps)}</td>"
@@ -55,7 +52,6 @@ def _elsewhere(row: RangePoint) -> str:
 
 
 def gears_table(operator: OperatorPlan) -> str:
-    """A row per gear of an operator, for a plan without figures per range."""
     rows = "".join(
         f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
         f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
@@ -66,7 +62,6 @@ def gears_table(operator: OperatorPlan) -> str:
 
 
 def plan_facts(plan: GearPlan) -> str:
-    """The plan in a list of facts: planner, objectives, devices, replicas and what it was made from."""
     copies: dict[str, int] = {}
     for replica in plan.placement.replicas:
         copies[replica.model] = copies.get(replica.model, 0) + 1
@@ -88,7 +83,6 @@ def plan_facts(plan: GearPlan) -> str:
 
 
 def _pool(plan: GearPlan) -> str:
-    """What devices share, and what of it the trace is predicted to hold."""
     if plan.hardware.pool_cores is None:
         return ""
     held = [f"{r.core_s:,.1f} core-seconds held" for r in plan.predictions.values() if r.core_s is not None]
@@ -101,7 +95,6 @@ def _digits(value: float) -> str:
 
 
 def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
-    """Results by system and kind; a plan's own predictions stand in where there is no run."""
     results: dict[str, dict[Kind, ServingResult]] = {}
     for run in content.runs:
         results.setdefault(run.name, {})[run.kind] = run.result
@@ -121,7 +114,6 @@ def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
 
 
 def html_table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
-    """Rows, already HTML, under column names, of which those in `text` hold words."""
     head = "".join(f"<th class='text'>{name}</th>" if name in text else f"<th>{name}</th>" for name in names)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
