@@ -1,8 +1,9 @@
 """Gearshift serves machine-learning models as cascades that shift gears with load.
 
-The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`, `explain`,
-`diff`, `compare`, `report`, `serve`, `replay`, `validate`, `doctor`.  `Client` and `AsyncClient` ask a server.  All
-are loaded when first used, so that a plain import stays light.
+The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`,
+`explain`, `diff`, `compare`, `report`, `serve`, `replay`, `validate`, `doctor`. `Client` and
+`AsyncClient` send requests to a server. Each is imported at its first use, so that `import
+gearshift` stays light.
 """
 
 from importlib import import_module

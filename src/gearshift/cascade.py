@@ -1,4 +1,4 @@
-"""Cascades: models from cheap to dear, with a threshold on certainty between them."""
+"""Cascades: models from cheap to expensive, with a threshold on certainty between them."""
 
 import math
 
@@ -8,9 +8,10 @@ from gearshift.errors import require
 
 
 class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, order=True):
-    """Stage k answers when its certainty is at or above `thresholds[k]`, else forwards; the last stage always answers.
+    """Stage k answers when its certainty is at or above `thresholds[k]`, else forwards.
 
-    One threshold fewer than models.  Certainty scales differ between models, so thresholds belong to stages.
+    The last stage always answers, so there is one threshold fewer than models. Certainty scales
+    differ between models, so thresholds belong to stages.
     """
 
     models: tuple[str, ...]

@@ -9,26 +9,22 @@ NEVER_NS = 1 << 62
 
 
 def to_ns(seconds: float) -> int:
-    """Seconds as whole nanoseconds, rounded to the nearest."""
     return round(seconds * NS_PER_S)
 
 
 class Clock(Protocol):
-    """What the runtime asks for the time."""
+    """The runtime's source of time, in nanoseconds since the run began."""
 
-    def now_ns(self) -> int:
-        """Nanoseconds since the run began."""
-        ...
+    def now_ns(self) -> int: ...
 
 
 class WallClock:
-    """The machine's monotonic clock, counted from when this object was made, or from the origin of another one."""
+    """The machine's monotonic clock, counted from now or from another clock's origin."""
 
     def __init__(self, origin_ns: int | None = None) -> None:
         self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
 
     def now_ns(self) -> int:
-        """Nanoseconds since the run began."""
         return time.monotonic_ns() - self.origin_ns
 
 
@@ -39,11 +35,10 @@ class ManualClock:
         self._now_ns = 0
 
     def now_ns(self) -> int:
-        """Nanoseconds since the run began."""
         return self._now_ns
 
     def move_to(self, now_ns: int) -> None:
-        """Set the time; time never goes back."""
+        """Set the time; raises `ValueError` where it would go back."""
         if now_ns < self._now_ns:
             raise ValueError(f"time cannot go back from {self._now_ns} to {now_ns}")
         self._now_ns = now_ns

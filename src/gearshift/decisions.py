@@ -1,4 +1,4 @@
-"""The decision log: what was decided when, as rows of integers that two drivers can compare."""
+"""The decision log: rows of integers, one per decision, that simulator and router both write."""
 
 from enum import IntEnum
 
@@ -13,7 +13,7 @@ class Decision(IntEnum):
     START = 3
     """Replica a starts a batch of b samples for reason c."""
     TAKE = 4
-    """The batch that replica a just started holds sample b; one row per sample, in the batch's order."""
+    """The batch that replica a just started holds sample b; one row per sample, in its order."""
     ANSWER = 5
     """Sample a is answered by model b in gear c."""
     SHIFT = 6
@@ -21,20 +21,20 @@ class Decision(IntEnum):
     DROP = 7
     """Sample a leaves the queue of replica b without an answer; c is an `Ending`."""
     DEGRADE = 8
-    """Sample a is answered by model b in gear c, as the next model would answer too late."""
+    """Sample a is answered by model b in gear c, because the next model would answer too late."""
     CORES = 9
-    """Replica a is to have b cores by the new gear, in place of c by the one before."""
+    """Replica a is to have b cores by the new gear, in place of c before."""
 
 
 class Ending(IntEnum):
-    """What became of a sample."""
+    """How a sample ended."""
 
     ANSWERED = 0
     DEGRADED = 1
-    """By an earlier stage than its certainty asked for."""
+    """Answered by an earlier stage although its certainty was below the threshold."""
     QUEUE_FULL = 2
     INFEASIBLE = 3
-    """It could not be answered by its deadline any more."""
+    """It could no longer be answered by its deadline."""
     EXPIRED_IN_QUEUE = 4
     """Its deadline passed while it waited."""
     EXECUTION = 5

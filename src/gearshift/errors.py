@@ -1,11 +1,11 @@
-"""Errors as facts: each knows its sentence, its exit code and its HTTP status."""
+"""Errors with their message, exit code and HTTP status."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 
 class GearshiftError(Exception):
-    """Something a person can act on; its text says what, where and the remedy."""
+    """An error that a person can act on; its text says what, where and the remedy."""
 
     kind: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
@@ -19,7 +19,7 @@ class GearshiftError(Exception):
 class InvalidInput(GearshiftError, ValueError):
     """The caller's fault: a value, a file or a request that cannot be used.
 
-    A `ValueError`, so that msgspec adds the path of the field when it meets one while decoding.
+    It is a `ValueError`, so that msgspec adds the field's path when one is raised while decoding.
     """
 
     kind = "invalid_input"
@@ -40,14 +40,14 @@ class UnknownModel(InvalidInput):
 
 
 class NoAccess(InvalidInput):
-    """A request carries no key, or one that does not open what it asks for."""
+    """A request without a key, or with one that does not permit the operation."""
 
     kind = "no_access"
     http_status = 401
 
 
 class Forbidden(InvalidInput):
-    """A request that may not be made from where it comes."""
+    """A request that is not permitted from where it comes."""
 
     kind = "forbidden"
     http_status = 403
@@ -83,7 +83,7 @@ class QueueFull(GearshiftError):
 
 
 class SwapFailed(GearshiftError):
-    """A plan was not put in force; the one before goes on serving."""
+    """A plan was not put in force; the former one still serves."""
 
     kind = "swap_failed"
     http_status = 409
@@ -97,7 +97,7 @@ class NotReady(GearshiftError):
 
 
 class ModelFailed(GearshiftError):
-    """A user's model raised, or answered something that cannot be used."""
+    """A user's model raised, or returned an unusable answer."""
 
     kind = "model_failed"
     exit_code = 2
@@ -112,7 +112,7 @@ class WorkerDied(GearshiftError):
 
 
 class NoAnswer(GearshiftError):
-    """A server could not be reached, or its connection ended, or time ran out, before its answer was whole.
+    """A server could not be reached, or connection or time ended before its answer was whole.
 
     `sent` tells whether the request may have reached the server.
     """
@@ -139,11 +139,12 @@ class RequestFailed(GearshiftError):
 
 
 class Infeasible(GearshiftError):
-    """No candidate plan meets the objective; names the load range, the bottleneck and the nearest objectives.
+    """No candidate plan meets the objective.
 
-    `bottleneck` is a model, on `device`.  Each nearest objective is feasible with the others as they were asked for;
-    with `together` only when the latency and the accuracy are both taken.  Where not `by_load`, but for want of time or
-    of recorded samples, there is no bottleneck and no load range to name.
+    Names the load range, the bottleneck and the nearest objectives. `bottleneck` is a model, on
+    `device`. Each nearest objective is feasible with the others unchanged; with `together` only
+    when nearest latency and accuracy are both adopted. Where `by_load` is false, for lack of time
+    or of recorded samples, there is no bottleneck and no load range.
     """
 
     kind = "infeasible"
@@ -181,7 +182,6 @@ class Infeasible(GearshiftError):
         super().__init__("; ".join(parts))
 
     def facts(self) -> dict[str, object]:
-        """As every error's, with the range, the bottleneck and the nearest objectives beside."""
         return super().facts() | {
             "load_range": self.load_range,
             "bottleneck": self.bottleneck,
@@ -194,12 +194,12 @@ class Infeasible(GearshiftError):
 
 
 def printable(text: str) -> str:
-    """`text` as all can take it: what is no Unicode, as of bytes that were no UTF-8, is escaped."""
+    """Escape the parts of `text` that cannot be encoded, such as bytes that were not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def all_of(errors: Sequence[InvalidInput], *, where: str) -> InvalidInput:
-    """Several errors of one place as one, a line each; a lone one as it is."""
+    """Join several errors of one place, a line each; a single error stays as it is."""
     if len(errors) == 1:
         return errors[0]
     lines = "".join(f"\n\t{error}" for error in errors)
@@ -207,6 +207,5 @@ def all_of(errors: Sequence[InvalidInput], *, where: str) -> InvalidInput:
 
 
 def require(condition: bool, what: str, *, where: str = "", remedy: str = "") -> None:
-    """Raise `InvalidInput` unless `condition` holds."""
     if not condition:
         raise InvalidInput(what, where=where, remedy=remedy)

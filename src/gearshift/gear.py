@@ -1,4 +1,4 @@
-"""Gears, and the gear plan: what to do at every load."""
+"""Gears, and the gear plan: which cascade and settings serve each load."""
 
 import math
 from typing import Literal
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 METER_BACKLOG = 0
 METER_ALPHA = 1
 SHARE_UNIT = 1 << 20
-"""What the load shares of a model add up to once a plan is resolved to whole numbers."""
+"""Sum of a model's load shares once a plan is resolved to whole numbers."""
 
 Meter = Literal["backlog", "alpha"]
 LoadUnit = Literal["requests_per_s", "outstanding_requests"]
@@ -44,9 +44,10 @@ class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one replica works in one gear.
+    """The settings of one replica in one gear.
 
-    `cores` are in force where the hardware has `pool_cores`; elsewhere they stay those of the placement.
+    `cores` are in force where the hardware has `pool_cores`; elsewhere those of the placement
+    stay.
     """
 
     replica: str
@@ -76,12 +77,13 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a steady load of `load_qps` is predicted to give, by simulation on part A.
+    """Predicted results of a steady load of `load_qps`, by simulation on part A.
 
-    That load is the upper end of the gear's range; of the last, which has none, the top of the ranges asked for.
-    `latency_p95_s` is at the objective's percentile, whichever that is.
-    `replayed_gain` is what the trace gained in accuracy where local search gave the range a dearer cascade than the
-    assignment from steady state; such a gear may cost more than that of a lower range.
+    That load is the upper end of the gear's range; for the last gear, which has none, the top of
+    the ranges asked for. `latency_p95_s` is at the objective's percentile, whichever that is.
+    `replayed_gain` is the accuracy that the replayed trace gained where local search gave the
+    range a more expensive cascade than the assignment from steady state; such a gear may cost more
+    than that of a lower range.
     """
 
     load_qps: float
@@ -93,7 +95,7 @@ class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do in one load range."""
+    """The cascade and the replicas' settings for one load range."""
 
     load_range: LoadRange
     cascade: Cascade
@@ -102,9 +104,10 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The load that a plan was made for: the shares of time in each gear's range, over `over_s` of its trace.
+    """The load that a plan was made for: the shares of time in each gear's range.
 
-    Time is counted in ticks of the meter, by the rate that it measures at each.
+    They are of `over_s` of the plan's trace. Time is counted in ticks of the meter, by the rate
+    measured at each tick.
     """
 
     shares: tuple[float, ...]
@@ -121,12 +124,11 @@ class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gears of one operator, and how its load is metered.
 
-    `objective` is what the plan keeps, `asked` what its planner was asked for; None where nobody recorded it.
-
-    `upshift_margin` is the share by which load must fall below a gear's range for an upshift at once; less waits for
-    a second.  0, which is what a plan does that does not say, waits for nothing.
-
-    `planned_load` is the distribution of load that the gears were chosen for; None in plans that do not say.
+    `objective` is what the plan keeps, `asked` what its planner was asked for; None where it was
+    not recorded. `upshift_margin` is the share by which load must fall below a gear's range for an
+    immediate upshift; a smaller fall waits for a second. 0, the default, never waits.
+    `planned_load` is the distribution of load that the gears were chosen for; None where it was
+    not recorded.
     """
 
     objective: Objective
@@ -171,15 +173,16 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def scales_load(self) -> bool:
-        """Whether measured load may be scaled to the planned one: where accuracy alone was asked for."""
+        """Whether measured load may be scaled to the planned one: for an accuracy objective."""
         asked = self.objective if self.asked is None else self.asked.objective
         return self.planned_load is not None and asked.accuracy is not None and asked.latency_s is None
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file or folder a plan was made from: its path, relative to the plan file, and its content's SHA-256.
+    """A file or folder that a plan was made from.
 
-    Of a trace that hash also covers how the file was read, which is its `reading`.
+    `path` is relative to the plan file; `sha256` is the SHA-256 of the content, and for a trace
+    also of how the file was read, which is its `reading`.
     """
 
     path: str
@@ -188,10 +191,10 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A placement of replicas on hardware, and per operator one gear per load range, with what is predicted of it.
+    """A placement of replicas on hardware, and for each operator one gear per load range.
 
-    `predictions` maps each operator to what simulation predicts; `planner` names the planner; `unfinished` marks a
-    plan whose search was interrupted.
+    `predictions` maps each operator to the results of simulation; `planner` names the planner;
+    `unfinished` marks a plan whose search was interrupted.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -218,7 +221,7 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 self._check_gear(gear, where=f"operator {name!r}, gear for load {gear.load_range}")
 
     def cores_in(self, gear: Gear) -> str:
-        """The cores of a gear's models, in the order of its cascade, and of those that stand by: "1 + 3, 1 idle"."""
+        """The cores of a gear's models, in cascade order, and of idle ones: "1 + 3, 1 idle"."""
         model_of = {replica.id: replica.model for replica in self.placement.replicas}
         cores = dict.fromkeys(gear.cascade.models, 0)
         for settings in gear.replicas:

@@ -11,19 +11,17 @@ MOST_POOL_CORES = 4096
 
 
 def is_cuda(kind: str) -> bool:
-    """Whether devices of this kind are CUDA devices: "cuda", or a name that begins with "cuda-"."""
     return kind == "cuda" or kind.startswith("cuda-")
 
 
 def is_remote(kind: str) -> bool:
-    """Whether devices of this kind are places at an endpoint: "remote", or a name that begins with "remote-"."""
     return kind == REMOTE or kind.startswith(f"{REMOTE}-")
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that runs one batch at a time: a GPU, a fixed set of CPU cores, or one batch at a remote endpoint.
+    """A unit that runs one batch at a time: a GPU, a set of CPU cores, or a place at an endpoint.
 
-    One of kind `remote` takes none of this machine's cores, whatever `cores` is.
+    A device of kind `remote` takes none of this machine's cores, whatever `cores` is.
     """
 
     id: str
@@ -44,15 +42,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def own_cores(self) -> int:
-        """Cores of its machine that the device takes: none, where it is remote."""
+        """Cores of its machine that the device takes: none if it is remote."""
         return 0 if is_remote(self.kind) else self.cores
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The devices there are.
+    """The available devices.
 
-    `pool_cores`, where given, are the cores that they share: each begins with its own, and every gear says how many
-    its replica has then.
+    `pool_cores`, where given, are the cores that they share: each device begins with its own
+    number, and every gear sets how many its replica then has.
     """
 
     devices: tuple[Device, ...]
@@ -70,7 +68,6 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def cores(self) -> int:
-        """Cores of their machines that all devices take together."""
         return sum(device.own_cores for device in self.devices)
 
 

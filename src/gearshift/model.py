@@ -1,4 +1,4 @@
-"""What a model is to Gearshift: a function from named arrays of n rows to outputs and a certainty per row."""
+"""A model, as Gearshift sees it: from arrays of n rows to outputs and a certainty per row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ DATATYPES: dict[str, str] = {
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A named tensor of an operator in the words of the Open Inference Protocol; the first dimension is rows, -1.
+    """A named tensor of an operator, as in the Open Inference Protocol; dimension 0 is rows, -1.
 
-    `classes` are the names of the classes that its columns stand for, in their order, where models say so.  With
-    `missing` an input may hold missing values: NaN, which is null in JSON.
+    `classes` names the class of each column, where models say so. With `missing` an input may hold
+    missing values: NaN, which is null in JSON.
     """
 
     name: str
@@ -66,13 +66,13 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a model says of n rows: named outputs and the certainty (n,) of each row.
+    """A model's answer to n rows: named outputs and the certainty (n,) of each row.
 
-    A row whose certainty is NaN has failed.  Where `failure` says why the first of them did, the model has no answer,
-    such as one behind an endpoint that is not there: in a cascade, an earlier stage's answer is given then.
-    Of those without an answer, `unusable` (n,) marks the ones to which an answer came that does not count, such as none
-    of the classes: they are wrong where the model is profiled.
-    `exit_segment` (n,) numbers the segment after which each row left a model with learned caches.
+    A row whose certainty is NaN has failed. `failure` says why the first of these has no answer,
+    for example because a remote endpoint did not respond; in a cascade, an earlier stage's answer
+    is then used. `unusable` (n,) marks failed rows for which an answer came that does not count,
+    such as none of the classes: they count as wrong in profiling. `exit_segment` (n,) is the
+    segment after which each row left a model with learned caches.
     """
 
     outputs: Arrays
@@ -84,23 +84,24 @@ class Predicted:
 
 @runtime_checkable
 class Model(Protocol):
-    """What a user brings: `predict` is compulsory, the other three have defaults (`loading.py`).
+    """A user's model: `predict` is required, the other methods have defaults (`loading.py`).
 
-    `setup()` runs once in the worker; `decode(inputs)` turns named arrays of n rows into what `predict` takes
-    (default: the only input's array, or several by name); `predict(batch)` answers scores (n, classes), `Predicted`,
-    outputs by name with `certainty` or `scores` among them, and perhaps `exit_segment`, or (outputs, certainty), where
-    outputs are arrays by name, labels (n,) or scores (n, classes);
-    `encode(scores)` turns scores into named outputs of n rows (default: `label`, the best class, and `scores`).
-    A model that stops early may have `segments`, how many it has, `exits(batch)`, which yields numbers of rows and what
-    `predict` would answer for them as they leave, and `through(batch)`: what `predict` would answer had no row left
-    early, and the seconds of each segment.
-    An estimator with `predict_proba` and `classes_`, a plain function in place of `predict`, a PyTorch module, and an
-    ONNX file are models too.
+    `setup()` runs once in the worker. `decode(inputs)` turns named arrays of n rows into the
+    argument of `predict` (default: the only input's array, or several by name). `predict(batch)`
+    returns scores (n, classes), `Predicted`, outputs by name that include `certainty` or `scores`
+    (and optionally `exit_segment`), or (outputs, certainty), where outputs are arrays by name,
+    labels (n,) or scores (n, classes). `encode(scores)` turns scores into named outputs of n rows
+    (default: `label`, the best class, and `scores`).
+
+    A model that stops early may have `segments`, the number of its segments; `exits(batch)`, which
+    yields row numbers and the answer of `predict` for them as they leave; and `through(batch)`,
+    which returns the answer of `predict` if no row left early, and the seconds of each segment.
+
+    An estimator with `predict_proba` and `classes_`, a plain function in place of `predict`, a
+    PyTorch module, and an ONNX file are models too.
     """
 
-    def predict(self, batch: Any) -> Any:
-        """Scores (n, classes), `Predicted`, outputs by name, or (outputs, certainty), for a batch of n rows."""
-        ...
+    def predict(self, batch: Any) -> Any: ...
 
 
 def datatype_of(array: NDArray[Any]) -> str:
@@ -114,11 +115,9 @@ def datatype_of(array: NDArray[Any]) -> str:
 
 
 def in_own_order(array: NDArray[Any]) -> NDArray[Any]:
-    """The array in this machine's byte order."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
-    """The tensor that an array of n rows stands for; values may be missing where some of its are."""
     missing = array.dtype.kind == "f" and bool(np.isnan(array).any())
     return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]), missing=missing)

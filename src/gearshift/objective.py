@@ -1,4 +1,4 @@
-"""What the user asks of a plan."""
+"""The objective of a plan: latency, accuracy, or both."""
 
 from typing import Literal
 
@@ -14,8 +14,8 @@ LONGEST_LATENCY_S = 1e9
 class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A latency percentile, an accuracy, or both; and where they must hold.
 
-    Scope `every-range`: each load range meets the percentile in steady state, and so does the full trace.
-    Scope `trace`: only the full trace does.
+    Scope `every-range`: each load range meets the percentile in steady state, and so does the full
+    trace. Scope `trace`: only the full trace does.
     """
 
     percentile: float = 0.95
@@ -39,9 +39,10 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a planner was asked for; the objective of the plan itself says what was found beside, such as a latency.
+    """The request to a planner; the plan's own objective may add found values, such as a latency.
 
-    `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load` and `budget_s` are as in the request for a plan.
+    `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load` and `budget_s` are as in the
+    request for a plan.
     """
 
     objective: Objective

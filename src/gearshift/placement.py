@@ -1,4 +1,4 @@
-"""Replicas of models, and where they are."""
+"""Replicas of models, and the devices that they are on."""
 
 import msgspec
 
@@ -43,5 +43,4 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models placed, sorted."""
         return tuple(sorted({replica.model for replica in self.replicas}))

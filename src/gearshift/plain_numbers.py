@@ -1,4 +1,4 @@
-"""Explains why text that looks like a number is none here: percentages, decimal commas, units."""
+"""Explain why text is not a number here: percentages, decimal commas, units."""
 
 import re
 
@@ -10,7 +10,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 
 
 def how_to_write(text: str, *, otherwise: str = "write a plain number, such as 0.5") -> str:
-    """The remedy for `text` where a number is needed; `otherwise` where it looks like none."""
+    """The remedy for `text` where a number is needed; `otherwise` if it does not look like one."""
     if found := _PERCENT.fullmatch(text):
         return f"write a share in place of a percentage: {float(found[1].replace(',', '.')) / 100:.12g}"
     if found := _UNIT.fullmatch(text):
@@ -23,5 +23,5 @@ def how_to_write(text: str, *, otherwise: str = "write a plain number, such as 0
 
 
 def share_of(value: float) -> str:
-    """What to write where a share from 0 to 1 is needed and `value` may be a percentage; empty where it is none."""
+    """Suggest a share from 0 to 1 where `value` may be a percentage; empty where it is not."""
     return f"write {value / 100:.12g} for {value:.12g} %" if 2 < value <= 100 else ""

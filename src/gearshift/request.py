@@ -1,4 +1,4 @@
-"""Requests, their samples and their answers: structs, which are made in a fraction of a dataclass's time."""
+"""Requests, their samples and their answers: structs, which are made faster than dataclasses."""
 
 from typing import Literal
 
@@ -12,14 +12,14 @@ LEAST_URGENT = 1000
 
 Outcome = Literal["answered", "degraded", "late", "refused", "failed"]
 Late = Literal["answer", "refuse"]
-"""What becomes of a request that cannot be answered by the deadline that its client gave."""
+"""Handling of requests that cannot be answered by their client's deadline."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request of `rows` samples; times are nanoseconds since the run began.
 
-    `deadline_ns` is `NO_DEADLINE_NS` when absent.  `deadline_is_default` marks one that only the operator's
-    default gave: such a deadline counts as absent in the order of queues.
+    `deadline_ns` is `NO_DEADLINE_NS` when absent. `deadline_is_default` marks a deadline from the
+    operator's default, which does not count in the order of queues.
     """
 
     id: int
@@ -35,7 +35,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order_deadline_ns(self) -> int:
-        """The deadline that orders queues."""
         return NO_DEADLINE_NS if self.deadline_is_default else self.deadline_ns
 
 
@@ -49,7 +48,7 @@ class Sample(msgspec.Struct, eq=False):
     visited: int = 0
     entered_ns: int = 0
     replica: int = -1
-    """In whose queue it was put last."""
+    """The replica in whose queue it was put last."""
     queue_ns: int = 0
     run_ns: int = 0
     stage: int = 0
@@ -59,27 +58,27 @@ class Sample(msgspec.Struct, eq=False):
     result: object = None
     error: str = ""
     degraded_by: str = ""
-    """Why an earlier stage answered than its certainty asked for."""
+    """Why an earlier stage answered although its certainty was below the threshold."""
     unanswered: bool = False
-    """Whether its model said that it has no answer, such as for want of a remote endpoint."""
+    """Whether its model had no answer, for example because a remote endpoint failed."""
     unreached: bool = False
-    """Whether it has none because nothing came from there, and not one that does not count."""
+    """Whether that was because the endpoint sent nothing, not because of an unusable answer."""
     refused: bool = False
-    """Whether `error` is that a model had no worker or no answer, and so no fault of the request."""
+    """Whether `error` is that a model had no worker or no answer: not the request's fault."""
     ending: Ending = Ending.ANSWERED
-    """Where `error` is that its deadline could not be kept, in which way."""
+    """How its deadline was missed, where that is its `error`."""
     poisonous: bool = False
-    """Whether `error` is that workers ended of this sample."""
+    """Whether `error` is that this sample ended its workers."""
     attempt: int = 1
-    """Counts the runs that were lost with their worker, and the next."""
+    """One more than the runs that were lost with their worker."""
     due_ns: int = 0
-    """When the batch that it was in last was to end."""
+    """When the last batch that it was in was due to end."""
     run_by_ns: int | None = None
-    """By when it must run, once it has lost a worker that ran it, or has none to wait for."""
+    """The latest time to run, once a worker was lost while running it, or no worker is there."""
 
 
 class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Which model answered a row, at which stage and exit, and how certain it was."""
+    """The model that answered a row, at which stage and exit, and its certainty."""
 
     model: str
     stage: int

@@ -1,4 +1,4 @@
-"""What serving a workload came to, predicted or measured, under the same names."""
+"""Results of serving a workload, predicted or measured, under the same names."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     p99: float
 
     def at(self, percentile: float) -> float:
-        """Seconds at this percentile, or at the next higher one that is recorded (p99 beyond it)."""
+        """Seconds at this percentile, or at the next higher recorded one (p99 beyond it)."""
         recorded = (0.5, self.p50), (0.95, self.p95)
         return next((seconds for share, seconds in recorded if percentile <= share), self.p99)
 
@@ -27,11 +27,12 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures of one run: simulated (predicted) or replayed (measured).
 
-    `share_late` counts refused and failed requests as late; latencies are of answered requests, of which
-    `share_degraded` of all got the answer of an earlier stage than its certainty asked for.
-    `core_s` are the core-seconds that replicas held, where a plan changes their cores.
-    `most_waiting` is how many samples waited at once at most, where that was simulated.
-    `accuracy_interval` is the 95 % Wilson interval.  `latency_p95_interval_s` spans the runs it was predicted from.
+    `share_late` counts refused and failed requests as late. Latencies are of answered requests.
+    `share_degraded` is the share of all requests that were answered by an earlier stage although
+    its certainty was below the threshold. `core_s` are the core-seconds that replicas held, where
+    a plan changes their cores. `most_waiting` is the largest number of samples that waited at
+    once, where that was simulated. `accuracy_interval` is the 95 % Wilson interval.
+    `latency_p95_interval_s` spans the runs it was predicted from.
     """
 
     requests: int
@@ -55,12 +56,11 @@ def percentile(values: NDArray[np.float64], p: float) -> float:
 
 
 def percentile_rank(p: float, n: int) -> int:
-    """Where in rising order the ceil(p n)-th smallest of `n` values is, counted from 0."""
+    """Index, in rising order from 0, of the ceil(p n)-th smallest of `n` values."""
     return max(0, math.ceil(p * n - 1e-9) - 1)
 
 
 def percentiles(values: NDArray[np.float64], ps: Sequence[float]) -> list[float]:
-    """`percentile` for several at once."""
     n = len(values)
     if n == 0:
         return [0.0] * len(ps)
@@ -70,13 +70,12 @@ def percentiles(values: NDArray[np.float64], ps: Sequence[float]) -> list[float]
 
 
 def latency_summary(latency_s: NDArray[np.float64]) -> LatencySummary:
-    """Mean and percentiles of `latency_s` (n,), in seconds."""
     p50, p95, p99 = percentiles(latency_s, (0.50, 0.95, 0.99))
     return LatencySummary(mean=float(latency_s.mean()) if len(latency_s) else 0.0, p50=p50, p95=p95, p99=p99)
 
 
 def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval for a share `mean` of `n` independent trials; conservative for scores."""
+    """Wilson's score interval for a mean of `n` independent trials; conservative for scores."""
     if n == 0:
         return 0.0, 1.0
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
@@ -85,10 +84,11 @@ def wilson_interval(mean: float, n: int, z: float = 1.959964) -> tuple[float, fl
 
 
 def lower_confidence_bound(mean: float, n: int, confidence: float) -> float:
-    """The least true mean that `n` independent scores in [0, 1] with this mean leave likely (Chernoff, 1952).
+    """Lower confidence bound on the mean of `n` independent scores in [0, 1] (Chernoff, 1952).
 
-    Scores of any distribution have a true mean below it with probability `1 - confidence` at most: it is the least
-    `q` with `n x kl(mean, q) <= log(1 / (1 - confidence))`, kl the divergence between two shares.
+    Whatever their distribution, the true mean lies below it with probability `1 - confidence` at
+    most: it is the smallest `q` with `n x kl(mean, q) <= log(1 / (1 - confidence))`, where kl is
+    the divergence between two shares.
     """
     if n == 0:
         return 0.0
@@ -101,7 +101,7 @@ def lower_confidence_bound(mean: float, n: int, confidence: float) -> float:
 
 
 def share_bound(wrong: int, n: int, confidence: float) -> float:
-    """The least share of right answers that `wrong` of `n` independent ones leave likely (Clopper and Pearson, 1934).
+    """Lower confidence bound on the share of right answers (Clopper and Pearson, 1934).
 
     The exact counterpart of `lower_confidence_bound` where an answer is right or wrong.
     """
@@ -111,7 +111,6 @@ def share_bound(wrong: int, n: int, confidence: float) -> float:
 
 
 def _divergence(p: float, q: float) -> float:
-    """Kullback and Leibler's divergence between shares `p` and `q`."""
     if q <= 0 or q >= 1:
         return 0.0 if p == q else math.inf
     inside = p * math.log(p / q) if p > 0 else 0.0
@@ -135,10 +134,10 @@ def summarise(
 ) -> ServingResult:
     """Figures of a run from the latency and quality (n,) of its answered requests.
 
-    `requests` counts all that arrived.  Without a latency objective only unanswered requests are late; each answered
-    request (n,) may have its own.
-    `independent_samples` bounds the accuracy interval where few recorded samples served many requests.
-    Raises `InvalidInput` when nothing arrived.
+    `requests` counts all that arrived. The latency objective may be one per answered request (n,);
+    without one only unanswered requests are late. `independent_samples` bounds the accuracy
+    interval where few recorded samples served many requests. Raises `InvalidInput` when nothing
+    arrived.
     """
     require(requests > 0, "nothing was served: the workload has no requests")
     answered = len(latency_s)

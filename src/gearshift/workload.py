@@ -13,7 +13,7 @@ from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a trace was read from the file whose SHA-256 is `file_sha256`; other fields are options of `read_trace`."""
+    """Options of `read_trace` for the trace file whose SHA-256 is `file_sha256`."""
 
     file_sha256: str
     rate_scale: float = 1.0
@@ -25,10 +25,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trace:
-    """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing, over `duration_s`.
+    """Arrival times (n,) in int64 nanoseconds since the trace began, not decreasing.
 
-    `reading` says how it was read, where it came from a file, and `of_counts` whether that has requests per second.
-    `left_ns` (n,) is how long after its arrival each request wants its answer, `NO_DEADLINE_NS` where it does not say.
+    `reading` says how the trace was read from a file, if it was, and `of_counts` whether the file
+    has requests per second. `left_ns` (n,) is the time from arrival to deadline, `NO_DEADLINE_NS`
+    where there is none.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -55,7 +56,6 @@ class Trace:
 
     @property
     def deadline_ns(self) -> NDArray[np.int64] | None:
-        """When each request (n,) wants its answer."""
         if self.left_ns is None:
             return None
         given = self.left_ns < NO_DEADLINE_NS
@@ -68,7 +68,6 @@ class Trace:
 
     @property
     def mean_qps(self) -> float:
-        """Requests per second over the whole trace."""
         return len(self) / self.duration_s if self.duration_s > 0 else float(len(self))
 
     @property
@@ -79,9 +78,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Samples that arrive, all (n,): times, which recorded sample each is, optionally deadlines and priorities.
+    """Arriving samples, all arrays (n,): times, records, optional deadlines and priorities.
 
-    `continues` marks rows of the same request as the sample before; without it each sample is a request.
+    `record` is the number of a recorded sample. `continues` marks rows of the same request as the
+    sample before; without it each sample is a request.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -115,9 +115,9 @@ class Workload:
 
 
 def draw_workload(trace: Trace, records: NDArray[np.int32], *, seed: int) -> Workload:
-    """The trace with a sample drawn for each arrival: whole shuffles of `records` (m,) after one another.
+    """Draw a sample for each arrival: whole shuffles of `records` (m,) one after another.
 
-    Shuffled rounds rather than free draws, so that every recorded sample is served equally often.
+    Unlike independent draws, this serves every recorded sample equally often.
     """
     generator = np.random.default_rng([seed, 0x5A])
     n, m = len(trace), len(records)

@@ -1,4 +1,4 @@
-"""Clients of a server that speaks the Open Inference Protocol V2 over HTTP, such as `gearshift serve`."""
+"""Clients of a server of the Open Inference Protocol V2 over HTTP, such as `gearshift serve`."""
 
 import asyncio
 import http.client
@@ -24,17 +24,16 @@ from gearshift.errors import NoAnswer, require
 from gearshift.support.of_process import KeptConnections, OfProcess
 
 PART_BYTES = 256 << 10
-"""What is read of an answer at a time."""
+"""Largest part of an answer that is read at once."""
 
 
 class Client:
-    """Asks one operator of a server; may be used by several threads, and by processes that are forked off.
+    """Client for one operator of a server; safe to share between threads and forked processes.
 
-    Use it in a `with` block, or `close` it.
-
-    `ca_file` holds the certificates to trust, where those of the system are not enough.  A call takes at most
-    `longest_s`, and is tried up to `most_attempts` times: after 429 and 503 when `Retry-After` is over, and where the
-    server could not be reached.  What may have reached a model is sent again only where the server itself says 503.
+    Use it in a `with` block, or `close` it. `ca_file` holds the certificates to trust, where the
+    system's are not enough. A call takes at most `longest_s`, and is tried up to `most_attempts`
+    times: after 429 and 503 when `Retry-After` is over, and where the server could not be reached.
+    A request that may have reached a model is sent again only where the server itself answers 503.
     """
 
     def __init__(
@@ -71,10 +70,11 @@ class Client:
         priority: int = 0,
         outputs: Sequence[str] | None = None,
     ) -> ClientAnswer:
-        """The answer to `inputs`, each of n rows, within `deadline_s` from now; all outputs unless some are named.
+        """Ask for the answer to `inputs`, each of n rows, within `deadline_s` from now.
 
-        Raises `InvalidInput` or a kind of it for a request that does not fit, `QueueFull` or `NotReady` where the
-        server refuses it to the end, `DeadlinePassed`, `NoAnswer` where there is none, and `RequestFailed`.
+        `outputs` names the outputs wanted; default: all. Raises `InvalidInput` or a subclass for a
+        request that does not fit, `QueueFull` or `NotReady` where the server still refuses it at
+        the last attempt, `DeadlinePassed`, `NoAnswer` where no answer came, and `RequestFailed`.
         """
         call = Call(self._protocol, deadline_s)
         if self._binary is None:
@@ -114,7 +114,6 @@ class Client:
         return response
 
     def _connection(self, call: Call) -> http.client.HTTPConnection:
-        """A connected one: kept, unless the server has closed it, or new."""
         if (kept := self._free.take()) is not None:
             kept.sock.settimeout(call.left_s())
             return kept
@@ -133,7 +132,7 @@ class Client:
 
 
 def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
-    """The whole answer; each part must come before the call's time is up."""
+    """Read the whole answer; each part must come before the call's time is up."""
     sock = connection.sock  # the connection forgets it where it will not be kept
     with connection.getresponse() as response:
         parts = []
@@ -147,9 +146,10 @@ def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
 
 
 class AsyncClient:
-    """As `Client`, for asyncio: many calls at a time on up to `connections` connections, within one event loop.
+    """`Client` for asyncio: many calls at a time on up to `connections` connections.
 
-    A call that is cancelled closes its connection, and its request leaves the server's queue.
+    Use it within one event loop. A call that is cancelled closes its connection, and its request
+    leaves the server's queue.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; what is not answered yet fails."""
+        """Close all connections; open requests fail."""
         self._http.close()
 
     async def infer(

@@ -19,7 +19,6 @@ def top_two_difference(scores: Scores) -> NDArray[np.float64]:
 
 
 def highest_probability(scores: Scores) -> NDArray[np.float64]:
-    """The highest of `scores` (n, classes) per row."""
     return np.asarray(np.max(scores, axis=1), dtype=np.float64)
 
 
@@ -30,7 +29,7 @@ def negative_entropy(scores: Scores) -> NDArray[np.float64]:
 
 
 def softmax(scores: Scores) -> Scores:
-    """Probabilities of `scores` (n, classes) per row, in single precision or the better one of the scores."""
+    """Probabilities of `scores` (n, classes) per row, in at least single precision."""
     exact = scores.astype(np.result_type(scores.dtype, np.float32), copy=False)
     raised = np.exp(exact - np.max(exact, axis=1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
@@ -42,7 +41,7 @@ def mean_token_log_probability(scores: Scores) -> NDArray[np.float64]:
 
 
 def agreement(votes: Scores) -> NDArray[np.float64]:
-    """Share of `votes` (n, samples) that are the class of the row's most common vote."""
+    """Share of `votes` (n, samples) that agree with the row's most common vote."""
     if votes.dtype.kind in "OSU":
         votes = class_names(votes)
     same = votes[:, :, None] == votes[:, None, :]
@@ -50,7 +49,7 @@ def agreement(votes: Scores) -> NDArray[np.float64]:
 
 
 OF_CLASSES: frozenset[CertaintyFunction] = frozenset({top_two_difference, highest_probability, negative_entropy})
-"""Those that compare the scores of two or more classes."""
+"""Functions that compare the scores of two or more classes."""
 BUILT_IN: dict[str, CertaintyFunction] = {
     function.__name__: function
     for function in (top_two_difference, highest_probability, negative_entropy, mean_token_log_probability, agreement)

@@ -1,7 +1,7 @@
-"""When two values are the same class: the one judge of labels and predictions, whichever road they came by.
+"""Decide whether two values are the same class, for labels and predictions of any origin.
 
-A value travels as JSON, as raw bytes, over gRPC, or in a cell of CSV and Parquet, and looks different at the end:
-1, 1.0, True and "1.0" are one class, and so are "cat", b"cat" and " cat".
+A value travels as JSON, as raw bytes, over gRPC, or in a cell of CSV and Parquet, and changes its
+form on the way: 1, 1.0, True and "1.0" are one class, and so are "cat", b"cat" and " cat".
 """
 
 import re
@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-][0-9]+)?", re.ASCII)
-"""Numbers as programs write them.  "007" and "1e5" are no such numbers, and so are names."""
+"""Numbers as programs write them; "007" and "1e5" are names instead."""
 _TRUTHS = {"true": "1", "false": "0"}
 
 
 def class_name(value: object) -> str:
-    """The name of the class that `value` stands for: text, bytes, a number or a truth.
+    """The name of the class that `value` stands for: text, bytes, a number or a boolean.
 
-    Text is taken without blanks around it; where it is a number or a truth it names what that does.  Bytes that are no
-    UTF-8 keep their difference.  Fractions are the same where they are in single precision.
+    Blanks around text are dropped; text that is a number or a boolean has the same name as that
+    value. Bytes that are not UTF-8 stay different. Fractions are equal if they are in single
+    precision.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -33,12 +34,10 @@ def class_name(value: object) -> str:
 
 
 def same_class(a: object, b: object) -> bool:
-    """Whether two values stand for one class."""
     return class_name(a) == class_name(b)
 
 
 def class_names(values: NDArray[Any]) -> NDArray[np.str_]:
-    """The name of each of `values`, in an array of the same shape."""
     listed = values.ravel().tolist()
     names = {value: class_name(value) for value in dict.fromkeys(listed)}
     return np.array([names[value] for value in listed], dtype=np.str_).reshape(values.shape)

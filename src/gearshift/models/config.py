@@ -15,12 +15,13 @@ ONNX_SUFFIX = ".onnx"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its loader or its ONNX file, relative to the project file, or its endpoint; and memory if known.
+    """One model: its loader or ONNX file, relative to the project file, or its remote endpoint.
 
-    `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` makes probabilities of the scores
-    that the model answers, before certainty is taken of them; `outputs`, where given, are those of the model's outputs
-    that count, and what each is called here: `certainty`, `scores`, `label` or any other name; `environment` names the
-    variables with secrets that it needs, such as `HF_TOKEN`, which workers do not get otherwise.
+    `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` turns the
+    model's scores into probabilities before certainty is computed; `outputs`, where given, selects
+    the model's outputs and gives each its name here: `certainty`, `scores`, `label` or any other;
+    `memory_mib` is the memory it needs, if known; `environment` names the variables with secrets
+    that it needs, such as `HF_TOKEN`, which workers do not get otherwise.
     """
 
     load: str = ""
@@ -41,7 +42,6 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_onnx_file(self) -> bool:
-        """Whether `load` names an ONNX file instead of a loader."""
         return self.load.endswith(ONNX_SUFFIX)
 
 
@@ -51,11 +51,11 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     repeats: int = 20
     longest_s: float = 10.0
-    """At most about this long per model and batch size."""
+    """Approximate upper bound per model and batch size."""
     device_kind: str = "cpu"
-    """`cpu` or `cuda`, or a name that begins with `cpu-` or `cuda-`, to keep run times of unlike devices apart."""
+    """`cpu`, `cuda`, or a name beginning with `cpu-` or `cuda-`, to tell devices apart."""
     together: bool = True
-    """Time all models in one process, in turn, as they will be served; false: one after the other, for less memory."""
+    """Time all models in one process, in turn, as in serving; false: one by one (less memory)."""
 
     def __post_init__(self) -> None:
         require(
@@ -74,8 +74,8 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `gearshift.toml`.
 
-    `samples` (`file.py:function`) answers `gearshift.Samples`; `certainty` names a built-in function or
-    `file.py:function`; `operator` is the name under which the task is served.
+    `samples` (`file.py:function`) returns `gearshift.Samples`; `certainty` names a built-in
+    function or `file.py:function`; `operator` is the name under which the task is served.
     """
 
     operator: str
@@ -99,7 +99,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def require_operator_name(name: str) -> None:
-    """Raise `InvalidInput` unless `name` can stand in a URL and a metric."""
+    """Raise `InvalidInput` unless `name` can be part of a URL and of a metric."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     require(
         plain.isalnum() and name.isascii() and len(name) <= 64,
@@ -109,12 +109,11 @@ def require_operator_name(name: str) -> None:
 
 
 def project_file(path: Path) -> Path:
-    """`path`, or the `gearshift.toml` in it where it is a folder."""
     return path / PROJECT_FILE if path.is_dir() else path
 
 
 def read_project(path: Path) -> Project:
-    """The project in `path`; raises `InvalidInput` naming file, field and remedy."""
+    """Read the project in `path`; raises `InvalidInput` naming file, field and remedy."""
     text = read_text(path, remedy="make one with `gearshift init`")
     try:
         return msgspec.toml.decode(text, type=Project)

@@ -12,10 +12,10 @@ from gearshift.models.classes import class_names
 
 
 class DeclaredOutputs:
-    """Makes a model's answer into the outputs that `specs` publish; without any, every output passes.
+    """Converts a model's answer to the outputs that `specs` publish; without any, all pass.
 
-    `classes` are those of the model's scores, in its own order: columns are put into the published one.  Raises
-    `InvalidInput` where it has other classes.
+    `classes` are those of the model's scores, in its own order: columns are put into the published
+    one. Raises `InvalidInput` where the classes differ.
     """
 
     def __init__(self, specs: Sequence[TensorSpec], classes: Sequence[str] = ()) -> None:
@@ -31,9 +31,10 @@ class DeclaredOutputs:
             self._columns = [list(classes).index(name) for name in published]
 
     def of(self, outputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """The published outputs, each with its datatype; others are left out.
+        """Convert `outputs` to the published ones with their datatypes; others are left out.
 
-        Raises `ValueError` where one is missing, has another shape, or would lose something in its datatype.
+        Raises `ValueError` where one is missing, has another shape, or would lose information in
+        its datatype.
         """
         if not self._specs:
             return outputs
@@ -72,12 +73,12 @@ def _as_published(array: NDArray[Any] | None, spec: TensorSpec, dtype: np.dtype[
 def common_outputs(
     answers: Mapping[str, Arrays], classes: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-    """The outputs of an operator whose models answer `answers` (by model, all of the same rows), and what is left out.
+    """The outputs to publish for an operator, and a sentence for each output that is left out.
 
-    Published is what all models answer alike but for the datatype: numbers have one that holds them all.  What one
-    lacks, or answers in another shape, or as text where another answers numbers, is left out, and a sentence says so.
-    Where all models say which `classes` the columns of their scores stand for, scores are published in the first one's
-    order, and left out where the classes differ.  Raises `InvalidInput` where that is the label.
+    `answers` are by model, all for the same rows. An output is published if all models give it in
+    the same shape and kind; numbers get a datatype that holds them all. Where all models name the
+    `classes` of their scores' columns, scores are published in the first model's order, and left
+    out where the classes differ. Raises `InvalidInput` where `label` would be left out.
     """
     known = {model: tuple((classes or {}).get(model, ())) for model in answers}
     specs, sentences = list[TensorSpec](), list[str]()
@@ -98,7 +99,6 @@ def common_outputs(
 
 
 def _why_not(name: str, given: Mapping[str, NDArray[Any]], answers: Mapping[str, Arrays]) -> str:
-    """Why an output cannot be published; empty where it can."""
     first, *others = given
     lacking = next((model for model in answers if model not in given), None)
     if lacking is not None:
@@ -121,7 +121,6 @@ def _why_not(name: str, given: Mapping[str, NDArray[Any]], answers: Mapping[str,
 
 
 def _other_classes(known: Mapping[str, Sequence[str]]) -> str:
-    """Why the scores of models with these classes cannot be published; empty where they can."""
     first, *others = known
     other = next((other for other in others if sorted(known[other]) != sorted(known[first])), None)
     if other is None:
@@ -135,7 +134,6 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def _meaning(outputs: Arrays) -> dict[int, str]:
-    """Which class each column of the scores stands for, as far as answers say: of columns with one label alone."""
     if LABEL not in outputs or np.ndim(outputs[SCORES]) != 2:
         return {}
     best, labels = np.argmax(outputs[SCORES], axis=1), class_names(np.asarray(outputs[LABEL]))

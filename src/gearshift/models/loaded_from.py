@@ -1,7 +1,7 @@
-"""What models were loaded from when they were profiled, so that nobody serves a replaced model unawares.
+"""Hashes of the files and settings that models were loaded from, to notice a replaced model.
 
-These are the files of the project's own code, the files that were read while a model was loaded, and its settings in
-`gearshift.toml`.  Each is known by a hash.
+These are the files of the project's own code, the files that were read while a model was loaded,
+and its settings in `gearshift.toml`.
 """
 
 import builtins
@@ -21,7 +21,7 @@ from gearshift.models.config import ModelSettings, Project, read_project
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB
-"""Larger files are known by so much of them: weights that were trained anew differ all over."""
+"""Of larger files only this many bytes are hashed: weights trained anew differ everywhere."""
 NOT_OF_ANSWERS = frozenset({"memory_mib", "environment", "remote"})
 NOT_OF_REMOTE_ANSWERS = frozenset(
     {
@@ -36,7 +36,7 @@ NOT_OF_REMOTE_ANSWERS = frozenset(
     }
 )
 OF_ADAPTATION = ("state.json", "versions")
-"""Beside the manifest of learned caches; serving itself changes these."""
+"""Files next to the manifest of learned caches that serving itself changes."""
 CACHES_MANIFEST = "manifest.json"
 BESIDE_ONNX = (".data", "_data")
 REMEDY = "what was measured may not hold; profile again"
@@ -45,7 +45,7 @@ _opened: set[str] | None = None
 
 
 class LoadedFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model was loaded from: hashes of its settings, and of files by their path, relative to the project."""
+    """Hashes of a model's settings, and of its files by path relative to the project."""
 
     model: str
     settings: str
@@ -54,7 +54,7 @@ class LoadedFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @contextmanager
 def files_read() -> Iterator[set[str]]:
-    """The files that Python code opens meanwhile, and those that are told with `note_read`."""
+    """Collect the files that Python code opens in the block, and those named to `note_read`."""
     global _opened  # noqa: PLW0603
     seen: set[str] = set()
     really = io.open
@@ -74,13 +74,13 @@ def files_read() -> Iterator[set[str]]:
 
 
 def note_read(path: Path | str) -> None:
-    """Count a file among `files_read` that something else than Python code is about to read."""
+    """Count among `files_read` a file that code other than Python is about to read."""
     if _opened is not None:
         _opened.add(str(path))
 
 
 def files_of(project: Project, directory: Path, model: str, opened: Sequence[str]) -> dict[str, str]:
-    """Hashes of the files that a model was just loaded from: the project's own code, and those that were `opened`."""
+    """Hash the files of a model just loaded: the project's own code, and the `opened` ones."""
     directory = directory.resolve()
     code = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     found = {Path(file).resolve() for file in code if file}
@@ -94,7 +94,7 @@ def files_of(project: Project, directory: Path, model: str, opened: Sequence[str
 
 
 def settings_of(project: Project, model: str) -> str:
-    """A hash of all settings that a model's answers depend on; those left at their defaults play no part."""
+    """Hash the settings that a model's answers depend on, except for defaults."""
     settings = project.models[model]
     given = _given(settings, NOT_OF_ANSWERS)
     remote = {} if settings.remote is None else _given(settings.remote, NOT_OF_REMOTE_ANSWERS)
@@ -102,7 +102,7 @@ def settings_of(project: Project, model: str) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """A hash of a file's content, of a large one's size and evenly spread parts; empty where it cannot be read."""
+    """Hash a file's content, of a large file only parts; empty if unreadable."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -119,14 +119,15 @@ def fingerprint(path: Path) -> str:
 
 
 def changes(loaded_from: Sequence[LoadedFrom], project_path: Path) -> list[str]:
-    """A sentence for each set of causes why models may be others than those that were profiled.
+    """Describe why models may differ from the profiled ones, one sentence per set of causes.
 
-    Files outside of the project that are not here say nothing: profile and project may have moved to another machine.
+    Missing files outside of the project are ignored: profile and project may have moved to another
+    machine.
     """
     try:
         project = read_project(project_path)
     except InvalidInput:
-        return []  # told where it is needed
+        return []  # reported where the project is needed
     directory = project_path.resolve().parent
     now: dict[str, str] = {}
     causes: dict[tuple[str, ...], list[str]] = {}
@@ -167,7 +168,7 @@ def _name(path: Path, directory: Path) -> str:
 
 
 def _counts(path: Path) -> bool:
-    """Whether a file that was read belongs to a model: it is no part of the system or of a library, nor adapted."""
+    """Whether a file belongs to a model: not part of the system or a library, nor adapted."""
     libraries = (*map(Path, {sys.prefix, sys.base_prefix}), Path("/proc"), Path("/sys"), Path("/dev"), Path("/etc"))
     in_library = any(path.is_relative_to(library) for library in libraries) or "site-packages" in path.parts
     adapted = any(

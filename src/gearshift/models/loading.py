@@ -1,4 +1,4 @@
-"""A user's models and samples: loaded from their files, run on arrays, checked on the way."""
+"""A user's models and samples: loaded from files, run on arrays, and checked."""
 
 import hashlib
 import importlib.util
@@ -26,26 +26,27 @@ CERTAINTY = "certainty"
 EXIT_SEGMENT = "exit_segment"
 NAMES_OF_SCORES = (SCORES, "probabilities", "probability", "output_probability", "logits")
 NAMES_OF_LABELS = (LABEL, "output_label")
-"""Outputs that exporters give for what are called scores and label here."""
+"""Names that exporters use for the outputs called scores and label here."""
 ONE_TARGET = "an operator answers one label per row: serve one for each target, or make one class of each combination"
 REGRESSION = (
     "a regression is not judged here: make classes of its values, or plan from records of how good each answer is"
 )
 MOST_FRACTIONS = 20
-"""Classes that may be named by fractions, such as half stars, in few samples."""
+"""Up to this many different fractions, such as half stars, are classes even in few samples."""
 _USER_MODULE = "gearshift_user_"
 _LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """What a task's models are measured on: named inputs of n rows, optionally the right answers, optionally groups.
+    """Samples on which a task's models are measured: named inputs of n rows, labels, and groups.
 
-    `inputs` may be one array, which is then named "input", or a data frame, whose columns are the inputs.  NaN in an
-    input of fractions is a missing value, which models then have to take.  `labels` (n,) are compared with the models'
-    output `label`.  Samples of one of `groups` (n,), such as frames of one video, never part when samples are split in
-    two.  Lists are made arrays.  Raises `InvalidInput` for rows that do not match, fewer than two rows, and unusable
-    values.
+    `inputs` is a mapping of arrays, one array (then named "input"), or a data frame whose columns
+    are the inputs. NaN in an input of fractions is a missing value; models must accept it.
+    `labels` (n,) are compared with the models' output `label`. Samples that share a value of
+    `groups` (n,), such as the frames of one video, stay in the same part when samples are split in
+    two. Lists become arrays. Raises `InvalidInput` for lengths that differ, fewer than two rows,
+    and unusable values.
     """
 
     inputs: Mapping[str, NDArray[Any]] | NDArray[Any]
@@ -79,21 +80,21 @@ class Samples:
 
     @property
     def arrays(self) -> Arrays:
-        """The inputs by name, each of n rows."""
         return self.inputs if isinstance(self.inputs, Mapping) else {DEFAULT_INPUT: self.inputs}
 
     def batch(self, rows: NDArray[np.integer[Any]] | slice) -> dict[str, NDArray[Any]]:
-        """The inputs of some rows, by name."""
         return {name: array[rows] for name, array in self.arrays.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class RunnableModel:
-    """A user's model behind one call, whatever its loader returned; `certainty` is used where it answers scores alone.
+    """A user's model behind one call, whatever type its loader returned.
 
-    `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see `gearshift.model.Model`.
-    With `softmax`, scores are made probabilities first.  What it answers is made into the outputs that are `declared`.
-    Outputs by name are called as `names` say, and others left out; without any, as they are.
+    `model` is an estimator (`predict_proba`), an object with `predict`, or a function; see
+    `gearshift.model.Model`. `certainty` is used where the model returns scores only; with
+    `softmax`, scores are made probabilities first. Answers are converted to the `declared`
+    outputs. `names` maps the model's output names to the names used here, and other outputs are
+    left out; without it, outputs keep their names.
     """
 
     name: str
@@ -105,19 +106,20 @@ class RunnableModel:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes that the columns of its scores stand for; empty where it does not say."""
+        """Class names by column of the scores; empty where the model has none."""
         if hasattr(self.model, "encode") or not hasattr(self.model, "classes_"):
             return ()
         try:
             known = np.asarray(self.model.classes_)
-        except ValueError:  # of several targets
+        except ValueError:  # classes of several targets
             return ()
         return tuple(class_names(known).tolist()) if known.ndim == 1 else ()
 
     def run(self, inputs: Arrays) -> Predicted:
-        """What the model says of n rows; a row's certainty may be NaN.
+        """Run the model on n rows; a row's certainty may be NaN.
 
-        Raises `ModelFailed` where the user's code raises, or answers other than n rows of outputs and certainty (n,).
+        Raises `ModelFailed` where the user's code raises, or does not return n rows of outputs and
+        a certainty (n,).
         """
         batch = self._decoded(inputs)
         try:
@@ -158,7 +160,6 @@ class RunnableModel:
         return next(iter(inputs.values())) if len(inputs) == 1 else dict(inputs)
 
     def _frame(self, columns: list[str], inputs: Arrays) -> Any:
-        """The inputs as the data frame that an estimator was fitted on."""
         missing = [column for column in columns if column not in inputs]
         if missing:
             raise self._refused(
@@ -172,7 +173,6 @@ class RunnableModel:
         return self._call("its columns", pandas.DataFrame, {column: inputs[column] for column in columns})
 
     def _judged(self, outputs: dict[str, Any], n: int) -> tuple[Arrays, Any]:
-        """Outputs by name and their certainty: the one among them, or that of the scores among them."""
         if CERTAINTY in outputs:
             certainty = outputs.pop(CERTAINTY)
             return outputs, certainty
@@ -188,7 +188,6 @@ class RunnableModel:
         return {**made, **outputs}, self._certainty_of(scores)
 
     def _named(self, answer: Mapping[Any, Any]) -> dict[str, Any]:
-        """The outputs by the names that they have here."""
         if self.names:
             missing = [name for name in self.names if name not in answer]
             if missing:
@@ -202,7 +201,6 @@ class RunnableModel:
         return {LABEL if name == label else name: value for name, value in answer.items()}
 
     def _exits(self, exits: Any, n: int) -> NDArray[np.int64] | None:
-        """After which segment each row left, where the model says so."""
         if exits is None:
             return None
         array = self._array("an exit_segment", exits)
@@ -234,7 +232,6 @@ class RunnableModel:
         return self._call("its certainty", self.certainty, scores)
 
     def _outputs(self, outputs: Any, n: int) -> Arrays:
-        """The outputs beside a certainty: by name, or one array of labels (n,) or of scores (n, classes)."""
         if isinstance(outputs, Mapping):
             return outputs
         array = self._array("an answer", outputs)
@@ -332,10 +329,10 @@ class RunnableModel:
 
 
 def load_samples(project: Project, directory: Path) -> Samples:
-    """What the project's `samples` function answers; `directory` is the folder of `gearshift.toml`.
+    """Call the project's `samples` function; `directory` is the folder of `gearshift.toml`.
 
-    Raises `InvalidInput` for a missing file or function and for samples that cannot be used, `ModelFailed` where the
-    function raises or answers something else.
+    Raises `InvalidInput` for a missing file or function and for unusable samples, `ModelFailed`
+    where the function raises or returns another type.
     """
     samples = _call_reference(project.samples, directory, field="samples")
     if not isinstance(samples, Samples):
@@ -347,7 +344,6 @@ def load_samples(project: Project, directory: Path) -> Samples:
 
 
 def _require_classes(labels: NDArray[Any] | None, where: str) -> None:
-    """Raise `InvalidInput` for labels that are measurements: fractions, most of which no other row has."""
     if labels is None or labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all()):
         return
     distinct = len(np.unique(labels))
@@ -360,18 +356,17 @@ def _require_classes(labels: NDArray[Any] | None, where: str) -> None:
 
 
 def _of_several_targets(answer: Any) -> bool:
-    """Whether an answer is scores for each of several targets, as estimators of several give them."""
     return isinstance(answer, list) and bool(answer) and all(np.ndim(part) == 2 for part in answer)
 
 
 def load_model(
     project: Project, directory: Path, name: str, *, device_kind: str = "cpu", lookups: str | None = None
 ) -> RunnableModel:
-    """Model `name` of the project, loaded and set up; `directory` is the folder of `gearshift.toml`.
+    """Load and set up model `name` of the project; `directory` is the folder of `gearshift.toml`.
 
-    PyTorch modules and ONNX files go onto a device of `device_kind`.  Learned caches are looked up as their model was
-    made for, unless `lookups` says otherwise.  Raises `InvalidInput` for an unknown model, a missing file, function,
-    library or device, `ModelFailed` where loading raises or its result cannot be run.
+    PyTorch modules and ONNX files go onto a device of `device_kind`. `lookups` overrides how
+    learned caches are looked up. Raises `InvalidInput` for an unknown model and a missing file,
+    function, library or device, `ModelFailed` where loading raises or its result cannot be run.
     """
     where = f"{PROJECT_FILE}, field models"
     require(
@@ -411,7 +406,6 @@ def load_model(
 
 
 def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
-    """The project's certainty function: built in, or the user's."""
     if ":" in project.certainty:
         where = f"{PROJECT_FILE}, field certainty"
         return _function(project.certainty, directory, field="certainty", where=where)
@@ -419,9 +413,10 @@ def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
 
 
 def call_reference(reference: str, *, where: str) -> Any:
-    """What the function named by `file.py:function` answers; `where` tells what names it.
+    """Call the function named by `file.py:function`; `where` says where that name was written.
 
-    Raises `InvalidInput` where it is not there or refuses, `ModelFailed` where it raises.
+    Raises `InvalidInput` where the function is missing or raises it, `ModelFailed` where it raises
+    anything else.
     """
     file, colon, name = reference.rpartition(":")
     usable = bool(colon) and file.endswith(".py") and name.isidentifier()
@@ -460,7 +455,7 @@ def _function(reference: str, directory: Path, *, field: str, where: str) -> Cal
 
 
 def _module(path: Path, directory: Path) -> ModuleType:
-    """The file as a module under a name of its own, imported once; its folder joins `sys.path` for its own imports."""
+    """Import a file once, under a unique module name; its folder joins `sys.path`."""
     name = f"{_USER_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -489,7 +484,6 @@ def _function_of(model: Any) -> Callable[[Any], Any]:
 
 
 def _by_name(inputs: Any) -> Mapping[Any, Any]:
-    """Inputs by name: as they are, the columns of a data frame, or one array."""
     if isinstance(inputs, Mapping):
         return inputs
     if hasattr(inputs, "columns") and hasattr(inputs, "__getitem__"):
@@ -498,7 +492,7 @@ def _by_name(inputs: Any) -> Mapping[Any, Any]:
 
 
 def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[Any]:
-    """The value as an array whose rows can be sent; NaN is refused unless it stands for a value that is `missing`."""
+    """Convert to an array that can be sent; NaN is refused unless `missing` values are allowed."""
     remedy = "give a NumPy array of numbers or text"
     try:
         array = np.asarray(value)
@@ -519,7 +513,6 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
 
 
 def _unusable(array: NDArray[Any]) -> str:
-    """Why an array cannot be sent over the protocol; empty where it can."""
     if array.dtype.kind == "O":
         others = {type(value).__name__ for value in array.flat if not isinstance(value, str | bytes)}
         return f"objects of type {min(others)}" if others else ""
@@ -531,7 +524,7 @@ def _unusable(array: NDArray[Any]) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """An exception in one line: its type, its message, and the line of the user's file where it passed."""
+    """One line about an exception: type, message, and the line in the user's file."""
     text = " ".join(str(error).split())
     if len(text) > _LONGEST_MESSAGE:
         text = text[:_LONGEST_MESSAGE] + "..."

@@ -32,9 +32,10 @@ ERRORS_ONLY = 3
 
 
 class OnnxFile:
-    """A session as a model: its only output is an answer, several are outputs by name (`gearshift.model.Model`).
+    """An onnxruntime session as a model (`gearshift.model.Model`).
 
-    `session` may become another that `make_session` makes, of so many threads.
+    A single output is the answer; several are outputs by name. `make_session` makes another
+    session with a given number of threads.
     """
 
     def __init__(self, name: str, session: Any, make_session: Callable[[int], Any]) -> None:
@@ -43,9 +44,10 @@ class OnnxFile:
         self._outputs = [output.name for output in session.get_outputs()]
 
     def decode(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
-        """What the session is fed: its inputs by name, or the only one there is; inputs it does not know are left out.
+        """Return the session's inputs by name, or the only one; unknown inputs are left out.
 
-        Raises `ModelFailed` for one that is missing, of another type, or of a shape that does not fit.
+        Raises `ModelFailed` for one that is missing, of another type, or of a shape that does not
+        fit.
         """
         if len(inputs) == len(self._inputs) == 1:
             return {self._inputs[0].name: self._fitting(self._inputs[0], next(iter(inputs.values())))}
@@ -58,7 +60,6 @@ class OnnxFile:
         return {node.name: self._fitting(node, inputs[node.name]) for node in self._inputs}
 
     def predict(self, feed: dict[str, NDArray[Any]]) -> Any:
-        """The only output, or all outputs by name."""
         answers = self.session.run(None, feed)
         return answers[0] if len(answers) == 1 else dict(zip(self._outputs, answers, strict=True))
 
@@ -77,10 +78,11 @@ class OnnxFile:
 
 
 def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> OnnxFile:
-    """Model `name` from the ONNX file at `path`, on as many threads as this process has cores, or on CUDA device 0.
+    """Load model `name` from `path` for this process's cores or CUDA device 0.
 
-    `where` is the field that names the file.  Raises `InvalidInput` where onnxruntime is not installed or lacks CUDA,
-    and for a file that is missing, broken, or of inputs and outputs that are no batches of tensors.
+    `where` is the field that names the file. Raises `InvalidInput` where onnxruntime is not
+    installed or lacks CUDA, and for a file that is missing, broken, or whose inputs and outputs
+    are not batches of tensors.
     """
     require(path.is_file(), f"there is no file {path}", where=where, remedy="mend the path")
     onnxruntime = load_extra("onnxruntime", extra="onnx", where=f"{where}: {path}")
@@ -97,7 +99,7 @@ def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> On
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = ERRORS_ONLY
-        # Threads that spin after a batch would take the cores from the next model on this device.
+        # Threads that spin after a batch would take cores from the next model on this device.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return onnxruntime.InferenceSession(str(path), options, providers=[provider])
 

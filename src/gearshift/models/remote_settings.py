@@ -1,4 +1,4 @@
-"""A model behind an HTTP endpoint, as `gearshift.toml` declares it."""
+"""Settings in `gearshift.toml` of a model behind an HTTP endpoint."""
 
 import os
 import re
@@ -17,7 +17,7 @@ LARGEST_MOST_REQUESTS = 256
 LARGEST_MOST_ATTEMPTS = 100
 LONGEST_PROMPT = 100_000
 OURS = frozenset({"model", "messages", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "stream", "n"})
-"""Fields of a body that a project does not write."""
+"""Fields of a body that Gearshift sets and a project must not."""
 OUR_HEADERS = frozenset(
     {"authorization", "connection", "content-length", "content-type", "host", "inference-header-content-length", "te",
      "transfer-encoding", "upgrade"}
@@ -28,22 +28,25 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that another server runs: where it is, how it is asked, and within which bounds.
 
-    `url` is what comes before `/v2/...`, or before `/chat/completions`, and may end in `?name=value`; `model` its name
-    there.  `longest_s` is the time for a batch; `most_requests` how many requests of one batch are open at a time (V2
-    needs one).  `api_key_env` names the environment variable that holds the key, which is sent as `Authorization:
-    Bearer`, or alone in another `api_key_header`; `headers` are sent, too.  `ca_file`, relative to the project file,
+    `url` is the part before `/v2/...`, or before `/chat/completions`, and may end in
+    `?name=value`; `model` is its name there. `longest_s` is the time for a batch; `most_requests`
+    is how many requests of one batch are open at a time (V2 needs one). `api_key_env` names the
+    environment variable that holds the key, which is sent as `Authorization: Bearer`, or alone in
+    another `api_key_header`; `headers` are sent, too. `ca_file`, relative to the project file,
     holds the certificates to trust in place of the system's.
 
-    While profiling, a request that fails for the moment is sent up to `most_attempts` times, as long as the next is not
-    later than `longest_asking_s` after the first; while serving `most_attempts_served` times, all within `longest_s`.
+    While profiling, a request that fails temporarily is sent up to `most_attempts` times, as long
+    as the next attempt is at most `longest_asking_s` after the first; while serving
+    `most_attempts_served` times, all within `longest_s`.
 
-    V2: `outputs` are the outputs to ask for, and what each is called here: `certainty`, `scores`, `label` or any
-    other name; without it all, by their own names.
+    V2: `outputs` are the outputs to ask for, and the name of each here: `certainty`, `scores`,
+    `label` or any other name; by default all, under their own names.
 
-    OpenAI: `prompt` is the message of one sample, with `{name}` for each input; `classes`, where there are any, are the
-    only answers that count.  `most_tokens` bounds the answer, in `tokens_field`: by default `max_tokens`, and
-    `max_completion_tokens` where the endpoint asks for that.  `temperature` and `body` (other fields) are sent as they
-    are, and none of the fields in `leave_out`.
+    OpenAI: `prompt` is the message of one sample, with `{name}` for each input; `classes`, if
+    given, are the only answers that count. `most_tokens` bounds the answer, in `tokens_field`: by
+    default `max_tokens`, and `max_completion_tokens` where the endpoint requires that.
+    `temperature` and `body` (other fields) are sent as they are, except for the fields in
+    `leave_out`.
     """
 
     url: str
@@ -136,12 +139,11 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def shown_url(self) -> str:
-        """The URL without what follows its path, which may be secret."""
+        """The URL without its query, which may be secret."""
         return self.url.partition("?")[0]
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The inputs that the prompt names."""
         return frozenset(name for _, name, _, _ in Formatter().parse(self.prompt) if name is not None)
 
     def _check_prompt(self) -> None:
@@ -156,7 +158,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(plain and bool(fields), "prompt has no input, or more than the name of one in braces", remedy=remedy)
 
     def key(self, where: str) -> str | None:
-        """The key, None where none is needed; raises `InvalidInput` where its variable is not set or unusable."""
+        """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "")

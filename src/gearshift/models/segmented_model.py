@@ -1,4 +1,4 @@
-"""A user's model that stops early: run from exit to exit, or through, with the time of each segment."""
+"""A user's model that stops early: run from exit to exit, or through, with segment times."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,16 @@ from gearshift.models.loading import RunnableModel
 
 @dataclass(frozen=True, slots=True)
 class SegmentedModel(RunnableModel):
-    """A runnable model whose rows leave after one of `segments` segments; see `gearshift.model.Model`."""
+    """A runnable model whose rows leave after one of several segments."""
 
     @property
     def segments(self) -> int:
-        """How many segments there are."""
         return int(self.model.segments)
 
     def exits(self, inputs: Arrays) -> Iterator[tuple[NDArray[np.int64], Predicted]]:
-        """Which of n rows leave, and what the model says of them, as they do; every row once.
+        """Yield row numbers and the model's answer for them as they leave; each of n rows once.
 
-        Raises `ModelFailed` where the user's code raises or answers anything else.
+        Raises `ModelFailed` where the user's code raises or yields anything else.
         """
         left = np.ones(len(next(iter(inputs.values()))), dtype=bool)
         leaving = self._call("exits", iter, self._call("exits", self.model.exits, self._decoded(inputs)))
@@ -40,7 +39,7 @@ class SegmentedModel(RunnableModel):
             raise self._refused(f"let {int(left.sum())} rows never leave", "let every row of the batch leave once")
 
     def through(self, inputs: Arrays) -> tuple[Predicted, Sequence[float]]:
-        """What the model says of n rows that all go through to the last segment, and the seconds of each segment."""
+        """Run n rows through all segments; returns the answer and the seconds of each segment."""
         n = len(next(iter(inputs.values())))
         answer, given = self._pair("through", self._call("through", self.model.through, self._decoded(inputs)))
         seconds = self._array("seconds of segments", given)

@@ -1,4 +1,4 @@
-"""PyTorch modules as models: arrays in, arrays out, on the worker's device.  Nothing here imports torch by itself."""
+"""PyTorch modules as models on the worker's device; importing this does not import torch."""
 
 import sys
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ SAFETENSORS_SUFFIX = ".safetensors"
 
 
 class TorchModule:
-    """A module as a model: called with the only input, or with several by name, as tensors on `device`.
+    """A module as a model: called with tensors on `device`, one input alone or several by name.
 
-    It answers a tensor, a dict of tensors, or (outputs, certainty).  Attributes `classes_`, `decode` and `encode` of
-    the module keep their meaning (`gearshift.model.Model`).
+    It returns a tensor, a dict of tensors, or (outputs, certainty). Attributes `classes_`,
+    `decode` and `encode` of the module keep their meaning (`gearshift.model.Model`).
     """
 
     def __init__(self, name: str, module: Any, device: Any) -> None:
@@ -32,7 +32,7 @@ class TorchModule:
                 setattr(self, attribute, getattr(module, attribute))
 
     def predict(self, batch: Any) -> Any:
-        """The module's answer to a batch as arrays, when the stream that it runs in has finished."""
+        """Answer a batch with arrays, when the stream that it runs in has finished."""
         torch = sys.modules["torch"]
         with torch.inference_mode():
             if isinstance(batch, Mapping):
@@ -57,14 +57,13 @@ class TorchModule:
 
 
 def is_module(model: Any) -> bool:
-    """Whether `model` is a PyTorch module without a `predict` of its own."""
     torch = sys.modules.get("torch")
     own = any(hasattr(model, method) for method in ("predict_proba", "predict"))
     return torch is not None and isinstance(model, torch.nn.Module) and not own
 
 
 def placed(name: str, module: Any, device_kind: str) -> TorchModule:
-    """`module` in evaluation mode on a device of that kind, on as many threads as this process has cores.
+    """Put `module` in evaluation mode on a device, with as many threads as this process has cores.
 
     Raises `InvalidInput` where PyTorch sees no such device.
     """
@@ -75,7 +74,7 @@ def placed(name: str, module: Any, device_kind: str) -> TorchModule:
 
 
 def device_name(device_kind: str, *, cuda_is_there: bool) -> str:
-    """PyTorch's name for the device of a worker, which sees no other CUDA devices than its own."""
+    """PyTorch's name for a worker's device; a worker sees only its own CUDA devices."""
     if not is_cuda(device_kind):
         return "cpu"
     require(
@@ -87,10 +86,11 @@ def device_name(device_kind: str, *, cuda_is_there: bool) -> str:
 
 
 def own_stream(device_kind: str) -> AbstractContextManager[Any]:
-    """What has a replica's work run in a CUDA stream of its own, whenever it is entered.
+    """Return a context in which a replica's work runs in a CUDA stream of its own.
 
-    The stream waits for all that was begun by now, as weights may still be on their way.  Nothing where `device_kind`
-    is not CUDA, or PyTorch is not loaded or sees no device: a session of an ONNX file has a stream of its own anyway.
+    The stream waits for all work begun by now, as weights may still be on their way. The context
+    does nothing where `device_kind` is not CUDA, or PyTorch is not loaded or sees no device: a
+    session of an ONNX file has a stream of its own anyway.
     """
     torch = sys.modules.get("torch")
     if torch is None or not is_cuda(device_kind) or not torch.cuda.is_available():
@@ -101,7 +101,7 @@ def own_stream(device_kind: str) -> AbstractContextManager[Any]:
 
 
 def arrays_of(answer: Any) -> Any:
-    """Tensors as arrays, wherever they are in a dict or a tuple; bfloat16, which NumPy lacks, becomes float32."""
+    """Convert tensors to arrays, also in dicts and tuples; bfloat16 becomes float32."""
     torch = sys.modules["torch"]
     if isinstance(answer, torch.Tensor):
         return _array(answer.float() if answer.dtype == torch.bfloat16 else answer)
@@ -118,7 +118,7 @@ def _array(tensor: Any) -> NDArray[Any]:
 
 
 def cuda_bytes(*, peak: bool = False) -> int:
-    """Bytes of tensors on this process's CUDA device now, from when on the peak is counted, or that peak.
+    """Bytes of tensors on this process's CUDA device; resets the peak, or with `peak` returns it.
 
     0 where PyTorch is not loaded or has not used CUDA.
     """
@@ -132,9 +132,10 @@ def cuda_bytes(*, peak: bool = False) -> int:
 
 
 def load_weights(module: Any, path: Path | str) -> Any:
-    """`module` with the weights in a safetensors file or a state dictionary; no code in the file is ever run.
+    """Load weights from a safetensors file or a state dictionary into `module`, and return it.
 
-    Raises `InvalidInput` for a file that is missing, broken, holds anything else, or fits another module.
+    No code in the file is ever run. Raises `InvalidInput` for a file that is missing, broken,
+    holds anything else, or fits another module.
     """
     torch = load_extra("torch", extra="torch", where=str(path))
     require(Path(path).is_file(), "no such file", where=str(path), remedy="check the path")

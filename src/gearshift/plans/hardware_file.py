@@ -12,7 +12,10 @@ REMEDY = "list devices with id, kind, memory_bytes, price_per_hour, node and cor
 
 
 def read_hardware(path: PathLike) -> Hardware:
-    """The devices in `path`, TOML where its name ends so and else JSON; raises `InvalidInput` that names the field."""
+    """Read the devices in `path`, as TOML if its name ends so, else as JSON.
+
+    Raises `InvalidInput` that names the field.
+    """
     text = read_text(path)
     try:
         decode = msgspec.toml.decode if Path(path).suffix == ".toml" else msgspec.json.decode

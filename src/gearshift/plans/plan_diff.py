@@ -1,4 +1,4 @@
-"""What differs between two plans."""
+"""The differences between two plans."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gearshift.result import ServingResult
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is `a` in the first plan and `b` in the second; None where a plan lacks it."""
+    """A value that is `a` in the first plan and `b` in the second; None where a plan lacks it."""
 
     what: str
     a: Any
@@ -21,7 +21,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GearSide(msgspec.Struct, frozen=True, kw_only=True):
-    """What one plan does in a load range: its cascade, the settings of replicas with a share, and its prediction."""
+    """One plan in a load range: its cascade, settings of replicas with a share, and prediction."""
 
     cascade: Cascade
     replicas: tuple[ReplicaSettings, ...]
@@ -29,7 +29,7 @@ class GearSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GearChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A load range in which the plans do different things."""
+    """A load range in which the plans differ."""
 
     load_range: LoadRange
     a: GearSide
@@ -37,7 +37,7 @@ class GearChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """All differences; `predictions` hold what each plan predicts of its operator, equal or not."""
+    """All differences; `predictions` are each plan's for its operator, equal or not."""
 
     origin: tuple[Change, ...]
     objective: tuple[Change, ...]
@@ -49,12 +49,11 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """Whether the plans serve alike: all but where they came from and what they predict."""
+        """Whether the plans serve alike; origin and predictions do not count."""
         return not (self.objective or self.hardware or self.placement or self.gears)
 
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
-    """What differs between two plans of one operator each."""
     names = only_operator(a), only_operator(b)
     operators = a.operators[names[0]], b.operators[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
@@ -87,7 +86,6 @@ def _origin(plan: GearPlan) -> dict[str, Any]:
 
 
 def _copies(plan: GearPlan) -> dict[str, int]:
-    """Replicas by model and devices, whatever they are called."""
     return dict(Counter(f"{r.model} on {' + '.join(r.device_ids)}" for r in plan.placement.replicas))
 
 
@@ -96,7 +94,7 @@ def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
 
 
 def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange, ...]:
-    """Ranges between the boundaries of both plans; neighbours that change alike become one."""
+    """Compare ranges between the boundaries of both plans; join neighbours that change alike."""
     starts = sorted({gear.load_range.from_ for gear in (*a, *b)})
     found: list[GearChange] = []
     for start, end in zip(starts, [*starts[1:], None], strict=True):

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
-    """`data` as `type_`; raises `InvalidInput` that names `where` and the field's path."""
+    """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
     try:
         return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
     except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
@@ -23,7 +23,7 @@ def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
 
 
 def read_plan(path: PathLike) -> GearPlan:
-    """The plan in `path`; raises `InvalidInput` for a missing, damaged or inconsistent file."""
+    """Read a plan; raises `InvalidInput` for a missing, damaged or inconsistent file."""
     data = read_bytes(path, remedy="make a plan with `gearshift plan`")
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
     version = decode_json(data, _Versioned, where=str(path), remedy=remedy).schema_version

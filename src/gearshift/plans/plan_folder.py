@@ -15,12 +15,10 @@ PATTERN = "plan-*.json"
 
 
 def plan_name(number: int) -> str:
-    """The file name of a frontier's plan."""
     return f"plan-{number:03d}.json"
 
 
 def require_plans_replaceable(folder: Path) -> None:
-    """Raise `InvalidInput` where `folder` holds anything else than plans."""
     if not folder.exists():
         return
     require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
@@ -34,14 +32,14 @@ def require_plans_replaceable(folder: Path) -> None:
 
 
 def write_plans(plans: Sequence[GearPlan], folder: Path) -> list[Path]:
-    """Write the plans into `folder`, which they replace whole or not at all; their paths."""
+    """Write the plans into `folder`, replacing its content whole or not at all."""
     require_plans_replaceable(folder)
     replace_folder(folder, {plan_name(i): encode_plan(plan) for i, plan in enumerate(plans)})
     return [folder / plan_name(i) for i in range(len(plans))]
 
 
 def read_plans(folder: Path) -> dict[Path, GearPlan]:
-    """The plans in `folder` by path; raises `InvalidInput` where there are none."""
+    """Read the plans in `folder` by path; raises `InvalidInput` where there are none."""
     plans = {path: read_plan(path) for path in sorted(folder.glob(PATTERN))}
     require(
         bool(plans),
@@ -53,10 +51,11 @@ def read_plans(folder: Path) -> dict[Path, GearPlan]:
 
 
 def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float | None = None) -> Path:
-    """The plan of `folder` that is most accurate within `latency_s`, or else the fastest with `accuracy`.
+    """Choose the most accurate plan within `latency_s`, or else the fastest with `accuracy`.
 
-    Latency is the predicted p95, the upper end of its interval; both objectives together must both be met.
-    Raises `InvalidInput` where the folder has no plans, neither is given, or no plan meets them.
+    Latency is the upper end of the predicted p95's interval; if both objectives are given, both
+    must be met. Raises `InvalidInput` where the folder has no plans, neither is given, or no plan
+    meets them.
     """
     Objective(latency_s=latency_s, accuracy=accuracy)  # refuses bad ones
     plans = read_plans(folder)
@@ -90,7 +89,6 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
 
 
 def prediction_of(plan: GearPlan) -> ServingResult | None:
-    """What the plan predicts of its operator."""
     return plan.predictions.get(only_operator(plan))
 
 

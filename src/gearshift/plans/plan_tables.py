@@ -1,4 +1,4 @@
-"""A gear plan for one operator resolved to indices and flat arrays, the form in which decisions read it."""
+"""A gear plan for one operator as indices and flat arrays, from which decisions are made."""
 
 import math
 from collections.abc import Sequence
@@ -24,16 +24,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTables:
-    """Replicas are sorted by model, so that a model's replicas are `model_begin[m]` to `model_begin[m + 1]`.
+    """A gear plan of one operator as flat arrays; replicas are sorted by model.
 
-    Per gear and stage, row-major with `most_stages` columns: `stage_models` (-1 beyond the last), `thresholds`.
-    Per gear and model: `stage_of` (-1 where the gear's cascade lacks it).  Per gear and replica: `shares`
-    (a model's add up to `SHARE_UNIT`),
-    `minimum_queue_length` (1 where the share is 0), `largest_batch_size`, `longest_wait_ns`.
-    `cores` as well, empty unless cores change with the gear.
-    `planned_shares` (gears,) are the shares of time that the plan was made for; empty where it does not say.
-    `scale_minutes` is over how many minutes of load its factor is estimated, 0 where load is not scaled.
-    `on_device` from `on_device_begin[d]` are device d's replicas; `spans` from `spans_begin[r]` replica r's devices.
+    The replicas of model m are `model_begin[m]` to `model_begin[m + 1]`. Per gear and stage,
+    row-major with `most_stages` columns: `stage_models` (-1 beyond the last), `thresholds`. Per
+    gear and model: `stage_of` (-1 where the gear's cascade lacks it). Per gear and replica:
+    `shares` (a model's add up to `SHARE_UNIT`), `minimum_queue_length` (1 where the share is 0),
+    `largest_batch_size`, `longest_wait_ns`, and `cores`, empty unless cores change with the gear.
+
+    `planned_shares` (gears,) are the shares of time that the plan was made for; empty if unknown.
+    `scale_minutes` is over how many minutes of load its factor is estimated, 0 where load is not
+    scaled. The replicas of device d are `on_device` from `on_device_begin[d]`; the devices of
+    replica r are `spans` from `spans_begin[r]`.
     """
 
     operator: str
@@ -66,32 +68,26 @@ class PlanTables:
 
     @property
     def gears(self) -> int:
-        """How many gears there are."""
         return len(self.range_starts)
 
     def model_of(self, replica: int) -> str:
-        """The model that `replica` runs."""
         return self.models[int(self.replica_model[replica])]
 
     def devices_of(self, replica: int) -> list[str]:
-        """The ids of the devices of `replica`."""
         begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]
         return [self.device_ids[device] for device in self.spans[begin:end]]
 
     def load_range(self, gear: int) -> LoadRange:
-        """The loads of `gear`."""
         to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None
         return LoadRange(from_=float(self.range_starts[gear]), to=to)
 
     def cascade(self, gear: int) -> Cascade:
-        """The cascade of `gear`."""
         first, stages = gear * self.most_stages, int(self.stage_count[gear])
         models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
         return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
 
 def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
-    """The tables of `operator` in `plan`."""
     gears = plan.operators[operator].gears
     models = plan.placement.models
     require(
@@ -157,12 +153,11 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
 
 
 def minutes_of(seconds: float) -> int:
-    """Whole minutes that hold `seconds`, from one to those of a day."""
     return min(max(1, math.ceil(seconds / 60)), MINUTES_PER_DAY)
 
 
 def only_operator(plan: GearPlan) -> str:
-    """The plan's one operator; raises `InvalidInput` for several, which this version does not serve together."""
+    """The plan's operator; raises `InvalidInput` for several, which cannot be served together."""
     require(
         len(plan.operators) == 1,
         f"the plan has operators {sorted(plan.operators)}, one can be served at a time",
@@ -172,7 +167,7 @@ def only_operator(plan: GearPlan) -> str:
 
 
 def whole_shares(weights: Sequence[float]) -> list[int]:
-    """Whole numbers in proportion to `weights` that add up to `SHARE_UNIT`; largest remainders are rounded up."""
+    """Whole numbers in proportion to `weights` that sum to `SHARE_UNIT` (largest remainders)."""
     total = sum(weights)
     exact = [w / total * SHARE_UNIT for w in weights]
     shares = [int(e) for e in exact]
@@ -183,9 +178,10 @@ def whole_shares(weights: Sequence[float]) -> list[int]:
 
 
 def _settings_rows(settings: Sequence[ReplicaSettings], replica_ids: Sequence[str], model_begin: Sequence[int]) -> Ints:
-    """Shares, minimum queue lengths, largest batches, longest waits and cores (5, replicas) of one gear.
+    """Settings (5, replicas) of one gear.
 
-    Replicas are sorted by model; those of a model outside the cascade have no share.
+    Rows are shares, minimum queue lengths, largest batches, longest waits and cores. Replicas are
+    sorted by model; those of a model outside the cascade have no share.
     """
     by_id = {s.replica: s for s in settings}
     row = [by_id[replica_id] for replica_id in replica_ids]
@@ -199,7 +195,6 @@ def _settings_rows(settings: Sequence[ReplicaSettings], replica_ids: Sequence[st
 
 
 def rows_of(flat: list[int], begins: list[int]) -> list[list[int]]:
-    """The lists that stand one after another in `flat`, each from its begin to the next."""
     return [flat[begin:end] for begin, end in pairwise(begins)]
 
 

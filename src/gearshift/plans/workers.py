@@ -1,4 +1,4 @@
-"""Which replicas of a plan take turns on one set of devices, which is one worker."""
+"""Find the workers of a plan: replicas that take turns on one set of devices."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,15 @@ Worker = dict[int, Replica]
 """The replicas that take turns on one set of devices, by number."""
 
 KEEP_CORES = "with --scaler static, and leave --scaler-cores out"
-"""What keeps the cores of the plan; `static` with other cores changes them once."""
+"""Advice to keep the plan's cores; `static` with other cores changes them once."""
 
 
 def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list[Worker]:
-    """The workers on processors, whose cores may change; with `printed`, by Sponge's Algorithm 1.
+    """The workers on processors, whose cores may change; `printed` means Sponge's Algorithm 1.
 
-    Raises `InvalidInput` where replicas share a device but not all of them, or not their number of cores, where gears
-    of cores or the printed algorithm meet several replicas on a worker, or where no replica is on processors.
+    Raises `InvalidInput` where replicas share some but not all of their devices or have different
+    cores, where gears of cores or the printed algorithm meet several replicas on a worker, or
+    where no replica is on processors.
     """
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     users: dict[str, Replica] = {}
@@ -58,16 +59,16 @@ def scaled_workers(plan: GearPlan, tables: PlanTables, *, printed: bool) -> list
 
 
 def cores_in_gears(workers: Sequence[Worker], tables: PlanTables) -> list[list[int]]:
-    """The cores of each worker, gear by gear; empty where gears have none of their own."""
+    """The cores of each worker, gear by gear; empty where gears do not change cores."""
     by_gear = tables.cores.reshape(-1, len(tables.replica_ids))
     return [[int(row[[*worker]].max()) for worker in workers] for row in by_gear]
 
 
 def shared_pool(workers: Sequence[Worker], tables: PlanTables, given: int | None) -> int:
-    """How many cores workers share: those `given`, or else as many as the plan needs.
+    """The number of cores that workers share: `given`, or else as many as the plan needs.
 
-    It needs those of the gear that has the most, or, where gears have none of their own, those that workers begin with.
-    Raises `InvalidInput` for fewer.
+    That is the largest sum over the gears, or, where gears do not change cores, the cores that
+    workers begin with. Raises `InvalidInput` where fewer are given.
     """
     in_gears = cores_in_gears(workers, tables)
     needed = max(map(sum, in_gears), default=sum(next(iter(worker.values())).cores for worker in workers))

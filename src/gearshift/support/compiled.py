@@ -1,7 +1,8 @@
-"""Compilation with Numba: policies as they are, and a cache that notices when any compiled source changes.
+"""Compilation with Numba, and a cache that notices when any compiled source changes.
 
-Numba's cache on disk looks only at the file of the compiled function itself: a policy changed in another module
-would silently keep its old form.  So the cache lies in a folder named after a hash of every source compiled in.
+Numba's cache on disk looks only at the file of the compiled function itself: after a change of a
+policy in another module it would silently use the old code. So the cache lies in a folder named
+after a hash of all compiled sources.
 """
 
 import ctypes
@@ -35,75 +36,72 @@ _COMPILED_SOURCES = (
 )
 _KEPT_CACHES = 3
 _LARGE: set[Any] = set()
-"""What takes long to compile."""
+"""Functions that take long to compile."""
 _TO_CTYPES: Callable[[Any], Any] = to_ctypes
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-"""No reference counts: counting the arrays of every named tuple passed to an inlined function cost a factor of 12."""
+"""Without reference counts: for arrays in tuples of inlined functions they cost 12 times."""
 _CALLED_BY_COMPILED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""What only compiled code calls needs no way in from Python: making those was a quarter of the compilation."""
+"""Only compiled code calls these; the wrappers for Python took a quarter of the compilation."""
 
 
 def inlined(function: F) -> F:
-    """`function` compiled, and inlined wherever compiled code calls it."""
     return numba.njit(forceinline=True, **_CALLED_BY_COMPILED)(function)  # type: ignore[no-any-return]
 
 
 def apart(function: F) -> F:
-    """`function` compiled once and called, for what runs seldom: the code around it stays small."""
+    """Compile `function` without inlining: for rare calls, so that their callers stay small."""
     return numba.njit(**_CALLED_BY_COMPILED)(function)  # type: ignore[no-any-return]
 
 
 def compiled(function: F) -> F:
-    """`function` compiled at its first call, or loaded from the cache."""
+    """Compile `function` at its first call, or load it from the cache."""
     made = _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))
     _LARGE.add(made)
     return made  # type: ignore[no-any-return]
 
 
 class _Told(event.Listener):
-    """Says why a first call is slow; nothing is compiled, and so nothing said, where the cache has it."""
+    """Says why a first call is slow; silent where the cache has the function."""
 
     def on_start(self, event: Any) -> None:
-        """A function is being compiled."""
         if event.data["dispatcher"] in _LARGE:
             log.warning("compiling the simulator, once after an install or an update: some 20 s of one processor")
 
     def on_end(self, event: Any) -> None:
-        """A function was compiled."""
+        pass
 
 
 event.register("numba:compile", _Told())  # type: ignore[no-untyped-call]
 
 
 def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:
-    """Compiles a function here and now, or loads it; it takes arrays as addresses, which costs next to nothing."""
+    """Compile a function now, or load it; it takes arrays as addresses, almost for free."""
 
     def compile_(function: F) -> F:
         made = _kept(lambda cache: numba.cfunc(signature, cache=cache, error_model="numpy", **options)(function))
         kinds = (signature.return_type, *signature.args)
         named = [ctypes.c_void_p if isinstance(kind, numba.types.CPointer) else _TO_CTYPES(kind) for kind in kinds]
         call: Any = ctypes.CFUNCTYPE(*named)(made.address)
-        call.made = made  # what stands at that address
+        call.made = made  # the function at that address
         return call  # type: ignore[no-any-return]
 
     return compile_
 
 
 def _kept(compile_: Callable[[bool], Any]) -> Any:
-    """What `compile_` makes, kept in our folder; made anew in each process where nothing can be written there."""
+    """Compile with our cache folder; without a cache where that folder cannot be written."""
     settings: Any = numba.config
     before = settings.CACHE_DIR
     try:
         settings.CACHE_DIR = str(cache_folder())
         return compile_(True)
-    except (OSError, RuntimeError):  # of a user without a home folder, or with one that cannot be written
+    except (OSError, RuntimeError):  # no home folder, or one that cannot be written
         return compile_(False)
     finally:
         settings.CACHE_DIR = before
 
 
 def cache_folder() -> Path:
-    """Where compiled code of just these sources is kept; older folders are thrown away."""
     root = Path(platformdirs.user_cache_dir("gearshift")) / "compiled"
     folder = root / sources_hash(_PACKAGE)
     if not folder.exists():
@@ -114,7 +112,6 @@ def cache_folder() -> Path:
 
 
 def sources_hash(package: Path) -> str:
-    """A hash of every source that is compiled in."""
     digest = hashlib.sha256(numba.__version__.encode())
     for name in _COMPILED_SOURCES:
         path = package / name

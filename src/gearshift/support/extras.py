@@ -1,4 +1,4 @@
-"""Optional libraries, by the extra that brings each."""
+"""Optional libraries, by the extra that installs each."""
 
 from importlib import import_module
 from typing import Any
@@ -17,7 +17,7 @@ EXTRAS = {
 
 
 def load_extra(module: str, *, extra: str, where: str) -> Any:
-    """The module of an optional library; raises `InvalidInput` that says how to install it."""
+    """Import an optional library; raises `InvalidInput` that says how to install it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Files, read with sentences for errors, and written whole or not at all."""
+"""Read files with clear errors, and write them whole or not at all."""
 
 import codecs
 import errno
@@ -18,18 +18,18 @@ from gearshift.errors import InvalidInput, require
 PathLike = Path | str
 
 HELD_BYTES = 64 << 20
-"""Of what cannot be renamed into its place, so much is held in memory before it is written."""
+"""Content that cannot be renamed into place is held in memory up to this size before writing."""
 
 _DESCRIPTOR = re.compile(r"/(?:proc/(?:self|thread-self|(?P<pid>\d+))|dev)/fd/(?P<fd>\d+)")
 _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _MOST_LINKS = 40
 IN_ITS_PLACE = (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EROFS, errno.EXDEV)
-"""Errors of the folder around: nothing else can be put in a place that may be written itself, such as a mount."""
+"""Errors with which a folder admits no new file, though the file itself may be writable."""
 _NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def read_bytes(path: PathLike, *, remedy: str = "check the path") -> bytes:
-    """The content of `path`; raises `InvalidInput` where it cannot be read or is empty."""
+    """Read `path`; raises `InvalidInput` where it cannot be read or is empty."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def read_bytes(path: PathLike, *, remedy: str = "check the path") -> bytes:
 
 
 def read_text(path: PathLike, *, remedy: str = "check the path") -> str:
-    """The text of `path` in UTF-8, or in UTF-16 with a byte order mark, which is left out.
+    """Read text in UTF-8, or in UTF-16 with a byte order mark, which is left out.
 
     Raises `InvalidInput` where it cannot be read, is empty or is no text.
     """
@@ -52,7 +52,6 @@ def read_text(path: PathLike, *, remedy: str = "check the path") -> str:
 
 
 def decoded(data: bytes, *, where: str) -> str:
-    """Text as editors and shells write it: see `read_text`; raises `InvalidInput` that names the line."""
     utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return data.decode("utf-16" if utf_16 else "utf-8-sig")
@@ -62,7 +61,6 @@ def decoded(data: bytes, *, where: str) -> str:
 
 
 def require_writable(path: PathLike) -> None:
-    """Raise `InvalidInput` where a file `path` could not be written, so that no long work is done in vain."""
     if own_descriptor(path) is not None:
         return
     place = Path(os.path.realpath(path))
@@ -77,13 +75,12 @@ def require_writable(path: PathLike) -> None:
 
 @contextmanager
 def written_atomically(path: PathLike, *, private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to, whose content is at `path`, and on the disk, when the block ends without an error.
+    """Open a file whose content appears at `path`, on the disk, when the block ends without error.
 
-    A file is replaced at once, where links lead.  What must stay is written as it is, once all of its content is known:
-    pipes, devices, descriptors of this process, files of several names or in a folder that cannot be written.
-
-    A `private` one, of what clients have sent, is for this user's eyes alone; of others the umask decides.
-    Raises `InvalidInput` where that is impossible.
+    A regular file is replaced at once; links are followed. Pipes, devices, descriptors of this
+    process, files with several names and files in a folder that cannot be written are written in
+    place, once the content is complete. A `private` file, which holds data of clients, is readable
+    by this user only; for others the umask decides. Raises `InvalidInput` where writing fails.
     """
     try:
         beside = None if _stays(path) else _beside(Path(os.path.realpath(path)), 0o600 if private else 0o666)
@@ -105,18 +102,16 @@ def written_atomically(path: PathLike, *, private: bool = False) -> Iterator[Bin
 
 
 def write_atomically(path: PathLike, data: bytes, *, private: bool = False) -> None:
-    """Write `data` as `written_atomically` does; raises `InvalidInput` where that is impossible."""
     with written_atomically(path, private=private) as file:
         file.write(data)
 
 
 def not_written(path: PathLike, error: OSError) -> InvalidInput:
-    """That `path` cannot be written, for a user."""
     return InvalidInput(f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place")
 
 
 def own_descriptor(path: PathLike) -> int | None:
-    """The descriptor of this process that `path` is a name of, such as 1 for /dev/stdout; None for other paths."""
+    """The descriptor of this process that `path` names (/dev/stdout: 1), None for others."""
     place = os.path.abspath(path)
     for _ in range(_MOST_LINKS):
         if place in _STREAMS:
@@ -132,10 +127,11 @@ def own_descriptor(path: PathLike) -> int | None:
 
 
 def open_in_place(path: PathLike, *, waiting: bool = True) -> int:
-    """A descriptor to write into what is at `path`: where that is a descriptor of this process, a copy of it.
+    """Open `path` for writing; for a descriptor of this process, return a copy of it.
 
-    A copy goes on where others print through the same one, and reaches sockets, which have no name to be opened by.
-    One that is not `waiting` for slow readers of pipes and terminals has opened these anew, so that others still wait.
+    A copy shares the position with others that print through it, and works for sockets, which
+    cannot be opened by name. When not `waiting` for slow readers, pipes and terminals are opened
+    anew as non-blocking, so that other users of them still wait.
     """
     own = own_descriptor(path)
     if own is not None and (waiting or not (stat.S_ISFIFO(os.fstat(own).st_mode) or os.isatty(own))):
@@ -145,7 +141,6 @@ def open_in_place(path: PathLike, *, waiting: bool = True) -> int:
 
 
 def is_plain(path: PathLike) -> bool:
-    """Whether a regular file is at `path`, or nothing is yet, so that another may take its place."""
     try:
         return own_descriptor(path) is None and stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -153,7 +148,7 @@ def is_plain(path: PathLike) -> bool:
 
 
 def memory_file(name: str) -> int:
-    """The descriptor of an empty file that has no name in any folder, in memory where the system offers that."""
+    """The descriptor of an empty file without a name, in memory where the system offers that."""
     try:
         return os.memfd_create(name)
     except (AttributeError, OSError):  # a sandbox leaves it out
@@ -162,7 +157,6 @@ def memory_file(name: str) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """Have what was written reach the disk, where the file system offers that."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -171,7 +165,6 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: PathLike) -> None:
-    """Have the names in `folder` reach the disk, where it may be read and the file system offers that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -183,7 +176,7 @@ def sync_folder(folder: PathLike) -> None:
 
 
 def _stays(path: PathLike) -> bool:
-    """Whether nothing else may take the place of what is at `path`; raises `OSError` for a folder."""
+    """Whether the content must be written in place; raises `OSError` for a folder."""
     if own_descriptor(path) is not None:
         return True
     try:
@@ -196,7 +189,7 @@ def _stays(path: PathLike) -> bool:
 
 
 def _beside(place: Path, mode: int) -> BinaryIO | None:
-    """A new file beside `place`; None where only what is at `place` itself can be written."""
+    """Create a new file next to `place`; None where only `place` itself can be written."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         name = place.with_name(f".gearshift.{secrets.token_hex(8)}")
@@ -208,7 +201,6 @@ def _beside(place: Path, mode: int) -> BinaryIO | None:
 
 
 def _put(file: BinaryIO, path: PathLike) -> None:
-    """Move a written file to where `path` leads, or its content where nothing can be moved there."""
     place = Path(os.path.realpath(path))
     try:
         os.replace(file.name, place)
@@ -221,7 +213,6 @@ def _put(file: BinaryIO, path: PathLike) -> None:
 
 
 def _write_as_it_is(path: PathLike, content: BinaryIO) -> None:
-    """Write the whole of `content` into what is at `path`, which is cut to it unless it is an open descriptor."""
     with os.fdopen(open_in_place(path), "wb") as file:
         content.seek(0)
         shutil.copyfileobj(content, file)

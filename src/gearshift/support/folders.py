@@ -1,4 +1,4 @@
-"""Folders that are replaced as a whole."""
+"""Replace a folder as a whole."""
 
 import ctypes
 import errno
@@ -17,10 +17,11 @@ _NOT_OFFERED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 
 
 def replace_folder(folder: PathLike, content: Mapping[str, bytes]) -> None:
-    """Make `folder` hold these files and nothing else; raises `InvalidInput` where that is impossible.
+    """Make `folder` hold these files and nothing else; raises `InvalidInput` where that fails.
 
-    It changes from one moment to the next: who looks finds the files from before or all of these.  Only where nothing
-    can be put in its place, as it is mounted there or is the current folder, its files are replaced one by one.
+    The change is atomic: readers find either all former files or all of these. Only where the
+    folder cannot be replaced, because it is a mount or the current folder, files are replaced one
+    by one.
     """
     place = Path(os.path.realpath(folder))
     try:
@@ -34,7 +35,7 @@ def replace_folder(folder: PathLike, content: Mapping[str, bytes]) -> None:
 
 
 def _replaced(place: Path, content: Mapping[str, bytes]) -> bool:
-    """Put a new folder in the place of an older one; False where that cannot be."""
+    """Replace an older folder by a new one; False where that is impossible."""
     if place.exists() and place.samefile(os.curdir):
         return False
     try:
@@ -72,7 +73,7 @@ def _put(new: Path, place: Path, *, old: Path) -> None:
 
 
 def _put_in_two_steps(new: Path, place: Path, old: Path) -> None:
-    """For systems that exchange nothing: for a moment there is no folder."""
+    """For systems that cannot exchange folders: for a moment there is no folder."""
     os.rename(place, old)
     try:
         os.rename(new, place)
@@ -82,7 +83,7 @@ def _put_in_two_steps(new: Path, place: Path, old: Path) -> None:
 
 
 def exchange(a: Path, b: Path) -> bool:
-    """Have two folders change places in one step; False where the system or the file system has none for that."""
+    """Exchange two folders in one step; False where the system does not offer that."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class OfProcess(Generic[T]):
-    """A `T` for each process that asks for it: after a fork, parent and child must not speak on one connection.
+    """A `T` for each process that asks for it: after a fork, parent and child must not share one.
 
-    What a child has inherited is kept as it was: to close it may reach into what it shares with its parent, such as an
-    event loop's list of sockets.
+    The object inherited by a child stays open: closing it may reach into what it shares with its
+    parent, such as an event loop's list of sockets.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -21,24 +21,21 @@ class OfProcess(Generic[T]):
         self._of: dict[int, T] = {}
 
     def own(self) -> T:
-        """This process's own, made when it first asks."""
         process = os.getpid()
         held = self._of.get(process)
         return self._of.setdefault(process, self._make()) if held is None else held
 
 
 class KeptConnections:
-    """Connections to one server that nobody uses now; several threads may take and keep them."""
+    """Idle connections to one server; several threads may take and keep them."""
 
     def __init__(self) -> None:
         self._free = OfProcess(list[http.client.HTTPConnection])
 
     def keep(self, connection: http.client.HTTPConnection) -> None:
-        """Let another have it."""
         self._free.own().append(connection)
 
     def take(self) -> http.client.HTTPConnection | None:
-        """A connected one, unless the server has closed all."""
         while (kept := self._pop()) is not None:
             if not _readable(kept):
                 return kept
@@ -46,7 +43,6 @@ class KeptConnections:
         return None
 
     def close(self) -> None:
-        """Close all."""
         while (kept := self._pop()) is not None:
             kept.close()
 
@@ -58,7 +54,7 @@ class KeptConnections:
 
 
 def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether there is something to read on an idle connection, which is its end."""
+    """Whether an idle connection is readable, which means that the server has closed it."""
     poller = select.poll()
     poller.register(connection.sock, select.POLLIN)
     return bool(poller.poll(0))

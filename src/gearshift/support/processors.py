@@ -6,18 +6,17 @@ import os
 from collections.abc import Collection
 
 _FORBIDDEN = (errno.EACCES, errno.ENOSYS, errno.EPERM)
-"""What sandboxes answer to a system call that they leave out."""
+"""Errors of sandboxes for a system call that they leave out."""
 
 log = logging.getLogger(__name__)
 
 
 def usable_processors() -> int:
-    """How many they are: those of the process's affinity, where the system has one."""
     return len(processors_of())
 
 
 def processors_of(process: int = 0) -> set[int]:
-    """Those that a process, by default this one, may use; all where the system does not tell."""
+    """The processors that a process (default: this one) may use; all where unknown."""
     try:
         return os.sched_getaffinity(process)
     except AttributeError:
@@ -29,7 +28,7 @@ def processors_of(process: int = 0) -> set[int]:
 
 
 def pin(processors: Collection[int], process: int = 0) -> bool:
-    """Have a process, or the thread that calls, run on these alone; False, and a warning, where that is forbidden."""
+    """Keep a process, or the calling thread, on these; False, with a warning, where forbidden."""
     try:
         os.sched_setaffinity(process, processors)
     except AttributeError:

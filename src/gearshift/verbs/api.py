@@ -1,4 +1,4 @@
-"""The verbs as functions: what the command line does, for programs."""
+"""The verbs of the command line as Python functions."""
 
 import logging
 import os
@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 
 
 def _silent(what: str, share: float) -> None:
-    """Progress that nobody watches."""
+    pass
 
 
 def _unheard(text: str) -> None:
-    """A notice that nobody reads."""
+    pass
 
 
 def profile(
@@ -64,16 +64,15 @@ def profile(
     progress: Progress = _silent,
     notice: Notice = _unheard,
 ) -> Profile:
-    """Measure the models of a project through the real path; writes the profile into the folder `out` if given.
+    """Measure a project's models on the real serving path; write the profile to `out` if given.
 
-    On several counts of `cores`, run times are fitted by batch size and cores (`Profile.performance`).  Each core is
-    `core_share` of a processor, held by a quota below 1.
+    `project` is a `gearshift.toml` or its folder. With several counts of `cores`, run times are
+    fitted by batch size and cores (`Profile.performance`). Each core is `core_share` of a
+    processor, held by a quota below 1.
 
-    What endpoints answer is kept beside `out`, in a folder with `.partial` added to its name, until the profile is
-    written: the same call goes on from there after an error.  `notice` hears of it.
-
-    `project` is a `gearshift.toml` or its folder.  Raises `InvalidInput` before measuring where `out` holds anything
-    else than a profile.
+    Answers of remote endpoints are kept in a folder named like `out` with `.partial` added until
+    the profile is written, so that the same call can resume after an error; `notice` reports this.
+    Raises `InvalidInput` before measuring where `out` holds anything but a profile.
     """
     from gearshift.measuring.beside import front_end_beside
     from gearshift.measuring.measure import profile_project
@@ -113,9 +112,10 @@ def profile_from_records(
     seed: int = 0,
     raw_run_times: bool = False,
 ) -> Profile:
-    """Import recorded predictions and run times (`predictions` and `runtimes`, CSV or Parquet) instead of measuring.
+    """Import recorded predictions and run times instead of measuring.
 
-    With `raw_run_times` each row of `runtimes` is one batch, and those of one size give median and p95.
+    `folder` holds `predictions` and `runtimes`, as CSV or Parquet. With `raw_run_times` each row
+    of `runtimes` is one batch; median and p95 are computed per batch size.
     """
     from gearshift.profiles import records
 
@@ -136,13 +136,16 @@ def plan(
     progress: Progress = _silent,
     **asked: Any,
 ) -> GearPlan:
-    """The plan of a planner for an objective, confirmed by replaying the whole trace; `out` is written if given.
+    """Plan for an objective and confirm by replaying the whole trace; write to `out` if given.
 
-    With `fewest` it is on as few devices, like the first of `devices`, as meet both a latency and an accuracy.
-    With `cores`, in place of `devices`, on one host of so many: each gear has its cascade and its cores, for the
-    fewest core-seconds that keep a latency and an accuracy.  Models must have been measured on several core counts.
-    Objectives and the other options are those of `plan_request`.  Raises `Infeasible` when there is no plan, with the
-    nearest feasible objectives, each of which was planned for: that takes time, too, within `budget_s`.
+    With `fewest` the plan uses as few devices, like the first of `devices`, as meet both a latency
+    and an accuracy. With `cores`, in place of `devices`, models share that many cores of one host:
+    each gear sets a cascade and its cores, for the fewest core-seconds that keep a latency and an
+    accuracy. Models must then have been measured on several core counts.
+
+    Objectives and the other options are those of `plan_request`. Raises `Infeasible` when there is
+    no plan, with the nearest feasible objectives; each of these is planned for, which takes time
+    within `budget_s`.
     """
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
@@ -162,9 +165,9 @@ def plan(
 
 
 def largest_alone(plan: GearPlan, profile: Profile | PathLike, trace: Trace | PathLike) -> "LargestAlone":
-    """The devices that the largest model alone would need to serve the plan's load.
+    """Count the devices that the largest model alone would need to serve the plan's load.
 
-    It is to keep the plan's latency under the loads of all its ranges, whatever its accuracy.
+    It must keep the plan's latency at the loads of all ranges; accuracy does not matter.
     """
     from gearshift.planner.largest_alone import largest_alone as find
 
@@ -181,11 +184,11 @@ def plan_frontier(
     progress: Progress = _silent,
     **asked: Any,
 ) -> list[GearPlan]:
-    """All undominated plans that a planner finds, by rising latency; written into the folder `out` if given.
+    """Find all undominated plans, by rising latency; write them to the folder `out` if given.
 
-    Options are those of `plan_request` but for a latency, an accuracy and its confidence, for which `plan` plans; the
-    latencies of a frontier are those at `percentile`.  Raises `InvalidInput` where one is given, and `Infeasible` when
-    there is no plan.
+    Options are those of `plan_request` without latency, accuracy and confidence (use `plan` for
+    these). Latencies are those at `percentile`. Raises `InvalidInput` where one of the three is
+    given, and `Infeasible` when there is no plan.
     """
     from gearshift.planner import planners
     from gearshift.planner.nearest import feasible_or_nearest
@@ -228,13 +231,13 @@ def plan_request(
     profile_source: SourceFile | None = None,
     trace_source: SourceFile | None = None,
 ) -> "PlanRequest":
-    """What a planner is asked: `percentile` of requests within `latency_s`, `accuracy`, or both, on `devices`.
+    """Build a planner's request: `percentile` of requests within `latency_s`, `accuracy`, or both.
 
-    Paths are read; `devices` is a number of devices like the profiled one, by default 1, `Hardware`, or its file; in
-    its place may be given the `cores` that models share on one host.  With `confidence` the accuracy is met by its
-    lower confidence bound.  `load` says how often ranges are visited; `budget_s` bounds the search.  A plan names the
-    profile and trace it was made from, by their paths relative to the plan file `out`, or as `profile_source` and
-    `trace_source` say.
+    Paths are read. `devices` is a number of devices like the profiled one (default 1), `Hardware`,
+    or its file; alternatively `cores` are shared by all models on one host. With `confidence` the
+    lower confidence bound must reach the accuracy. `load` says how often load ranges are visited;
+    `budget_s` bounds the search. The plan names its profile and trace by paths relative to the
+    plan file `out`, or as `profile_source` and `trace_source` say.
     """
     from gearshift.planner.space.request import RANGES, PlanRequest
 
@@ -262,7 +265,6 @@ def plan_request(
 
 
 def hardware_of(devices: int | Hardware | PathLike, profile: Profile, *, memory_bytes: int | None = None) -> Hardware:
-    """Devices from a number of devices like the profiled one, a hardware file, or as they are."""
     if isinstance(devices, Hardware):
         return devices
     if isinstance(devices, int):
@@ -272,13 +274,11 @@ def hardware_of(devices: int | Hardware | PathLike, profile: Profile, *, memory_
 
 
 def host_of(profile: Profile, cores: int) -> Hardware:
-    """A host like the profiled one, whose `cores` models share."""
     require(1 <= cores <= MOST_POOL_CORES, f"{cores} cores asked for", remedy=f"ask for 1 to {MOST_POOL_CORES}")
     return Hardware(devices=(Device(id=HOST, kind=profile.curves[0].device_kind),), pool_cores=cores)
 
 
 def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile:
-    """A source as a plan file at `out` names it: by its relative path, which is empty where the source was no path."""
     if not isinstance(source, (str, Path)):
         return SourceFile(path="", sha256=sha256)
     path = str(source) if out is None else os.path.relpath(Path(source).resolve(), Path(out).resolve().parent)
@@ -286,15 +286,14 @@ def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile
 
 
 def trace_file(source: object, out: PathLike | None, trace: Trace) -> SourceFile:
-    """A trace as a plan file at `out` names it, with how it was read."""
     named = source_file(source, out, trace.sha256)
     return msgspec.structs.replace(named, reading=trace.reading if named.path else None)
 
 
 def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None = None) -> Hardware:
-    """`count` devices of the kind and cores on which the profile was measured, with memory for all its models.
+    """Return `count` devices like the profiled one, with memory for all models of the profile.
 
-    Of a model that runs only over several devices, that is memory for its part.
+    For a model that only runs split over several devices, its part is counted.
     """
     first = profile.curves[0]
     require(1 <= count <= 10_000, f"{count} devices asked for", remedy="ask for 1 to 10000")
@@ -305,10 +304,10 @@ def profiled_devices(profile: Profile, count: int, *, memory_bytes: int | None =
 
 
 def workload_of(profile: Profile, trace: Trace, *, seed: int | None = None) -> Workload:
-    """The trace carrying the samples on which accuracy is reported: what `simulate` and `replay` both serve.
+    """Attach to the trace the samples on which accuracy is reported (part B).
 
-    They are drawn by `seed`, by default the one that the trace was read with.  With its deadlines, which planners do
-    not know: they keep an objective.
+    `simulate` and `replay` both serve this workload. Samples are drawn by `seed`, by default the
+    seed the trace was read with. The trace's deadlines are kept; planners ignore them.
     """
     if seed is None:
         seed = 0 if trace.reading is None else trace.reading.seed
@@ -326,17 +325,18 @@ def simulate(
     scaler_cores: int | None = None,
     most_waiting: int | None = None,
 ) -> "Simulation":
-    """What serving `trace` by `plan` would come to: a `Simulation`, whose `result(...)` holds the figures.
+    """Predict by simulation how `plan` serves `trace`; `Simulation.result(...)` gives the figures.
 
-    With an `uplink`, the trace says when requests are sent: they arrive later, with the deadlines that it gives them,
-    and latencies count from sending.  With `scaling` a scaler gives workers the cores that they need, no fewer than
-    the gear's where a plan was made with `cores`, out of `scaler_cores`, by default as many as the plan has.
-    Beyond `most_waiting` samples requests are refused, by default as many as the server would let wait.
+    With an `uplink`, the trace holds the times of sending: requests arrive later, with the
+    deadlines that the uplink gives them, and latencies count from sending. With `scaling` a scaler
+    gives workers cores out of `scaler_cores` (default: all of the plan), at least the gear's where
+    the plan was made with `cores`. When more than `most_waiting` samples wait, requests are
+    refused (default: the server's bound).
 
-    A plan file names its profile and its trace; `profile` and `trace` say where they are now.  The plan's own trace is
-    read as it was for the plan, at another rate or from a window; a warning is logged where it may not be what the plan
-    was made from.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  Raises
-    `InvalidInput` for another profile than the one that the plan was made from.
+    `profile` and `trace` replace the paths in the plan file. The plan's own trace is read as it
+    was for the plan; a warning is logged where it may have changed. `seed` draws samples and
+    arrivals, by default as for the plan. Raises `InvalidInput` for a profile other than the
+    plan's.
     """
     from gearshift.simulator.compared.compared import COMPARED
     from gearshift.simulator.simulate import simulate as run
@@ -354,7 +354,6 @@ def simulate(
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
-    """How many samples a server of the plan lets wait."""
     tables = plan_tables(plan, only_operator(plan))
     cores = scaler_cores
     if scaling is not None and scaling.scaler != "static":
@@ -363,7 +362,6 @@ def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", s
 
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:
-    """A plan and the profile it was made from, read where paths are given."""
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
     if isinstance(profile, Profile):
         measured = profile
@@ -383,7 +381,7 @@ def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | No
 
 
 def inspect(path: PathLike) -> GearPlan | Profile:
-    """The plan or the profile at `path`, read and checked; a plan is also checked against its profile, if found."""
+    """Read and check the plan or profile at `path`; check a plan against its profile, if found."""
     place = Path(path)
     if place.is_dir():
         return read_profile(place)
@@ -401,10 +399,11 @@ def trace_for(
     notice: Notice = log.warning,
     **given: Any,
 ) -> Trace:
-    """The trace that the plan file at `path` names, read as it was for the plan but for what is `given`; or another.
+    """Read the plan's own trace as it was read for the plan, except for options in `given`.
 
-    A `trace` that is the same file is read so, too.  Where `path` is a URL there is no `plan`.  `notice` hears where
-    the plan's own trace may not be what the plan was made from.  Raises `InvalidInput` where there is none.
+    A `trace` that is the same file is read in the same way; a different one by the defaults.
+    `path` is the plan file; where it is a URL, `plan` is None. `notice` is called where the plan's
+    own trace may have changed. Raises `InvalidInput` where no trace is named.
     """
     if isinstance(trace, Trace):
         return trace
@@ -429,7 +428,6 @@ def trace_for(
 
 
 def _doubt_of(source: SourceFile, made: Trace, *, as_it_is: bool) -> str | None:
-    """Why a plan's own trace may not be what the plan was made from."""
     if source.reading is None:
         if as_it_is and made.sha256 != source.sha256:
             return (
@@ -450,10 +448,10 @@ def explain(
     devices_too: bool = False,
     progress: Progress = _silent,
 ) -> "Explanation":
-    """Why each range has its cascade, what the next more accurate one would break, and how busy devices are.
+    """Explain each range's cascade, what the next more accurate one would break, and device use.
 
-    A plan file names its profile and its trace; `profile` and `trace` say where they are now.  `devices_too` also
-    plans for one device fewer and one more.
+    `profile` and `trace` replace the paths in the plan file. `devices_too` also plans for one
+    device fewer and one more.
     """
     from gearshift.planner.explain import explain as run
 
@@ -462,7 +460,7 @@ def explain(
 
 
 def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:
-    """What differs between two plans, or plan files."""
+    """Return the differences between two plans or plan files."""
     return diff_plans(*(plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)))
 
 
@@ -480,14 +478,14 @@ def compare(
     progress: Progress = _silent,
     **asked: Any,
 ) -> "Comparison":
-    """Every planner on every number of devices for every latency objective, in processes side by side.
+    """Run every planner for every number of devices and latency objective, in parallel processes.
 
-    `devices` are as in `plan_request`, each of another number; `memory_bytes` is that of each device where only a
-    number is given.
-    `accuracies` are the rows of the grid of fewest devices, `baselines` the planners that savings are counted against,
-    `processes` how many plan at a time (by default one per core); other options are those of `plan_request`.  A run
-    that fails is a row with its `error`.  Among `planners` may be `cocktail+`, which needs recorded predictions and is
-    simulated for each cell of the grid.
+    `devices` are as in `plan_request`, each with a different count; `memory_bytes` is each
+    device's memory where only a count is given. `accuracies` are the rows of the grid of fewest
+    devices, `baselines` the planners that savings are compared with, `processes` how many plan at
+    a time (default: one per core). Other options are those of `plan_request`. A run that fails is
+    a row with its `error`. `planners` may include `cocktail+`, which needs recorded predictions
+    and is simulated for each cell of the grid.
     """
     from gearshift.planner.compare import (
         BASELINES,
@@ -529,9 +527,9 @@ def compare(
 def report(
     plan: PathLike, out: PathLike, *, trace: Trace | PathLike | None = None, profile: PathLike | None = None
 ) -> Path:
-    """Write one self-contained page about a plan file, with a simulation of `trace`, by default the one it names.
+    """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.
 
-    Of a plan that names none the page goes without.
+    Without any trace the page has no simulation.
     """
     from gearshift.reporting.compose import compose
     from gearshift.reporting.page import write_report
@@ -546,7 +544,7 @@ def report(
 def serve(plan: PathLike, *, latency_s: float | None = None, accuracy: float | None = None, **options: Any) -> int:
     """Serve a plan file until a signal ends it; options as in `gearshift.serving.serve.serve`.
 
-    Of a folder of plans it is the one that `chosen_plan` chooses.
+    From a folder of plans, `chosen_plan` chooses one.
     """
     from gearshift.serving.door.settings import ServerSettings
     from gearshift.serving.serve import serve as run
@@ -558,9 +556,11 @@ def serve(plan: PathLike, *, latency_s: float | None = None, accuracy: float | N
 
 
 def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: float | None = None) -> Path:
-    """The plan file itself, or of a folder the most accurate plan within `latency_s`, or the fastest of `accuracy`.
+    """Choose a plan file from a folder by an objective; a plan file is returned unchanged.
 
-    Raises `InvalidInput` where a folder's plans do not meet that, and for an objective beside a plan file.
+    Chosen is the most accurate plan within `latency_s`, or the fastest that reaches `accuracy`.
+    Raises `InvalidInput` where no plan of the folder meets the objective, and for an objective
+    given with a single plan.
     """
     path = Path(plan)
     if path.is_dir():
@@ -575,5 +575,5 @@ def chosen_plan(plan: PathLike, *, latency_s: float | None = None, accuracy: flo
 
 
 def doctor() -> Machine:
-    """What this machine offers."""
+    """Report the hardware and software that this machine offers."""
     return examine()

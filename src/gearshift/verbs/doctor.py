@@ -1,4 +1,4 @@
-"""What this machine offers to Gearshift, and what is missing."""
+"""Examine this machine: what it offers to Gearshift, and what is missing."""
 
 import importlib.metadata
 import math
@@ -24,9 +24,9 @@ WORTH_HAVING = {
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Cores and memory this process may use, versions of what is installed (None where missing), and advice.
+    """Cores and memory of this process, versions of extras (None if missing), and advice.
 
-    `quota_cores` is how many of the cores' time control groups give to this process, None without a bound.
+    `quota_cores` is the processor time, in cores, that control groups allow; None without a bound.
     `actuators` are the ways to change a worker's cores in place, each tried out.
     """
 
@@ -42,7 +42,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine() -> Machine:
-    """Look at this machine."""
     memory = psutil.virtual_memory()
     cores = usable_processors()
     quota = quota_cores()

@@ -1,4 +1,4 @@
-"""A project to start from: `gearshift.toml`, and a small Python file for the user's own models."""
+"""Create a project to start from: `gearshift.toml`, and a Python file for the user's models."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def nearest_neighbours(known, label, neighbours):
 
 
 def init(folder: Path | str = ".") -> tuple[Path, Path]:
-    """Write both files into `folder` and answer their paths; raises `InvalidInput` where one is there already."""
+    """Write both files into `folder`; raises `InvalidInput` where one exists already."""
     paths = Path(folder) / PROJECT_FILE, Path(folder) / MODELS_FILE
     for path in paths:
         if path.exists():

@@ -1,4 +1,4 @@
-"""What is really served: a trace replayed against a server, and the simulation of the same beside it."""
+"""Replay a trace against a server, and compare with the simulation of the same requests."""
 
 import time
 from collections.abc import Mapping
@@ -54,15 +54,18 @@ def replay(
     uplink: "Uplink | None" = None,
     **sending: Any,
 ) -> "Replay":
-    """Send the trace to a server in an open loop; a `Replay` with the figures and a log of every request.
+    """Send the trace to a server in an open loop; returns the figures and a log of every request.
 
-    `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then served within this
-    process, without sockets; where no trace is given it is the one that this plan names.  Samples come from the project
-    that the profile names, or from `project`; with `emulated` they are the numbers of recorded samples, for emulated
-    devices.  `seed` is of all that is drawn, of samples and of arrivals, by default as for the plan.  The profile is by
-    default the plan's, or the folder `profile`.  With an `uplink` the trace says when requests are sent: they reach the
-    server when the network has carried them, stamped with when that was.  Deadlines of the trace are sent with its
-    requests.  `sending` holds the fields of `gearshift.load_generator.targets.Sending`.
+    `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then
+    served within this process, without sockets; by default the trace is the one that this plan
+    names. Samples come from the project that the profile names, or from `project`; with `emulated`
+    they are the numbers of recorded samples, for emulated devices. `seed` draws samples and
+    arrivals, by default as for the plan. The profile is by default the plan's, or the folder
+    `profile`.
+
+    With an `uplink` the trace holds the times of sending: requests reach the server when the
+    network has carried them, stamped with their time of sending. The trace's deadlines are sent
+    with its requests. `sending` holds the fields of `gearshift.load_generator.targets.Sending`.
     """
     from gearshift.load_generator.in_process import InProcessTarget
     from gearshift.load_generator.replay import run_replay
@@ -84,7 +87,7 @@ def replay(
         workload = workload_of(profile, arrivals, seed=seed)
         if uplink is None:
             return workload
-        arrived = replace(uplink, slo_s=None).carry(workload)  # deadlines are sent where the trace has them
+        arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
         options["under_way_s"] = arrived.communication_s
         return arrived.workload
 
@@ -107,7 +110,6 @@ def replay(
 
 
 def plan_at(target: PathLike) -> Path | None:
-    """The plan file that `target` is; None for a URL."""
     if "://" in str(target):
         return None
     require(
@@ -117,9 +119,9 @@ def plan_at(target: PathLike) -> Path | None:
 
 
 def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
-    """The samples of a profile in `folder`: numbers of recorded ones, or those of its project with what is right.
+    """The samples of a profile in `folder` with their right answers, or recorded sample numbers.
 
-    Without labels that is what the strongest model answered.
+    Without labels, the strongest model's answers count as right.
     """
     from gearshift.load_generator.sources import source_from_records, source_from_samples
     from gearshift.models.loading import load_samples
@@ -142,7 +144,6 @@ def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emula
 
 
 def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
-    """A profile and the folder that its project is relative to."""
     if isinstance(profile, Profile):
         return profile, Path()
     folder = Path("profile" if profile is None else profile)
@@ -153,16 +154,19 @@ def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
 
 
 class ModelErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """What was predicted of a model against what ran: samples per request (difference), mean batch size (relative)."""
+    """Prediction errors for one model.
+
+    `samples_per_request` is a difference, `mean_batch` relative to the measured value.
+    """
 
     samples_per_request: float
     mean_batch: float
 
 
 class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """Predicted against measured, positive where too much was predicted.
+    """Prediction errors, positive where the prediction was too high.
 
-    Of latencies the share of what was measured, of shares the difference.
+    Latency errors are relative to the measured value, errors of shares are differences.
     """
 
     p50: float
@@ -177,9 +181,10 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """The same samples, simulated and served at the instants at which they were sent, on the server's clock.
+    """The same samples, simulated and served at the instants at which they were sent.
 
-    Latencies of both count from when a request was due; what the generator sent late is part of both.
+    Times are on the server's clock. Latencies of both count from when a request was due; late
+    sending by the generator is part of both.
     """
 
     predicted: ServingResult
@@ -191,7 +196,10 @@ class Validation:
     replay: "Replay"
 
     def broken(self, *, within: float | None, within_points: float | None) -> list[str]:
-        """Which bounds do not hold: `within` on the error of p95, `within_points` on those of shares; as sentences."""
+        """Describe the bounds that do not hold, one sentence each.
+
+        `within` bounds the error of p95, `within_points` those of shares.
+        """
         errors = self.errors
         bounds = (
             ("p95", errors.p95, within, f"{100 * errors.p95:+.1f} %"),
@@ -207,7 +215,6 @@ class Validation:
         ]
 
     def as_json(self) -> dict[str, object]:
-        """Both results, the errors, and how far to trust what was measured."""
         run = self.replay
         return {
             "predicted": self.predicted,
@@ -236,11 +243,12 @@ def validate(
     progress: "Progress | None" = None,
     **options: Any,
 ) -> Validation:
-    """Serve a plan file in a process of its own, replay the trace (or its own) against it, and simulate what was sent.
+    """Serve a plan file in another process, replay a trace against it, and simulate the same.
 
-    Both serve the same samples at the instants at which they were sent, on the server's clock, with the same bound on
-    waiting requests, and call late what the plan's latency objective does.  While load is generated this
-    process keeps to `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
+    The trace is by default the plan's. Server and simulation get the same samples at the instants
+    at which they were sent, on the server's clock, with the same bound on waiting requests, and
+    count lateness by the plan's latency objective. While load is generated this process keeps to
+    `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
     """
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
@@ -277,7 +285,7 @@ def validate(
 
     def simulated(of: "Prepared") -> "Simulation":
         ran = of.run(sent, most_waiting=backlog.most_waiting)
-        lasts_s = workload.duration_s + origin_ns / NS_PER_S  # figures per second are of the trace's time
+        lasts_s = workload.duration_s + origin_ns / NS_PER_S  # figures per second are over the trace's time
         lasted = replace(sent, duration_s=lasts_s)
         return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
 
@@ -305,7 +313,7 @@ def validate(
 
 
 def _began_ns(url: str) -> int:
-    """When the clock of the server at `url` began, on this machine's, by the quickest of a few answers."""
+    """When the server's clock began, on this machine's clock, by the quickest of a few answers."""
     from gearshift.serving.operate.control_client import Operator
 
     operator, known = Operator(url), list[tuple[int, int]]()
@@ -318,9 +326,9 @@ def _began_ns(url: str) -> int:
 
 
 def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[Workload, NDArray[np.float64]]:
-    """The workload as it was sent, on the server's clock, and how late each request was (n,).
+    """The workload as sent, on the server's clock, and how late each request was (n,).
 
-    That clock says where the meter's windows lie, and for how long nothing came before the first request.
+    The server's clock sets the meter's windows and the idle time before the first request.
     """
     order = np.argsort(run.log.sent_s, kind="stable")
     server_age_ns = run.effort.began_ns - server_began_ns
@@ -340,7 +348,6 @@ def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[W
 
 
 def _samples_and_batches(simulation: "Simulation") -> dict[str, tuple[int, int]]:
-    """Samples and batches that each model ran."""
     counted = dict.fromkeys(simulation.tables.models, (0, 0))
     for replica, by_size in enumerate(simulation.batches.tolist()):
         model = simulation.tables.model_of(replica)
@@ -374,7 +381,6 @@ def _errors(
 
 
 def _relative(predicted: float, measured: float) -> float:
-    """By which share of what was measured too much was predicted; infinite where nothing was measured."""
     if predicted == measured:
         return 0.0
     return predicted / measured - 1 if measured else float("inf")
