@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """The machine's monotonic clock, counted from now or from another clock's origin."""
+    """The machine's monotonic clock, counted from its creation or from a given origin."""
 
     def __init__(self, origin_ns: int | None = None) -> None:
         self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns

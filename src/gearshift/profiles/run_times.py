@@ -60,6 +60,7 @@ class Exits:
 
 
 def exits_of(plan: GearPlan, tables: PlanTables, profile: Profile) -> Exits | None:
+    """The exits of the plan's models; None without learned caches. Raises as `run_times_ns`."""
     if all(curve.segment == 0 for curve in profile.curves):
         return None
     segment_ns = _segment_times_ns(plan, tables, profile, profile.segments)

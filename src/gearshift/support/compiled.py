@@ -39,7 +39,7 @@ _LARGE: set[Any] = set()
 """Functions that take long to compile."""
 _TO_CTYPES: Callable[[Any], Any] = to_ctypes
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-"""Without reference counts: for arrays in tuples of inlined functions they cost 12 times."""
+"""No reference counts: with named tuples of arrays, inlined functions were 12 times slower."""
 _CALLED_BY_COMPILED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Only compiled code calls these; the wrappers for Python took a quarter of the compilation."""
 
