@@ -55,7 +55,7 @@ format: .venv/installed-test
 	"$(BIN)/python" -m ruff check --fix .
 
 messages: .venv/installed-test
-	"$(BIN)/python" -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/gearshift/serving/grpc_*.proto
+	"$(BIN)/python" -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/gearshift/v2/grpc_messages.proto src/gearshift/serving/grpc/*.proto
 
 .venv/bin/python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gearshift needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }

@@ -1,4 +1,4 @@
-"""Conformance of `simulator/compared/vertical.py`: with cores that stay, requests end there as in the compiled simulator."""
+"""With cores that stay, requests end in `simulator/compared/vertical.py` as in the compiled simulator."""
 
 import numpy as np
 import pytest

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from gearshift.caches.store.store import load_caches as load
 
 _HOMES = {
-    "Built": ("building", "Built"),
-    "build": ("building", "build"),
-    "CachedModel": ("cached_model", "CachedModel"),
-    "Evaluation": ("evaluation", "Evaluation"),
-    "evaluate": ("evaluation", "evaluate"),
-    "load": ("store", "load_caches"),
-    "Training": ("train", "Training"),
+    "Built": ("building.building", "Built"),
+    "build": ("building.building", "build"),
+    "CachedModel": ("running.cached_model", "CachedModel"),
+    "Evaluation": ("building.evaluation", "Evaluation"),
+    "evaluate": ("building.evaluation", "evaluate"),
+    "load": ("store.store", "load_caches"),
+    "Training": ("network.train", "Training"),
 }
 
 __all__ = ["Built", "CachedModel", "Evaluation", "Training", "build", "evaluate", "load"]

@@ -17,6 +17,8 @@ VERBS = (
     *("serve", "status", "gear", "swap", "drain", "replay", "validate", "caches", "doctor"),
 )
 
+_ONLINE = {"serve", "status", "gear", "swap", "drain", "replay", "validate"}
+
 
 class _Verbs(click.Group):
     """Verbs, each imported on first use."""
@@ -27,7 +29,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"gearshift.cli.{cmd_name}").command
+        room = "online" if cmd_name in _ONLINE else "offline"
+        command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

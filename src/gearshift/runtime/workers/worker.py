@@ -223,6 +223,7 @@ def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: floa
     from gearshift.models.declared_outputs import DeclaredOutputs
     from gearshift.models.loaded_from import files_of, files_read
     from gearshift.models.loading import load_model
+    from gearshift.models.torch_module import own_stream
     from gearshift.runtime.remote.models import is_remote_model, open_remote
 
     path, device_kind = Path(message.project), message.device_kind
