@@ -160,7 +160,7 @@ def later():
     from gearshift.planner.search.optimal import plan
 """
     seen = set(imported(ast.parse(source), set(modules())))
-    assert seen == {"gear", "decisions", "__init__", "policies.load", "clock", "planner.optimal"}
+    assert seen == {"gear", "decisions", "__init__", "policies.load", "clock", "planner.search.optimal"}
 
 
 @pytest.mark.parametrize(

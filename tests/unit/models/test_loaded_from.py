@@ -148,5 +148,5 @@ def test_versions_of_learned_caches_that_serving_makes_do_not_count(project: Pat
         (caches / name).parent.mkdir(parents=True, exist_ok=True)
         (caches / name).write_text("{}")
     opened = [str(caches / name) for name in ("manifest.json", "state.json", "versions/000001/manifest.json")]
-    assert "caches/store/manifest.json" in (files := files_of(read_project(project), project.parent, "small", opened))
+    assert "caches/manifest.json" in (files := files_of(read_project(project), project.parent, "small", opened))
     assert not {"caches/state.json", "caches/versions/000001/manifest.json"} & set(files)

@@ -260,7 +260,7 @@ def descriptors_in(folder: Path) -> dict[str, str]:
 
 
 def test_generated_messages_are_up_to_date(tmp_path):
-    sources = [str(path) for path in (PACKAGE / "serving").glob("*.proto")]
+    sources = [str(path) for path in PACKAGE.rglob("*.proto")]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PACKAGE.parent), f"--python_out={tmp_path}"]
     subprocess.run([*command, *sources], check=True)
     assert descriptors_in(PACKAGE.parent) == descriptors_in(tmp_path), "run `make messages`"
