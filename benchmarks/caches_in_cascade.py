@@ -44,9 +44,10 @@ from gearshift import caches
 from gearshift.caches.running.beside import Lookups, divided
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
@@ -181,13 +182,15 @@ def predicted(profile: Profile, models: tuple[str, ...], threshold: float, cores
                 Replica(id=f"{model}-0", model=model, device_ids=("cpu-0",), cores=cores) for model in models
             )
         ),
-        operators={
-            "images": OperatorPlan(
+        pipelines={
+            "images": PipelinePlan(
+                nodes={"images": Node(operator="images")},
+                output="images",
                 objective=Objective(latency_s=10.0),
                 gears=(
                     Gear(
                         load_range=LoadRange(from_=0),
-                        cascade=Cascade(models=models, thresholds=(threshold,)),
+                        cascades=alone("images", Cascade(models=models, thresholds=(threshold,))),
                         replicas=tuple(
                             ReplicaSettings(replica=f"{model}-0", load_share=1.0, largest_batch_size=1)
                             for model in sorted(models)
@@ -196,8 +199,8 @@ def predicted(profile: Profile, models: tuple[str, ...], threshold: float, cores
                 ),
             )
         },
-        profile=SourceFile(path="profile", sha256=profile.sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        profiles={"images": SourceFile(path="profile", sha256=profile.sha256)},
+        traces={"images": SourceFile(path="trace.csv", sha256="")},
     )
     slowest_s = sum(sum(curve.median_s[0] for curve in profile.curves if curve.model == model) for model in models)
     trace = steady(0.02 / slowest_s, 5000 * slowest_s / 0.02, seed=1)
@@ -231,7 +234,7 @@ def planned(profile: Profile, seconds: float) -> None:
                 print(f"| {load:g} | {name} | no plan | | |")
                 continue
             expected = plan.predictions["images"]
-            *_, gear = (one for one in plan.operators["images"].gears if one.load_range.from_ <= trace.mean_qps)
+            *_, gear = (one for one in plan.pipelines["images"].gears if one.load_range.from_ <= trace.mean_qps)
             told = f"{expected.accuracy:.2%} | {1e3 * expected.latency_s.p95:.2f} | {', '.join(gear.cascade.models)}"
             print(f"| {load:g} | {name} | {told} |", flush=True)
 

@@ -40,9 +40,10 @@ from numpy.typing import NDArray
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
@@ -236,14 +237,16 @@ def the_plan(threshold: float) -> GearPlan:
         planner="by hand",
         hardware=hardware,
         placement=Placement(replicas=tuple(Replica(id=m, model=m, device_ids=(device.id,)) for m in MODELS)),
-        operators={
-            "task": OperatorPlan(
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")},
+                output="task",
                 objective=Objective(),
-                gears=(Gear(load_range=LoadRange(from_=0), cascade=cascade, replicas=settings),),
+                gears=(Gear(load_range=LoadRange(from_=0), cascades=alone("task", cascade), replicas=settings),),
             )
         },
-        profile=source,
-        trace=source,
+        profiles={"task": source},
+        traces={"task": source},
     )
 
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from sponge_live import core_seconds
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
@@ -140,15 +141,26 @@ def plan_of(profile: Profile, models: tuple[str, ...], thresholds: tuple[float, 
     settings = tuple(
         ReplicaSettings(replica=m, load_share=1.0, largest_batch_size=SIZES[-1], cores=most) for m in models
     )
-    gear = Gear(load_range=LoadRange(from_=0), cascade=Cascade(models=models, thresholds=thresholds), replicas=settings)
+    gear = Gear(
+        load_range=LoadRange(from_=0),
+        cascades=alone("commands", Cascade(models=models, thresholds=thresholds)),
+        replicas=settings,
+    )
     replicas = tuple(Replica(id=m, model=m, device_ids=(device.id,), cores=most) for m in models)
     return GearPlan(
         planner="by hand",
         hardware=hardware,
         placement=Placement(replicas=replicas),
-        operators={"commands": OperatorPlan(objective=Objective(latency_s=1.0), gears=(gear,))},
-        profile=source,
-        trace=SourceFile(path="", sha256=""),
+        pipelines={
+            "commands": PipelinePlan(
+                nodes={"commands": Node(operator="commands")},
+                output="commands",
+                objective=Objective(latency_s=1.0),
+                gears=(gear,),
+            )
+        },
+        profiles={"commands": source},
+        traces={"commands": SourceFile(path="", sha256="")},
     )
 
 

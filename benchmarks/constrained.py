@@ -16,7 +16,7 @@ import numpy as np
 from judging import Point
 from numpy.typing import NDArray
 
-from gearshift.gear import Gear
+from gearshift.gear import Gear, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.confirm import workload_of
@@ -24,7 +24,7 @@ from gearshift.planner.evaluate.steady_state import Batching, SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
-from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import front_end_of, run_times_ns
 from gearshift.result import percentile
@@ -120,11 +120,15 @@ class Replays:
         self.profile, self.percentile = request.profile, request.objective.percentile
         steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
         gears = [
-            Gear(load_range=load_range, cascade=c.cascade, replicas=steady.settings(c.cascade, Batching(1)))
+            Gear(
+                load_range=load_range,
+                cascades=alone("task", c.cascade),
+                replicas=steady.settings(c.cascade, Batching(1)),
+            )
             for load_range, c in zip(load_ranges(equal_ranges(1.0, len(candidates))), candidates, strict=True)
         ]
         made = assemble(request, placement, gears, planner="exhaustive")
-        self._rows = plan_tables(made, only_operator(made))
+        self._rows = plan_tables(made, only_pipeline(made))
         self._starts = np.array([r.from_ for r in load_ranges(request.upper_ends())])
         self._run_ns = run_times_ns(made, self._rows, request.profile)
         records = request.profile.predictions

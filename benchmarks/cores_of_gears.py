@@ -82,7 +82,7 @@ def row(name: str, made: GearPlan, request: PlanRequest, took_s: float, scaling:
     result = run.result(request.profile, latency_objective_s=SLO_S)
     core_s = CORES * run.duration_s if run.core_s is None else run.core_s
     figures = f"{core_s:.0f}", f"{core_s / run.duration_s:.2f}", f"{result.latency_s.p95:.3f}"
-    gears = len(made.operators[request.profile.operator].gears)
+    gears = len(made.pipelines[request.profile.operator].gears)
     return [name, gears, *figures, f"{result.share_late:.2%}", f"{result.accuracy:.2%}", f"{took_s:.1f}"]
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.simulate import Simulation, simulate_tables
@@ -38,15 +39,19 @@ Orders = dict[str, Simulation]
 def plan() -> GearPlan:
     hardware = identical_devices(1)
     settings = ReplicaSettings(replica="m", load_share=1.0, largest_batch_size=LARGEST_BATCH)
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=("m",)), replicas=(settings,))
+    gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", Cascade(models=("m",))), replicas=(settings,))
     source = SourceFile(path="", sha256="")
     return GearPlan(
         planner="benchmark",
         hardware=hardware,
         placement=Placement(replicas=(Replica(id="m", model="m", device_ids=(hardware.devices[0].id,)),)),
-        operators={"task": OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=source,
-        trace=source,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
+            )
+        },
+        profiles={"task": source},
+        traces={"task": source},
     )
 
 

@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 from gearshift.cascade import Cascade
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.observability.journal import NoJournal
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
@@ -192,7 +193,7 @@ def the_plan(most: int, sha256: str) -> GearPlan:
     gears = tuple(
         Gear(
             load_range=LoadRange(from_=1e6 * (cores - 1), to=None if cores == most else 1e6 * cores),
-            cascade=Cascade(models=("net",)),
+            cascades=alone("images", Cascade(models=("net",))),
             replicas=(ReplicaSettings(replica="net-0", load_share=1.0, largest_batch_size=SIZES[-1], cores=cores),),
         )
         for cores in range(1, most + 1)
@@ -201,9 +202,16 @@ def the_plan(most: int, sha256: str) -> GearPlan:
         planner="by hand",
         hardware=structs.replace(identical_devices(1, cores=most), pool_cores=most),
         placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),)),
-        operators={"images": OperatorPlan(objective=Objective(latency_s=1.0), gears=gears)},
-        profile=SourceFile(path="profile", sha256=sha256),
-        trace=SourceFile(path="", sha256=""),
+        pipelines={
+            "images": PipelinePlan(
+                nodes={"images": Node(operator="images")},
+                output="images",
+                objective=Objective(latency_s=1.0),
+                gears=gears,
+            )
+        },
+        profiles={"images": SourceFile(path="profile", sha256=sha256)},
+        traces={"images": SourceFile(path="", sha256="")},
     )
 
 

@@ -31,10 +31,11 @@ import numpy as np
 from machine import describe
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
@@ -122,7 +123,7 @@ def write_world(folder: Path) -> Path:
     placed = (("small-0", "small", "cpu-0"), ("small-1", "small", "cpu-1"), ("large-0", "large", "cpu-1"))
     gear = Gear(
         load_range=LoadRange(from_=0),
-        cascade=Cascade(models=models, thresholds=(0.5,)),
+        cascades=alone("faults", Cascade(models=models, thresholds=(0.5,))),
         replicas=tuple(
             ReplicaSettings(
                 replica=replica, load_share=0.5 if model == "small" else 1.0, largest_batch_size=LARGEST_BATCH
@@ -136,9 +137,16 @@ def write_world(folder: Path) -> Path:
         placement=Placement(
             replicas=tuple(Replica(id=replica, model=model, device_ids=(device,)) for replica, model, device in placed)
         ),
-        operators={"faults": OperatorPlan(objective=Objective(latency_s=0.1), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        pipelines={
+            "faults": PipelinePlan(
+                nodes={"faults": Node(operator="faults")},
+                output="faults",
+                objective=Objective(latency_s=0.1),
+                gears=(gear,),
+            )
+        },
+        profiles={"faults": SourceFile(path="profile", sha256=sha256)},
+        traces={"faults": SourceFile(path="trace.csv", sha256="")},
     )
     write_plan(plan, folder / "plan.json")
     shutil.copy(folder / "plan.json", folder / OTHER_PLAN)

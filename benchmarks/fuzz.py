@@ -41,10 +41,11 @@ import psutil
 from machine import describe
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
@@ -104,16 +105,23 @@ def write_world(folder: Path) -> Path:
     sha256 = write_profile(profile, folder / "profile").sha256
     gear = Gear(
         load_range=LoadRange(from_=0),
-        cascade=Cascade(models=("echo",)),
+        cascades=alone("faults", Cascade(models=("echo",))),
         replicas=(ReplicaSettings(replica="echo-0", load_share=1.0, largest_batch_size=8),),
     )
     plan = GearPlan(
         planner="by hand",
         hardware=identical_devices(1),
         placement=Placement(replicas=(Replica(id="echo-0", model="echo", device_ids=("cpu-0",)),)),
-        operators={"faults": OperatorPlan(objective=Objective(latency_s=1.0), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        pipelines={
+            "faults": PipelinePlan(
+                nodes={"faults": Node(operator="faults")},
+                output="faults",
+                objective=Objective(latency_s=1.0),
+                gears=(gear,),
+            )
+        },
+        profiles={"faults": SourceFile(path="profile", sha256=sha256)},
+        traces={"faults": SourceFile(path="trace.csv", sha256="")},
     )
     write_plan(plan, folder / "plan.json")
     return folder / "plan.json"

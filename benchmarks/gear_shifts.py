@@ -23,10 +23,10 @@ OTHER_SEED = 3
 
 
 def with_margin(made: GearPlan, margin: float) -> GearPlan:
-    operators = {
-        name: msgspec.structs.replace(operator, upshift_margin=margin) for name, operator in made.operators.items()
+    pipelines = {
+        name: msgspec.structs.replace(operator, upshift_margin=margin) for name, operator in made.pipelines.items()
     }
-    return msgspec.structs.replace(made, operators=operators)
+    return msgspec.structs.replace(made, pipelines=pipelines)
 
 
 def rows(name: str, trace: Trace, count: int, *, latency_s: float, fastest_s: float = 0.0004) -> list[tuple[str, ...]]:

@@ -11,9 +11,10 @@ import numpy as np
 from judging import print_table
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, PlannedLoad, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, PlannedLoad, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
@@ -48,7 +49,9 @@ def watch_for(trace: Trace) -> LoadDrift:
     hardware = identical_devices(1)
     settings = (ReplicaSettings(replica="a", load_share=1.0),)
     gears = tuple(
-        Gear(load_range=LoadRange(from_=low, to=high), cascade=Cascade(models=("a",)), replicas=settings)
+        Gear(
+            load_range=LoadRange(from_=low, to=high), cascades=alone("task", Cascade(models=("a",))), replicas=settings
+        )
         for low, high in zip(EDGES, [*EDGES[1:], None], strict=True)
     )
     planned = PlannedLoad(shares=tuple((counts / counts.sum()).tolist()), over_s=SPAN_S)
@@ -56,9 +59,17 @@ def watch_for(trace: Trace) -> LoadDrift:
         planner="none",
         hardware=hardware,
         placement=Placement(replicas=(Replica(id="a", model="a", device_ids=(hardware.devices[0].id,)),)),
-        operators={"task": OperatorPlan(objective=Objective(), gears=gears, planned_load=planned)},
-        profile=SourceFile(path="", sha256=""),
-        trace=SourceFile(path="", sha256=""),
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")},
+                output="task",
+                objective=Objective(),
+                gears=gears,
+                planned_load=planned,
+            )
+        },
+        profiles={"task": SourceFile(path="", sha256="")},
+        traces={"task": SourceFile(path="", sha256="")},
     )
     return LoadDrift(plan_tables(plan, "task"), SPAN_S)
 

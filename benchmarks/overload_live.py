@@ -13,9 +13,10 @@ from pathlib import Path
 from judging import spread
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
@@ -62,16 +63,23 @@ def make(folder: Path) -> None:
     profile = api.profile(folder / "gearshift.toml", out=folder / "profile")
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=Cascade(models=("net",)),
+        cascades=alone("work", Cascade(models=("net",))),
         replicas=(ReplicaSettings(replica="net-0", load_share=1.0, largest_batch_size=LARGEST),),
     )
     plan = GearPlan(
         planner="by hand",
         hardware=identical_devices(1),
         placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",)),)),
-        operators={"work": OperatorPlan(objective=Objective(latency_s=OBJECTIVE_S), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=profile.sha256),
-        trace=SourceFile(path="", sha256=""),
+        pipelines={
+            "work": PipelinePlan(
+                nodes={"work": Node(operator="work")},
+                output="work",
+                objective=Objective(latency_s=OBJECTIVE_S),
+                gears=(gear,),
+            )
+        },
+        profiles={"work": SourceFile(path="profile", sha256=profile.sha256)},
+        traces={"work": SourceFile(path="", sha256="")},
     )
     write_plan(plan, folder / "plan.json")
 

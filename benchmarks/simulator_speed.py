@@ -12,9 +12,10 @@ import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.simulate import Simulation, simulate_tables
@@ -38,7 +39,7 @@ def plan_for(devices: int, qps: float, largest_batch: int) -> GearPlan:
         gears.append(
             Gear(
                 load_range=LoadRange(from_=starts[g], to=starts[g + 1] if g + 1 < GEARS else None),
-                cascade=Cascade(models=MODELS, thresholds=(forward, forward)),
+                cascades=alone("task", Cascade(models=MODELS, thresholds=(forward, forward))),
                 replicas=tuple(
                     ReplicaSettings(replica=r.id, load_share=1 / devices, largest_batch_size=largest_batch)
                     for r in replicas
@@ -50,9 +51,13 @@ def plan_for(devices: int, qps: float, largest_batch: int) -> GearPlan:
         planner="benchmark",
         hardware=identical_devices(devices),
         placement=Placement(replicas=replicas),
-        operators={"task": OperatorPlan(objective=Objective(), gears=tuple(gears))},
-        profile=source,
-        trace=source,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=tuple(gears)
+            )
+        },
+        profiles={"task": source},
+        traces={"task": source},
     )
 
 

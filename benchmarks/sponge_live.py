@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
@@ -83,14 +84,21 @@ def the_plan(profile: Profile) -> GearPlan:
     most = CORES[-1]
     hardware = identical_devices(1, cores=most)
     settings = ReplicaSettings(replica="net-0", load_share=1.0, largest_batch_size=SIZES[-1], cores=most)
-    gear = Gear(load_range=LoadRange(from_=0), cascade=Cascade(models=("net",)), replicas=(settings,))
+    gear = Gear(load_range=LoadRange(from_=0), cascades=alone("images", Cascade(models=("net",))), replicas=(settings,))
     return GearPlan(
         planner="by hand",
         hardware=hardware,
         placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),)),
-        operators={"images": OperatorPlan(objective=Objective(latency_s=SLO_S), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=profile.sha256),
-        trace=SourceFile(path="", sha256=""),
+        pipelines={
+            "images": PipelinePlan(
+                nodes={"images": Node(operator="images")},
+                output="images",
+                objective=Objective(latency_s=SLO_S),
+                gears=(gear,),
+            )
+        },
+        profiles={"images": SourceFile(path="profile", sha256=profile.sha256)},
+        traces={"images": SourceFile(path="", sha256="")},
     )
 
 

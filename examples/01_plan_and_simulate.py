@@ -32,7 +32,7 @@ profile = gearshift.Profile(
 trace = bursty(60, 250, 20, seed=1)
 
 plan = gearshift.plan(profile, trace, devices=1, latency_s=0.100)
-for gear in plan.operators["task"].gears:
+for gear in plan.pipelines["task"].gears:
     print(f"load {gear.load_range!s:>14}: {gear.cascade}")
 
 simulation = gearshift.simulate(plan, trace, profile=profile)

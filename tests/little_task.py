@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
@@ -101,7 +102,9 @@ def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
         for replica in ("large-0", "small-0")
     )
     gear = Gear(
-        load_range=LoadRange(from_=0), cascade=Cascade(models=("small", "large"), thresholds=(0.5,)), replicas=settings
+        load_range=LoadRange(from_=0),
+        cascades=alone("sums", Cascade(models=("small", "large"), thresholds=(0.5,))),
+        replicas=settings,
     )
     return GearPlan(
         planner="by hand",
@@ -112,9 +115,13 @@ def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
                 Replica(id="large-0", model="large", device_ids=("cpu-0",)),
             )
         ),
-        operators={"sums": OperatorPlan(objective=Objective(latency_s=0.1), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        pipelines={
+            "sums": PipelinePlan(
+                nodes={"sums": Node(operator="sums")}, output="sums", objective=Objective(latency_s=0.1), gears=(gear,)
+            )
+        },
+        profiles={"sums": SourceFile(path="profile", sha256=sha256)},
+        traces={"sums": SourceFile(path="trace.csv", sha256="")},
     )
 
 
@@ -129,20 +136,20 @@ def spanning_plan(sha256: str) -> GearPlan:
 def two_gear_plan(sha256: str, *, edge_qps: float = 50.0, alpha: float = 8.0) -> GearPlan:
     """As `little_plan`, with `small` alone in a second gear from `edge_qps` on, and an upshift margin of a tenth."""
     plan = little_plan(sha256)
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     low, settings = operator.gears[0], operator.gears[0].replicas
     gears = (
         msgspec.structs.replace(low, load_range=LoadRange(from_=0, to=edge_qps)),
         Gear(
             load_range=LoadRange(from_=edge_qps),
-            cascade=Cascade(models=("small",)),
+            cascades=alone("sums", Cascade(models=("small",))),
             replicas=tuple(
                 msgspec.structs.replace(one, load_share=float(one.replica == "small-0")) for one in settings
             ),
         ),
     )
     changed = msgspec.structs.replace(operator, gears=gears, alpha=alpha, upshift_margin=0.1)
-    return msgspec.structs.replace(plan, operators={"sums": changed})
+    return msgspec.structs.replace(plan, pipelines={"sums": changed})
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.measure import performance_models
@@ -86,13 +87,15 @@ def scaled_plan(sha256: str, *, cores: int = 4, replicas: int = 1, devices: int 
                 for i, name in enumerate(ids)
             )
         ),
-        operators={
-            "numbers": OperatorPlan(
+        pipelines={
+            "numbers": PipelinePlan(
+                nodes={"numbers": Node(operator="numbers")},
+                output="numbers",
                 objective=Objective(latency_s=1.0),
                 gears=(
                     Gear(
                         load_range=LoadRange(from_=0),
-                        cascade=Cascade(models=("net",)),
+                        cascades=alone("numbers", Cascade(models=("net",))),
                         replicas=tuple(
                             ReplicaSettings(replica=name, load_share=1 / replicas, largest_batch_size=4, cores=cores)
                             for name in ids
@@ -101,8 +104,8 @@ def scaled_plan(sha256: str, *, cores: int = 4, replicas: int = 1, devices: int 
                 ),
             )
         },
-        profile=SourceFile(path="profile", sha256=sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        profiles={"numbers": SourceFile(path="profile", sha256=sha256)},
+        traces={"numbers": SourceFile(path="trace.csv", sha256="")},
     )
 
 
@@ -128,13 +131,13 @@ def write_scaled_cascade(folder: Path, *, devices: int, cores: int, most_net: in
     )
     hardware = identical_devices(devices, cores=cores)
     plan = scaled_plan(profile.sha256, cores=cores)
-    operator = plan.operators["numbers"]
+    operator = plan.pipelines["numbers"]
     settings = tuple(
         ReplicaSettings(replica=f"{model}-0", load_share=1.0, largest_batch_size=4, cores=cores)
         for model in ("net", "big")
     )
     cascade = Cascade(models=("net", "big"), thresholds=(0.5,))
-    gear = replace(operator.gears[0], cascade=cascade, replicas=settings)
+    gear = replace(operator.gears[0], cascades=alone("numbers", cascade), replicas=settings)
     replicas = tuple(
         Replica(id=f"{model}-0", model=model, device_ids=(hardware.devices[i % devices].id,), cores=cores)
         for i, model in enumerate(("net", "big"))
@@ -144,7 +147,7 @@ def write_scaled_cascade(folder: Path, *, devices: int, cores: int, most_net: in
             plan,
             hardware=hardware,
             placement=Placement(replicas=replicas),
-            operators={"numbers": replace(operator, gears=(gear,))},
+            pipelines={"numbers": replace(operator, gears=(gear,))},
         ),
         folder / "plan.json",
     )
@@ -166,7 +169,7 @@ def write_geared_task(folder: Path, below: Sequence[int], above: Sequence[int], 
     """
     profile = write_profile(scaled_profile(), folder / "profile")
     plan = scaled_plan(profile.sha256, cores=1, replicas=len(below))
-    (gear,) = plan.operators["numbers"].gears
+    (gear,) = plan.pipelines["numbers"].gears
     gears = tuple(
         msgspec.structs.replace(
             gear,
@@ -177,8 +180,8 @@ def write_geared_task(folder: Path, below: Sequence[int], above: Sequence[int], 
         )
         for load_range, counts in ((LoadRange(from_=0, to=qps), below), (LoadRange(from_=qps), above))
     )
-    operator = msgspec.structs.replace(plan.operators["numbers"], gears=gears)
+    operator = msgspec.structs.replace(plan.pipelines["numbers"], gears=gears)
     hardware = msgspec.structs.replace(plan.hardware, pool_cores=pool)
     path = write_scaled_task(folder)
-    write_plan(msgspec.structs.replace(plan, hardware=hardware, operators={"numbers": operator}), path)
+    write_plan(msgspec.structs.replace(plan, hardware=hardware, pipelines={"numbers": operator}), path)
     return path

@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
 
@@ -11,11 +12,13 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Stage k answers when its certainty is at or above `thresholds[k]`, else forwards.
 
     The last stage always answers, so there is one threshold fewer than models. Certainty scales
-    differ between models, so thresholds belong to stages.
+    differ between models, so thresholds belong to stages. `decide_at_tokens` has for each stage but
+    the last the generated token at which it decides; None at the end.
     """
 
     models: tuple[str, ...]
     thresholds: tuple[float, ...] = ()
+    decide_at_tokens: tuple[int | None, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         require(len(self.models) >= 1, "a cascade has no models, needs at least one")

@@ -1,27 +1,32 @@
 """Gears, and the gear plan: which cascade and settings serve each load."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
+from gearshift.pipeline import Edge, Node, require_graph
 from gearshift.placement import Placement
 from gearshift.request import LEAST_URGENT, MOST_URGENT
 from gearshift.result import ServingResult
 from gearshift.workload import Reading
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 METER_BACKLOG = 0
 METER_ALPHA = 1
 SHARE_UNIT = 1 << 20
 """Sum of a model's load shares once a plan is resolved to whole numbers."""
 
 Meter = Literal["backlog", "alpha"]
-LoadUnit = Literal["requests_per_s", "outstanding_requests"]
+LoadUnit = Literal["requests_per_s", "outstanding_requests", "queued_tokens", "drain_s"]
+Order = Literal["arrival", "gain"]
 
 
 class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -47,7 +52,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The settings of one replica in one gear.
 
     `cores` are in force where the hardware has `pool_cores`; elsewhere those of the placement
-    stay.
+    stay. `most_outstanding` bounds the requests that an engine has at a time, which makes its own
+    batches.
     """
 
     replica: str
@@ -56,6 +62,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     largest_batch_size: int = 1
     longest_wait_s: float = 0.0
     cores: int = 1
+    most_outstanding: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         where = f"settings of replica {self.replica!r}"
@@ -94,13 +101,68 @@ class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replayed_gain: float | None = None
 
 
+class TimedQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The expected quality of a cascade's answer by the time that remains for it, in milliseconds."""
+
+    remaining_ms: tuple[int, ...]
+    quality: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_rising("remaining_ms", self.remaining_ms, self.quality)
+
+
 class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cascade and the replicas' settings for one load range."""
+    """The cascades of each node and the replicas' settings for one load range.
+
+    `cascades` are those that each node may use, from cheap to expensive. With several, one is
+    chosen for each item by the time that remains: `timed` has a table for each cascade of a node,
+    and `margin_s` is taken off that time. Items wait in order of `arrival`, or of expected `gain`
+    until `answer_by_margin_s` before the objective's latency ends.
+    """
 
     load_range: LoadRange
-    cascade: Cascade
+    cascades: dict[str, tuple[Cascade, ...]]
     replicas: tuple[ReplicaSettings, ...]
     predicted: GearPrediction | None = None
+    order: Order | UnsetType = UNSET
+    answer_by_margin_s: float | UnsetType = UNSET
+    margin_s: float | UnsetType = UNSET
+    timed: dict[str, tuple[TimedQuality, ...]] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        for node, cascades in self.cascades.items():
+            require(len(cascades) >= 1, f"node {node!r} has no cascade", where=f"gear for load {self.load_range}")
+
+    @property
+    def cascade(self) -> Cascade:
+        """The only cascade of the only node."""
+        ((cascade,),) = self.cascades.values()
+        return cascade
+
+
+def alone(node: str, cascade: Cascade) -> dict[str, tuple[Cascade, ...]]:
+    """The cascades of a gear whose only node has only this one."""
+    return {node: (cascade,)}
+
+
+class ExpectedGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The expected gain in quality if model `later` answers in place of `kept`, by the certainty of `kept`."""
+
+    kept: str
+    later: str
+    certainty: tuple[float, ...]
+    gain: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_rising("certainty", self.certainty, self.gain)
+
+
+def require_rising(name: str, points: Sequence[float], values: Sequence[float]) -> None:
+    require(
+        len(points) == len(values) >= 1 and all(a < b for a, b in pairwise(points)),
+        f"a table by {name} has {len(points)} points for {len(values)} values, or points that do not rise",
+        remedy="give one value for each of the rising points",
+    )
 
 
 class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,16 +183,20 @@ class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         require(0 < self.over_s < math.inf, f"over_s is {self.over_s}, needs a positive number of seconds")
 
 
-class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gears of one operator, and how its load is metered.
+class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The nodes and gears of one pipeline, and how its load is metered.
 
+    A request enters at the nodes that no edge leads to, and is answered by node `output`.
     `objective` is what the plan keeps, `asked` what its planner was asked for; None where it was
     not recorded. `upshift_margin` is the share by which load must fall below a gear's range for an
     immediate upshift; a smaller fall waits for a second. 0, the default, never waits.
     `planned_load` is the distribution of load that the gears were chosen for; None where it was
-    not recorded.
+    not recorded. `gains` are read by gears that order by gain.
     """
 
+    nodes: dict[str, Node]
+    edges: tuple[Edge, ...] = ()
+    output: str
     objective: Objective
     asked: Asked | None = None
     gears: tuple[Gear, ...]
@@ -141,9 +207,17 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     starvation_s: float | None = None
     default_priority: int = LEAST_URGENT
     planned_load: PlannedLoad | None = None
+    gains: tuple[ExpectedGain, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        require(len(self.gears) >= 1, "an operator has no gears, needs at least one")
+        require_graph(self.nodes, self.edges, self.output)
+        require(len(self.gears) >= 1, "a pipeline has no gears, needs at least one")
+        for gear in self.gears:
+            require(
+                gear.cascades.keys() == self.nodes.keys(),
+                f"the gear for load {gear.load_range} has cascades for {sorted(gear.cascades)}, "
+                f"needs them for the nodes {sorted(self.nodes)}",
+            )
         require(0 <= self.alpha < math.inf, f"alpha is {self.alpha}, needs a finite number from 0")
         require(0 <= self.upshift_margin <= 1, f"upshift_margin is {self.upshift_margin}, needs 0 to 1")
         require(
@@ -191,10 +265,13 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A placement of replicas on hardware, and for each operator one gear per load range.
+    """A placement of replicas on hardware, and for each pipeline one gear per load range.
 
-    `predictions` maps each operator to the results of simulation; `planner` names the planner;
-    `unfinished` marks a plan whose search was interrupted.
+    `profiles` are those of the operators, `traces` those of the pipelines. `predictions` maps each
+    pipeline to the results of simulation; `planner` names the planner; `unfinished` marks a plan
+    whose search was interrupted. Several nodes, and fields that are left out by default, are for
+    pipelines, engines of language models and refinement: this version does not serve plans that
+    have them, and says so.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -202,9 +279,9 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0
     hardware: Hardware
     placement: Placement
-    operators: dict[str, OperatorPlan]
-    profile: SourceFile
-    trace: SourceFile
+    pipelines: dict[str, PipelinePlan]
+    profiles: dict[str, SourceFile]
+    traces: dict[str, SourceFile]
     predictions: dict[str, ServingResult] = {}
     unfinished: bool = False
 
@@ -214,11 +291,32 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             f"schema_version is {self.schema_version}, this version of gearshift reads {SCHEMA_VERSION}",
             remedy="make the plan anew with `gearshift plan`",
         )
-        require(len(self.operators) >= 1, "a plan has no operators, needs at least one")
+        require(len(self.pipelines) >= 1, "a plan has no pipelines, needs at least one")
+        require(
+            self.traces.keys() == self.pipelines.keys(),
+            f"the plan has traces of {sorted(self.traces)}, needs those of {sorted(self.pipelines)}",
+        )
+        operators = {node.operator for pipeline in self.pipelines.values() for node in pipeline.nodes.values()}
+        require(
+            self.profiles.keys() == operators,
+            f"the plan has profiles of {sorted(self.profiles)}, needs those of {sorted(operators)}",
+        )
         self._check_devices()
-        for name, operator in self.operators.items():
-            for gear in operator.gears:
-                self._check_gear(gear, where=f"operator {name!r}, gear for load {gear.load_range}")
+        for name, pipeline in self.pipelines.items():
+            for gear in pipeline.gears:
+                self._check_gear(gear, where=f"pipeline {name!r}, gear for load {gear.load_range}")
+
+    @property
+    def profile(self) -> SourceFile:
+        """The profile of the only operator."""
+        (profile,) = self.profiles.values()
+        return profile
+
+    @property
+    def trace(self) -> SourceFile:
+        """The trace of the only pipeline."""
+        (trace,) = self.traces.values()
+        return trace
 
     def cores_in(self, gear: Gear) -> str:
         """The cores of a gear's models, in cascade order, and of idle ones: "1 + 3, 1 idle"."""
@@ -247,7 +345,8 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         require(sorted(named) == sorted(model_of), "settings must name each replica of the placement once", where=where)
         pool, cores = self.hardware.pool_cores, sum(settings.cores for settings in gear.replicas)
         require(pool is None or cores <= pool, f"replicas have {cores} cores, and share {pool}", where=where)
-        total = dict.fromkeys(gear.cascade.models, 0.0)
+        used = {m: None for cascades in gear.cascades.values() for cascade in cascades for m in cascade.models}
+        total = dict.fromkeys(used, 0.0)
         for settings in gear.replicas:
             model = model_of[settings.replica]
             if model in total:

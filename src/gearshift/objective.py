@@ -3,10 +3,12 @@
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
 from gearshift.plain_numbers import share_of
 
+Metric = Literal["latency", "ttft", "per_token", "total"]
 Scope = Literal["every-range", "trace"]
 LONGEST_LATENCY_S = 1e9
 
@@ -15,7 +17,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A latency percentile, an accuracy, or both; and where they must hold.
 
     Scope `every-range`: each load range meets the percentile in steady state, and so does the full
-    trace. Scope `trace`: only the full trace does.
+    trace. Scope `trace`: only the full trace does. `metric` is the time that the percentile is of;
+    `median_s` bounds the median too; `recall` and `precision` bound the answers of a query.
     """
 
     percentile: float = 0.95
@@ -23,6 +26,10 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     accuracy: float | None = None
     confidence: float | None = None
     scope: Scope = "every-range"
+    metric: Metric | UnsetType = UNSET
+    median_s: float | UnsetType = UNSET
+    recall: float | UnsetType = UNSET
+    precision: float | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         _require_share("percentile", self.percentile, between=True)

@@ -1,12 +1,16 @@
 """Replicas of models, and the devices that they are on."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One loaded copy of a model on one device or on several of one node."""
+    """One loaded copy of a model on one device or on several of one node.
+
+    `kv_tokens` is the number of tokens whose keys and values an engine's memory holds.
+    """
 
     id: str
     model: str
@@ -14,6 +18,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cores: int = 1
     tensor_parallel: int = 1
     weights_version: str = "1"
+    kv_tokens: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         require(bool(self.id), "a replica's id is empty")

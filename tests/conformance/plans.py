@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
@@ -88,7 +89,7 @@ def gears(draw: st.DrawFn, placement: Placement) -> tuple[Gear, ...]:
         result.append(
             Gear(
                 load_range=LoadRange(from_=start, to=end),
-                cascade=Cascade(models=models, thresholds=thresholds),
+                cascades=alone("task", Cascade(models=models, thresholds=thresholds)),
                 replicas=tuple(settings),
             )
         )
@@ -133,7 +134,9 @@ def workloads(draw: st.DrawFn, records: int) -> Workload:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     hardware, placement = draw(placements())
-    operator = OperatorPlan(
+    operator = PipelinePlan(
+        nodes={"task": Node(operator="task")},
+        output="task",
         objective=Objective(latency_s=0.1),
         gears=draw(gears(placement)),
         meter=draw(st.sampled_from(["backlog", "alpha"])),
@@ -145,9 +148,9 @@ def cases(draw: st.DrawFn) -> Case:
         planner="random",
         hardware=hardware,
         placement=placement,
-        operators={"task": operator},
-        profile=NO_SOURCE,
-        trace=NO_SOURCE,
+        pipelines={"task": operator},
+        profiles={"task": NO_SOURCE},
+        traces={"task": NO_SOURCE},
     )
     sizes = np.arange(5)
     run_ns = [
@@ -177,7 +180,7 @@ def cases_with_cores(draw: st.DrawFn) -> Case:
     """A random case whose gears give every replica one to four cores, and times by cores that may rise with them."""
     case = draw(cases())
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    (operator,) = case.plan.operators.values()
+    (operator,) = case.plan.pipelines.values()
     gears = tuple(
         msgspec.structs.replace(
             gear,
@@ -193,7 +196,7 @@ def cases_with_cores(draw: st.DrawFn) -> Case:
     plan = msgspec.structs.replace(
         case.plan,
         hardware=msgspec.structs.replace(case.plan.hardware, pool_cores=max(devices, MOST_CORES * replicas)),
-        operators={"task": msgspec.structs.replace(operator, gears=gears)},
+        pipelines={"task": msgspec.structs.replace(operator, gears=gears)},
     )
     base, growth = generator.integers(1, 9, (replicas, MOST_CORES + 1)), generator.integers(0, 4, replicas)
     by_cores = (base[..., None] + growth[:, None, None] * np.arange(5)).astype(np.int64) * MS
@@ -204,7 +207,7 @@ def cases_with_cores(draw: st.DrawFn) -> Case:
 def cases_with_scaler(draw: st.DrawFn) -> Case:
     """A case with cores in which a scaler chooses them, by deadlines, of as many as the largest gear has, or more."""
     case = draw(cases_with_cores().filter(lambda case: case.workload.deadline_ns is not None))
-    (operator,) = case.plan.operators.values()
+    (operator,) = case.plan.pipelines.values()
     largest = max(sum(each.cores for each in gear.replicas) for gear in operator.gears)
     scaling = Scaling(
         scaler=draw(st.sampled_from(["exact", "exact", "paper"])),

@@ -3,9 +3,10 @@
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.workload import Workload
 from tests.conformance.plans import MODELS, MS, Case
@@ -25,7 +26,9 @@ def long_case(*, samples: int, seed: int) -> Case:
         gears.append(
             Gear(
                 load_range=LoadRange(from_=start, to=[*starts, None][g + 1]),
-                cascade=Cascade(models=models, thresholds=(0.6 - 0.06 * g, 0.5 - 0.06 * g)[: len(models) - 1]),
+                cascades=alone(
+                    "task", Cascade(models=models, thresholds=(0.6 - 0.06 * g, 0.5 - 0.06 * g)[: len(models) - 1])
+                ),
                 replicas=tuple(
                     ReplicaSettings(
                         replica=r.id,
@@ -38,17 +41,22 @@ def long_case(*, samples: int, seed: int) -> Case:
                 ),
             )
         )
-    operator = OperatorPlan(
-        objective=Objective(latency_s=0.1), gears=tuple(gears), starvation_s=0.2, upshift_margin=0.1
+    operator = PipelinePlan(
+        nodes={"task": Node(operator="task")},
+        output="task",
+        objective=Objective(latency_s=0.1),
+        gears=tuple(gears),
+        starvation_s=0.2,
+        upshift_margin=0.1,
     )
     source = SourceFile(path="", sha256="")
     plan = GearPlan(
         planner="test",
         hardware=hardware,
         placement=placement,
-        operators={"task": operator},
-        profile=source,
-        trace=source,
+        pipelines={"task": operator},
+        profiles={"task": source},
+        traces={"task": source},
     )
     sizes = np.arange(17)
     cost_ms = {"a": (1, 0.1), "b": (2, 0.5), "c": (4, 1.0)}

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
@@ -40,7 +41,7 @@ def small_gear(
 
     return Gear(
         load_range=LoadRange(from_=load[0], to=load[1]),
-        cascade=Cascade(models=models, thresholds=tuple(thresholds)),
+        cascades=alone("task", Cascade(models=models, thresholds=tuple(thresholds))),
         replicas=tuple(
             ReplicaSettings(
                 replica=replica,
@@ -67,9 +68,17 @@ def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> Gear
                 for replica, span in placed.items()
             )
         ),
-        operators={"task": OperatorPlan(objective=Objective(latency_s=0.1), gears=gears, **operator)},
-        profile=source,
-        trace=source,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")},
+                output="task",
+                objective=Objective(latency_s=0.1),
+                gears=gears,
+                **operator,
+            )
+        },
+        profiles={"task": source},
+        traces={"task": source},
     )
 
 

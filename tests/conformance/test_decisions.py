@@ -346,14 +346,14 @@ def test_router_and_simulator_decide_alike_while_load_is_scaled_to_the_planned_o
     plan = small_plan(
         placed, *gears, meter=meter, planned_load=PlannedLoad(shares=(0.4, 0.4, 0.2), over_s=60.0), upshift_margin=0.1
     )
-    (operator,) = plan.operators.values()
+    (operator,) = plan.pipelines.values()
     scaled = msgspec.structs.replace(operator, objective=Objective(accuracy=0.9))
     generator = np.random.default_rng(int(10 * times))
     swing = 20 * times * (1 + 0.8 * np.sin(np.linspace(0, 60, int(3000 * times))))
     workload = small_workload(1000 * np.cumsum(generator.exponential(1.0, len(swing)) / swing))
     cases = [
         Case(
-            plan=msgspec.structs.replace(plan, operators={"task": each}),
+            plan=msgspec.structs.replace(plan, pipelines={"task": each}),
             run_ns=[(1 + np.arange(5)) * MS] * 2,
             certainty=generator.random((2, len(workload))),
             workload=workload,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PlannedLoad
+from gearshift.gear import Gear, GearPlan, LoadRange, PlannedLoad, alone
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
@@ -103,19 +103,19 @@ def test_the_audit_finds_the_disagreement_that_there_is_and_alarms_when_it_grows
 def small_alone(sha256: str) -> GearPlan:
     """`small` at all loads, planned for 1000 requests a second and more."""
     plan = two_gear_plan(sha256, edge_qps=1000.0)
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     low, high = operator.gears
     gears = (
         Gear(
             load_range=LoadRange(from_=0, to=1000.0),
-            cascade=Cascade(models=("small",)),
+            cascades=alone("task", Cascade(models=("small",))),
             replicas=high.replicas,
         ),
         high,
     )
     assert low.load_range == gears[0].load_range
     changed = msgspec.structs.replace(operator, gears=gears, planned_load=PlannedLoad(shares=(0.0, 1.0), over_s=3600.0))
-    return msgspec.structs.replace(plan, operators={"sums": changed})
+    return msgspec.structs.replace(plan, pipelines={"sums": changed})
 
 
 async def until(

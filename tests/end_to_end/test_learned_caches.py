@@ -13,11 +13,12 @@ import pytest
 import tritonclient.grpc as triton
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.models.certainty import top_two_difference
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
@@ -96,16 +97,20 @@ def write_task(folder: Path, *, threshold: float | None = None) -> Path:
     )
     gear = Gear(
         load_range=LoadRange(from_=0),
-        cascade=Cascade(models=models, thresholds=() if threshold is None else (threshold,)),
+        cascades=alone("sums", Cascade(models=models, thresholds=() if threshold is None else (threshold,))),
         replicas=tuple(ReplicaSettings(replica=f"{m}-0", load_share=1.0, largest_batch_size=32) for m in models),
     )
     plan = GearPlan(
         planner="by hand",
         hardware=identical_devices(1),
         placement=Placement(replicas=tuple(Replica(id=f"{m}-0", model=m, device_ids=("cpu-0",)) for m in models)),
-        operators={"sums": OperatorPlan(objective=Objective(latency_s=0.1), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256=write_profile(profile, folder / "profile").sha256),
-        trace=SourceFile(path="trace.csv", sha256=""),
+        pipelines={
+            "sums": PipelinePlan(
+                nodes={"sums": Node(operator="sums")}, output="sums", objective=Objective(latency_s=0.1), gears=(gear,)
+            )
+        },
+        profiles={"sums": SourceFile(path="profile", sha256=write_profile(profile, folder / "profile").sha256)},
+        traces={"sums": SourceFile(path="trace.csv", sha256="")},
     )
     write_plan(plan, folder / "plan.json")
     return folder / "plan.json"

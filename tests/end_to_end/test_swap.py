@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.plans.plan_file import read_plan, write_plan
 from tests.end_to_end.test_server import LONGEST_S, Server, body, gone_within, serving, speak
 from tests.little_task import closed, little_plan
@@ -23,12 +23,12 @@ from tests.unit.cli.little import run
 def large_plan(sha256: str) -> GearPlan:
     """`large` alone at all loads."""
     plan = little_plan(sha256)
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     replicas = tuple(
         msgspec.structs.replace(one, load_share=float(one.replica == "large-0")) for one in operator.gears[0].replicas
     )
-    gear = Gear(load_range=LoadRange(from_=0), cascade=Cascade(models=("large",)), replicas=replicas)
-    return msgspec.structs.replace(plan, operators={"sums": msgspec.structs.replace(operator, gears=(gear,))})
+    gear = Gear(load_range=LoadRange(from_=0), cascades=alone("task", Cascade(models=("large",))), replicas=replicas)
+    return msgspec.structs.replace(plan, pipelines={"sums": msgspec.structs.replace(operator, gears=(gear,))})
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def test_a_plan_that_cannot_be_used_leaves_the_one_before(server: Server, folder
         case "damaged":
             (folder / "bad.json").write_text("{")
         case "operator":
-            other = msgspec.structs.replace(plan, operators={"others": plan.operators["sums"]})
+            other = msgspec.structs.replace(plan, pipelines={"others": plan.pipelines["sums"]})
             write_plan(other, folder / "bad.json")
         case "profile":
             write_plan(little_plan("0" * 64), folder / "bad.json")

@@ -100,8 +100,8 @@ def test_server_and_simulation_refuse_as_much_of_what_is_too_much(tmp_path: Path
     curves = tuple(msgspec.structs.replace(c, median_s=tuple(40 * s for s in c.median_s)) for c in slow.curves)
     profile = write_profile(replace(slow, curves=curves), tmp_path / "profile")
     plan = little_plan(profile.sha256)
-    operator = msgspec.structs.replace(plan.operators["sums"], objective=Objective(latency_s=2.0))
-    write_plan(msgspec.structs.replace(plan, operators={"sums": operator}), tmp_path / "plan.json")
+    operator = msgspec.structs.replace(plan.pipelines["sums"], objective=Objective(latency_s=2.0))
+    write_plan(msgspec.structs.replace(plan, pipelines={"sums": operator}), tmp_path / "plan.json")
     run = validate(tmp_path / "plan.json", steady(120, 4, seed=2), backend="emulated", largest_lateness_s=1000.0)
     assert run.predicted.share_refused > 0.3
     assert abs(run.errors.share_refused) < 0.03

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from tests.conformance.small import small_gear, small_plan
 
@@ -56,7 +57,7 @@ def test_a_replicas_settings_name_the_replica_and_the_value(fields: dict[str, An
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"gears": ()}, "an operator has no gears, needs at least one"),
+        ({"gears": ()}, "a pipeline has no gears, needs at least one"),
         ({"alpha": -1.0}, "alpha is -1.0, needs a finite number from 0"),
         ({"alpha": math.nan}, "alpha is nan, needs a finite number from 0"),
         ({"upshift_margin": -0.1}, "upshift_margin is -0.1, needs 0 to 1"),
@@ -69,7 +70,7 @@ def test_a_replicas_settings_name_the_replica_and_the_value(fields: dict[str, An
 def test_an_operator_that_cannot_be_names_the_value(fields: dict[str, Any], sentence: str) -> None:
     good: dict[str, Any] = {"objective": Objective(), "gears": (small_gear(PLACED, "a"),)}
     with pytest.raises(InvalidInput) as caught:
-        OperatorPlan(**(good | fields))
+        PipelinePlan(nodes={"task": Node(operator="task")}, output="task", **(good | fields))
     assert str(caught.value) == sentence
 
 
@@ -87,7 +88,12 @@ def test_the_ranges_of_an_operators_gears_cover_every_load_once(
     loads: list[tuple[float, float | None]], sentence: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        OperatorPlan(objective=Objective(), gears=tuple(small_gear(PLACED, "a", load=load) for load in loads))
+        PipelinePlan(
+            nodes={"task": Node(operator="task")},
+            output="task",
+            objective=Objective(),
+            gears=tuple(small_gear(PLACED, "a", load=load) for load in loads),
+        )
     assert str(caught.value) == sentence
 
 
@@ -107,7 +113,7 @@ def test_a_cascades_model_that_is_placed_nowhere_is_refused() -> None:
 def test_a_replica_whose_model_is_not_in_the_cascade_has_no_load_share() -> None:
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=small_gear(PLACED, "a").cascade,
+        cascades=alone("task", small_gear(PLACED, "a").cascade),
         replicas=tuple(ReplicaSettings(replica=r, load_share=float(r != "b1")) for r in PLACED),
     )
     with pytest.raises(InvalidInput, match="replica 'b0' has a load share, but its model 'b' is not in the cascade"):
@@ -118,7 +124,7 @@ def test_a_replica_whose_model_is_not_in_the_cascade_has_no_load_share() -> None
 def test_a_gear_names_each_replica_of_the_placement_once(named: tuple[str, ...]) -> None:
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=small_gear(PLACED, "a").cascade,
+        cascades=alone("task", small_gear(PLACED, "a").cascade),
         replicas=tuple(ReplicaSettings(replica=r, load_share=float(r == "a0")) for r in named),
     )
     with pytest.raises(InvalidInput, match="settings must name each replica of the placement once"):
@@ -128,14 +134,16 @@ def test_a_gear_names_each_replica_of_the_placement_once(named: tuple[str, ...])
 def a_plan(devices: tuple[Device, ...], **changed: Any) -> GearPlan:
     placed = {"a0": "d0 d1"}
     source = SourceFile(path="", sha256="")
-    operator = OperatorPlan(objective=Objective(), gears=(small_gear(placed, "a"),))
+    operator = PipelinePlan(
+        nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(small_gear(placed, "a"),)
+    )
     fields: dict[str, Any] = {
         "planner": "test",
         "hardware": Hardware(devices=devices),
         "placement": Placement(replicas=(Replica(id="a0", model="a", device_ids=("d0", "d1")),)),
-        "operators": {"task": operator},
-        "profile": source,
-        "trace": source,
+        "pipelines": {"task": operator},
+        "profiles": {"task": source},
+        "traces": {"task": source},
     }
     return GearPlan(**(fields | changed))
 
@@ -150,11 +158,11 @@ def test_a_replica_that_spans_nodes_is_refused() -> None:
         a_plan((Device(id="d0", node="n"), Device(id="d1", node="o")))
 
 
-def test_a_plan_of_no_operators_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="a plan has no operators, needs at least one"):
-        a_plan((Device(id="d0"), Device(id="d1")), operators={})
+def test_a_plan_of_no_pipelines_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="a plan has no pipelines, needs at least one"):
+        a_plan((Device(id="d0"), Device(id="d1")), pipelines={})
 
 
 def test_a_plan_of_another_schema_version_names_the_remedy() -> None:
-    with pytest.raises(InvalidInput, match=r"schema_version is 7, .* reads 1; make the plan anew"):
+    with pytest.raises(InvalidInput, match=r"schema_version is 7, .* reads 2; make the plan anew"):
         a_plan((Device(id="d0"), Device(id="d1")), schema_version=7)

@@ -25,6 +25,7 @@ NOUNS = {
         "workload",
         "cascade",
         "placement",
+        "pipeline",
         "objective",
         "gear",
         "result",

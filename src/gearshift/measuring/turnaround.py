@@ -5,10 +5,11 @@ from typing import Self
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.observability.metrics import Metrics
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
@@ -84,15 +85,21 @@ class OneBatch:
 def plan_of_one_model(largest_batch_size: int) -> GearPlan:
     hardware = identical_devices(1)
     settings = ReplicaSettings(replica=MODEL, load_share=1.0, largest_batch_size=largest_batch_size)
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=Cascade(models=(MODEL,)), replicas=(settings,))
+    gear = Gear(
+        load_range=LoadRange(from_=0.0), cascades=alone(OPERATOR, Cascade(models=(MODEL,))), replicas=(settings,)
+    )
     nowhere = SourceFile(path="", sha256="")
     return GearPlan(
         planner="none",
         hardware=hardware,
         placement=Placement(replicas=(Replica(id=MODEL, model=MODEL, device_ids=(hardware.devices[0].id,)),)),
-        operators={OPERATOR: OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=nowhere,
-        trace=nowhere,
+        pipelines={
+            OPERATOR: PipelinePlan(
+                nodes={OPERATOR: Node(operator=OPERATOR)}, output=OPERATOR, objective=Objective(), gears=(gear,)
+            )
+        },
+        profiles={OPERATOR: nowhere},
+        traces={OPERATOR: nowhere},
     )
 
 

@@ -17,13 +17,13 @@ def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> 
     """
     name, made = request.profile.operator, []
     for plan in plans:
-        gears, steady = plan.operators[name].gears, None
+        gears, steady = plan.pipelines[name].gears, None
         if any(map(_is_beyond, gears)):
             steady = SteadyState(request.profile, plan.hardware, plan.placement, request.objective, seed=request.seed)
-            steady = steady.judged_by(plan.operators[name].objective)
+            steady = steady.judged_by(plan.pipelines[name].objective)
             gears = tuple(_at_its_end(gear, steady) if _is_beyond(gear) else gear for gear in gears)
-        operator = msgspec.structs.replace(plan.operators[name], gears=gears)
-        made.append(msgspec.structs.replace(plan, operators={name: operator}))
+        operator = msgspec.structs.replace(plan.pipelines[name], gears=gears)
+        made.append(msgspec.structs.replace(plan, pipelines={name: operator}))
     return made
 
 

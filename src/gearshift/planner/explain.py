@@ -10,7 +10,7 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, InvalidInput, require
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, alone
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import planners
@@ -34,7 +34,7 @@ from gearshift.planner.space.request import (
 )
 from gearshift.planner.space.threads import replays_at_once
 from gearshift.planner.space.ways import room_for
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.result import ServingResult
@@ -134,7 +134,7 @@ def explain(
 
     With `devices_too` also plan for one device fewer and one more, which takes longer.
     """
-    operator = plan.operators[only_operator(plan)]
+    operator = plan.pipelines[only_pipeline(plan)]
     require(
         plan.hardware.pool_cores is None or not devices_too,
         "the plan is for a host of cores, not for a number of devices",
@@ -169,7 +169,7 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
     For a latency and an accuracy (fewest devices), one device more is planned for the latency
     alone.
     """
-    operator = plan.operators[only_operator(plan)]
+    operator = plan.pipelines[only_pipeline(plan)]
     asked = operator.asked or _as_made(operator)
     request = PlanRequest(
         profile=profile,
@@ -190,7 +190,7 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
     return tuple(found)
 
 
-def _as_made(operator: OperatorPlan) -> Asked:
+def _as_made(operator: PipelinePlan) -> Asked:
     ranges, max_qps = _asked_for(operator.gears)
     return Asked(objective=operator.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
 
@@ -230,7 +230,7 @@ def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
 class _Search:
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         self.plan, self.profile, self.limit_s = plan, profile, limit_s
-        self.operator = plan.operators[only_operator(plan)]
+        self.operator = plan.pipelines[only_pipeline(plan)]
         self.work_s = work_per_request_s(profile, plan.hardware.devices[0])
         self.placed = frozenset(plan.placement.models)
         placed_s = {model: self.work_s[model] for model in plan.placement.models}
@@ -276,7 +276,11 @@ class _Search:
         batching, cell = self.steady.best(candidate.cascade, load_qps)
         prediction = cell.prediction(load_qps, candidate.accuracy)
         settings = self.steady.settings(candidate.cascade, batching)
-        gear = Gear(load_range=self.operator.gears[k].load_range, cascade=candidate.cascade, replicas=settings)
+        gear = Gear(
+            load_range=self.operator.gears[k].load_range,
+            cascades=alone(self.operator.output, candidate.cascade),
+            replicas=settings,
+        )
         on_trace, capacity_qps = None, None
         breaks: Breaks = "load" if not cell.stable else "latency"
         if cell.stable and cell.latency_s <= self.limit_s:
@@ -318,7 +322,7 @@ class _Search:
 
     def with_gears(self, gears: tuple[Gear, ...]) -> GearPlan:
         operator = msgspec.structs.replace(self.operator, gears=gears, planned_load=None)
-        return msgspec.structs.replace(self.plan, operators={only_operator(self.plan): operator})
+        return msgspec.structs.replace(self.plan, pipelines={only_pipeline(self.plan): operator})
 
 
 class _CoreSearch(_Search):

@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.hardware import Hardware
 from gearshift.planner.evaluate.assemble import assemble, replay
 from gearshift.planner.evaluate.steady_state import SteadyState
@@ -18,7 +18,7 @@ from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import RANGES, PlanRequest, least_margin
 from gearshift.planner.space.search_trace import pieces_of
 from gearshift.planner.space.ways import narrowest_ways
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 
@@ -81,7 +81,7 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:
-    operator = plan.operators[only_operator(plan)]
+    operator = plan.pipelines[only_pipeline(plan)]
     asked = operator.asked
     return PlanRequest(
         profile=profile,
@@ -106,7 +106,11 @@ def _holds(request: PlanRequest, model: str, count: int) -> bool:
     if request.objective.scope == "every-range":
         return steady.holds(cascade, least_margin(request) * top_qps)
     size, _ = steady.best(cascade, top_qps)
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=steady.settings(cascade, size))
+    gear = Gear(
+        load_range=LoadRange(from_=0.0),
+        cascades=alone(request.profile.operator, cascade),
+        replicas=steady.settings(cascade, size),
+    )
     pieces = dataclasses.replace(request, trace=pieces_of(request.trace))
     made = assemble(pieces, placement, [gear], planner="single")
     return replay(made, pieces, part=PART_A, seeds=1).holds(request.objective.percentile)

@@ -252,7 +252,7 @@ def _least_latency_s(planner: str, request: PlanRequest) -> float | None:
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:
-    name, operator = next(iter(made.operators.items()))
+    name, operator = next(iter(made.pipelines.items()))
     in_ranges_s = [gear.predicted.latency_p95_s for gear in operator.gears if gear.predicted is not None]
     on_trace_s = made.predictions[name].latency_s.at(objective.percentile)
     return operator.objective.latency_s or max([on_trace_s, *in_ranges_s])

@@ -21,15 +21,15 @@ def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: 
     name = request.profile.operator
     made = []
     for plan in plans:
-        operator = plan.operators[name]
+        operator = plan.pipelines[name]
         starts = [gear.load_range.from_ for gear in operator.gears[1:]]
         visited = np.bincount(
             np.searchsorted(starts, loads, side="right"), weights=weights, minlength=len(operator.gears)
         )
         shares = tuple(round(float(share), DIGITS) for share in visited / weights.sum())
         planned = PlannedLoad(shares=shares, over_s=request.trace.duration_s)
-        operators = {name: msgspec.structs.replace(operator, planned_load=planned)}
-        made.append(msgspec.structs.replace(plan, operators=operators))
+        pipelines = {name: msgspec.structs.replace(operator, planned_load=planned)}
+        made.append(msgspec.structs.replace(plan, pipelines=pipelines))
     return made
 
 

@@ -43,7 +43,7 @@ def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) ->
     """All undominated plans that the planner `name` finds, by rising latency."""
     require_possible(request)
     made: list[GearPlan] = _module(name).frontier(request, progress=progress)
-    return _asked(name, made, request, [each.operators[request.profile.operator].objective for each in made])
+    return _asked(name, made, request, [each.pipelines[request.profile.operator].objective for each in made])
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -109,9 +109,9 @@ def _asked(
         map(without_idle_models, made), objectives or [request.objective] * len(made), strict=True
     ):
         operator = msgspec.structs.replace(
-            plan.operators[name], asked=msgspec.structs.replace(asked, objective=objective)
+            plan.pipelines[name], asked=msgspec.structs.replace(asked, objective=objective)
         )
-        told.append(msgspec.structs.replace(plan, operators={name: operator}))
+        told.append(msgspec.structs.replace(plan, pipelines={name: operator}))
     return with_planned_load(predicted_at_their_ends(told, request), request, planner)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
 
 
@@ -54,8 +54,8 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
-    names = only_operator(a), only_operator(b)
-    operators = a.operators[names[0]], b.operators[names[1]]
+    names = only_pipeline(a), only_pipeline(b)
+    operators = a.pipelines[names[0]], b.pipelines[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
     pools = a.hardware.pool_cores, b.hardware.pool_cores
     serves = [

@@ -1,7 +1,7 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
 import codecs
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,13 +23,19 @@ def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
 
 
 def read_plan(path: PathLike) -> GearPlan:
-    """Read a plan; raises `InvalidInput` for a missing, damaged or inconsistent file."""
+    """Read a plan of any schema so far; raises `InvalidInput` for a missing, damaged or inconsistent file."""
     data = read_bytes(path, remedy="make a plan with `gearshift plan`")
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
     version = decode_json(data, _Versioned, where=str(path), remedy=remedy).schema_version
+    if version == 1:
+        old = decode_json(data, _Schema1, where=str(path), remedy=remedy)
+        try:
+            return _from_schema_1(old)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(str(error), where=str(path), remedy=remedy) from error
     if version != SCHEMA_VERSION:
         raise InvalidInput(
-            f"schema_version is {version}, this version of gearshift reads {SCHEMA_VERSION}",
+            f"schema_version is {version}, this version of gearshift reads 1 to {SCHEMA_VERSION}",
             where=str(path),
             remedy="make the plan anew with `gearshift plan`",
         )
@@ -48,3 +54,47 @@ def write_plan(plan: GearPlan, path: PathLike) -> None:
 
 class _Versioned(msgspec.Struct):
     schema_version: int = 0
+
+
+class _Schema1(msgspec.Struct, forbid_unknown_fields=True):
+    """A plan before there were pipelines: one profile, one trace, and operators with a cascade in each gear."""
+
+    schema_version: int
+    planner: str
+    hardware: dict[str, Any]
+    placement: dict[str, Any]
+    operators: dict[str, dict[str, Any]]
+    profile: dict[str, Any]
+    trace: dict[str, Any]
+    seed: int = 0
+    predictions: dict[str, Any] = {}
+    unfinished: bool = False
+
+
+def _from_schema_1(old: _Schema1) -> GearPlan:
+    """Each operator as a pipeline of one node, both of its name."""
+    return msgspec.convert(
+        {
+            "planner": old.planner,
+            "seed": old.seed,
+            "hardware": old.hardware,
+            "placement": old.placement,
+            "pipelines": {name: _pipeline(name, operator) for name, operator in old.operators.items()},
+            "profiles": dict.fromkeys(old.operators, old.profile),
+            "traces": dict.fromkeys(old.operators, old.trace),
+            "predictions": old.predictions,
+            "unfinished": old.unfinished,
+        },
+        GearPlan,
+    )
+
+
+def _pipeline(name: str, operator: dict[str, Any]) -> dict[str, Any]:
+    old = msgspec.convert(operator.get("gears"), list[dict[str, Any]])
+    gears = [_gear(name, gear) for gear in old]
+    return {**operator, "nodes": {name: {"operator": name}}, "output": name, "gears": gears}
+
+
+def _gear(name: str, gear: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in gear.items() if key != "cascade"}
+    return kept | {"cascades": {name: [gear.get("cascade")]}}

@@ -7,7 +7,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import encode_plan, read_plan
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
 from gearshift.support.folders import replace_folder
 
@@ -89,7 +89,7 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
 
 
 def prediction_of(plan: GearPlan) -> ServingResult | None:
-    return plan.predictions.get(only_operator(plan))
+    return plan.predictions.get(only_pipeline(plan))
 
 
 def latency_bound_s(result: ServingResult) -> float:

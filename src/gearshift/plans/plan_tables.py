@@ -12,6 +12,7 @@ from gearshift.cascade import Cascade
 from gearshift.clock import to_ns
 from gearshift.errors import require
 from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, LoadRange, ReplicaSettings
+from gearshift.plans.unserved import require_served
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -88,7 +89,9 @@ class PlanTables:
 
 
 def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
-    gears = plan.operators[operator].gears
+    """Resolve one pipeline's gears; raises `InvalidInput` for what this version does not serve."""
+    require_served(plan, operator)
+    gears = plan.pipelines[operator].gears
     models = plan.placement.models
     require(
         len(models) <= MOST_MODELS, f"the plan has {len(models)} models, at most {MOST_MODELS} can be served together"
@@ -113,7 +116,7 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
             stage_of[g, index[model]] = stage
         thresholds[g, : len(gear.cascade.thresholds)] = gear.cascade.thresholds
 
-    operator_plan = plan.operators[operator]
+    operator_plan = plan.pipelines[operator]
     planned = operator_plan.planned_load
     model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
     model_begin = np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64)
@@ -156,14 +159,14 @@ def minutes_of(seconds: float) -> int:
     return min(max(1, math.ceil(seconds / 60)), MINUTES_PER_DAY)
 
 
-def only_operator(plan: GearPlan) -> str:
-    """The plan's operator; raises `InvalidInput` for several, which cannot be served together."""
+def only_pipeline(plan: GearPlan) -> str:
+    """The plan's pipeline; raises `InvalidInput` for several, which cannot be served together."""
     require(
-        len(plan.operators) == 1,
-        f"the plan has operators {sorted(plan.operators)}, one can be served at a time",
+        len(plan.pipelines) == 1,
+        f"the plan has pipelines {sorted(plan.pipelines)}, one can be served at a time",
         remedy="split the plan",
     )
-    return next(iter(plan.operators))
+    return next(iter(plan.pipelines))
 
 
 def whole_shares(weights: Sequence[float]) -> list[int]:

@@ -71,7 +71,7 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
     def busy_ns(samples: float) -> float:
         return max(float(on_device_ns(samples).max()), samples * router_ns)
 
-    objective = plan.operators[tables.operator].objective
+    objective = plan.pipelines[tables.operator].objective
     objective_s = objective.latency_s
     longer = _longer(parts, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
     within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)

@@ -9,7 +9,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.space.cascade_search import search_cascades, work_per_request_s
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import Profile
 from gearshift.reporting.content import (
     CandidatePoint,
@@ -36,7 +36,7 @@ def compose(
     simulations: Sequence[tuple[str, Simulation]] = (),
     replays: Sequence[tuple[str, Replay]] = (),
 ) -> ReportContent:
-    operator = plan.operators[only_operator(plan)]
+    operator = plan.pipelines[only_pipeline(plan)]
     slo_s = operator.objective.latency_s
     predicted = [predicted_series(name, run, profile, slo_s) for name, run in simulations]
     return ReportContent(
@@ -56,7 +56,7 @@ def compose(
                 gear=row.numbers,
                 at_qps=row.predicted_elsewhere_qps,
             )
-            for row in gear_rows(plan, only_operator(plan))
+            for row in gear_rows(plan, only_pipeline(plan))
             if row.predicted is not None
         ],
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
@@ -67,7 +67,7 @@ def compose(
 
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
     """The front, the cascades in use, and a sample of the other candidates."""
-    used = {gear.cascade for operator in plan.operators.values() for gear in operator.gears}
+    used = {gear.cascade for operator in plan.pipelines.values() for gear in operator.gears}
     work_s = work_per_request_s(profile, plan.hardware.devices[0])
     space = search_cascades(profile.predictions, work_s)
     front = {int(i) for i in space.front()}

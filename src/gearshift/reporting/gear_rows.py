@@ -60,7 +60,7 @@ def predicted_elsewhere_qps(gear: Gear) -> float | None:
 
 def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:
     """Group an operator's gears; those beyond the planned top load are apart from those below."""
-    gears, top_qps = plan.operators[operator].gears, top_of(plan.operators[operator].gears)
+    gears, top_qps = plan.pipelines[operator].gears, top_of(plan.pipelines[operator].gears)
     pooled = plan.hardware.pool_cores is not None
 
     def alike(numbered: tuple[int, Gear]) -> tuple[Cascade, str, bool]:

@@ -8,7 +8,7 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
-    name = only_operator(plan)
+    name = only_pipeline(plan)
     result = plan.predictions.get(name)
     parts = [
         f"{devices_in_words(plan)}, {cost_in_words(plan)}",
-        "nothing is predicted" if result is None else _figures(result, plan.operators[name].objective),
+        "nothing is predicted" if result is None else _figures(result, plan.pipelines[name].objective),
         *([] if largest is None else [_largest(largest, plan.hardware)]),
     ]
     return "; ".join(parts)
@@ -49,7 +49,7 @@ def devices_in_words(plan: GearPlan) -> str:
 def cost_in_words(plan: GearPlan) -> str:
     """The devices' cost per hour, in the unit of their prices (1 each, where none were given)."""
     if plan.hardware.pool_cores is not None:
-        result = plan.predictions.get(only_operator(plan))
+        result = plan.predictions.get(only_pipeline(plan))
         held = None if result is None else result.core_s
         return "of unknown cost" if held is None else f"{held:.1f} core-seconds held"
     prices = [device.price_per_hour for device in plan.hardware.devices]

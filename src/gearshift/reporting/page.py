@@ -81,7 +81,7 @@ def _plan(content: ReportContent) -> str:
         return ""
     body = plan_facts(content.plan)
     if not content.ranges:
-        for name, operator in content.plan.operators.items():
+        for name, operator in content.plan.pipelines.items():
             table = gears_table(operator)
             body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
     return section("The plan", "What it was made from, for whom, and what it places where.", body)

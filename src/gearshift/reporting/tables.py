@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Sequence
 
-from gearshift.gear import GearPlan, OperatorPlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.reporting.content import Kind, RangePoint, ReportContent
 from gearshift.reporting.headline import cost_in_words
 from gearshift.result import ServingResult
@@ -51,7 +51,7 @@ def _elsewhere(row: RangePoint) -> str:
     return "" if row.at_qps is None else f" at {row.at_qps:.4g}/s"
 
 
-def gears_table(operator: OperatorPlan) -> str:
+def gears_table(operator: PipelinePlan) -> str:
     rows = "".join(
         f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
         f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
@@ -70,7 +70,7 @@ def plan_facts(plan: GearPlan) -> str:
         kinds[device.kind] = kinds.get(device.kind, 0) + 1
     facts = [
         ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
-        *((f"objective of {name}", _objective(operator)) for name, operator in plan.operators.items()),
+        *((f"objective of {name}", _objective(operator)) for name, operator in plan.pipelines.items()),
         ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
         *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
         ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
@@ -122,7 +122,7 @@ def _load(low: float, high: float | None) -> str:
     return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
 
 
-def _objective(operator: OperatorPlan) -> str:
+def _objective(operator: PipelinePlan) -> str:
     objective, parts = operator.objective, []
     if objective.latency_s is not None:
         parts.append(f"p{objective.percentile * 100:g} within {milliseconds(objective.latency_s)}")

@@ -11,7 +11,7 @@ from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
 from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
@@ -215,10 +215,10 @@ def simulate(
     if scaling.scaler == "static":
         how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
-    tables = plan_tables(plan, only_operator(plan))
+    tables = plan_tables(plan, only_pipeline(plan))
     given_ns = workload.deadline_ns
     given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
-    objective_s = plan.operators[tables.operator].objective.latency_s
+    objective_s = plan.pipelines[tables.operator].objective.latency_s
     by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
     due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
     if scaling.scaler in COMPARED:
@@ -300,7 +300,7 @@ class Prepared:
 
 def prepare(plan: GearPlan, profile: Profile) -> Prepared:
     """Resolve a plan once for several workloads; raises as `simulate`."""
-    tables = plan_tables(plan, only_operator(plan))
+    tables = plan_tables(plan, only_pipeline(plan))
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     times = gear_times_ns(plan, tables, profile)
     return Prepared(

@@ -6,9 +6,10 @@ import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.simulate import simulate_tables
@@ -20,16 +21,20 @@ def warm_up(*, deadline_ns: int | None = None) -> None:
     nothing = SourceFile(path="", sha256="")
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=Cascade(models=("model",)),
+        cascades=alone("task", Cascade(models=("model",))),
         replicas=(ReplicaSettings(replica="replica", load_share=1.0),),
     )
     plan = GearPlan(
         planner="warm-up",
         hardware=identical_devices(1),
         placement=Placement(replicas=(Replica(id="replica", model="model", device_ids=("cpu-0",)),)),
-        operators={"task": OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=nothing,
-        trace=nothing,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
+            )
+        },
+        profiles={"task": nothing},
+        traces={"task": nothing},
     )
     workload = Workload(
         arrivals_ns=np.zeros(1, dtype=np.int64),

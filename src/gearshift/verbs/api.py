@@ -21,7 +21,7 @@ from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_diff import diff as diff_plans
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_folder import choose_plan, plan_name, require_plans_replaceable, write_plans
-from gearshift.plans.plan_tables import only_operator, plan_tables
+from gearshift.plans.plan_tables import only_pipeline, plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile, require_replaceable, write_profile
@@ -354,7 +354,7 @@ def simulate(
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
-    tables = plan_tables(plan, only_operator(plan))
+    tables = plan_tables(plan, only_pipeline(plan))
     cores = scaler_cores
     if scaling is not None and scaling.scaler != "static":
         cores = scaler_cores or sum(replica.cores for replica in plan.placement.replicas)
@@ -537,7 +537,7 @@ def report(
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
-    write_report(Path(out), compose(made, measured, title=f"Gear plan for {only_operator(made)}", simulations=runs))
+    write_report(Path(out), compose(made, measured, title=f"Gear plan for {only_pipeline(made)}", simulations=runs))
     return Path(out)
 
 

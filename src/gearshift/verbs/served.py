@@ -14,7 +14,7 @@ from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import project_file, read_project
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.overheads import Overheads, overheads_of
@@ -260,7 +260,7 @@ def validate(
     made, measured = plan_and_profile(path, profile)
     arrivals = trace_for(made, path, trace, seed=seed)
     workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
-    slo_s = made.operators[only_operator(made)].objective.latency_s
+    slo_s = made.pipelines[only_pipeline(made)].objective.latency_s
     flags = [f"--backend={backend}"]
     flags += [f"--{name}={place}" for name, place in (("profile", profile), ("project", project)) if place is not None]
     if generator_cores is None and backend == "local":

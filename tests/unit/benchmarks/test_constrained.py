@@ -100,7 +100,7 @@ def test_a_replay_on_tables_is_the_replay_of_the_plan() -> None:
     plans = frontier_with(request, candidates=single_models(request), placement=placement)
     models = ("fast", "slow")
     for made in plans:
-        gears = made.operators["task"].gears
+        gears = made.pipelines["task"].gears
         starts_qps = [0.0, *request.upper_ends()[:-1]]
         in_force = [[gear for gear in gears if gear.load_range.from_ <= start][-1] for start in starts_qps]
         assignment = tuple(models.index(gear.cascade.models[0]) for gear in in_force)

@@ -78,7 +78,7 @@ def test_replays_and_cells_of_steady_state_are_counted_in_requests() -> None:
     with counting(keep_runs=True) as counted:
         points = judged([made], request, part=PART_A, seeds=2)
         assert counted.requests == 2 * len(request.trace)
-        steady.cell(made.operators["task"].gears[0].cascade, 100.0, Batching(1))
+        steady.cell(made.pipelines["task"].gears[0].cascade, 100.0, Batching(1))
     assert counted.requests == 2 * len(request.trace) + 12_000
     assert len(counted.runs) == 2
     assert points[0][0] < 0.03

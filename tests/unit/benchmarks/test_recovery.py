@@ -7,7 +7,7 @@ import pytest
 from recovery import back_after_s, without_spike
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan
+from gearshift.gear import Gear, GearPlan, alone
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
 from gearshift.planner.evaluate.recovery import BEFORE_S, SPIKE_S, spiked
 from gearshift.planner.space.placement_everywhere import place_everywhere
@@ -30,7 +30,7 @@ def plan_of(*models: str) -> GearPlan:
         settings = replica_settings(
             request.profile, request.hardware, placement, cascade, shares=shares, largest_batch_size=1
         )
-        gears.append(Gear(load_range=load_range, cascade=cascade, replicas=settings))
+        gears.append(Gear(load_range=load_range, cascades=alone("task", cascade), replicas=settings))
     return assemble(request, placement, gears, planner="by hand")
 
 

@@ -261,7 +261,7 @@ def test_a_plan_that_does_not_say_how_its_trace_was_read_is_told(
     scaled: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = read_plan(scaled / "p.json")
-    unread = msgspec.structs.replace(plan, trace=msgspec.structs.replace(plan.trace, reading=None))
+    unread = msgspec.structs.replace(plan, traces={"task": msgspec.structs.replace(plan.trace, reading=None)})
     write_plan(unread, scaled / "old.json")
     told = "the plan does not say how t.csv was read for it"
     for options in ((), ("--trace", "t.csv"), ("--seed", 4)):
@@ -300,7 +300,7 @@ def test_explain_answers_per_range(made: Path) -> None:
         *("planner", "asked", "objective", "limit_s", "ranges", "replayed", "same_trace", "neighbours"),
     }
     assert explained["same_trace"]
-    assert len(explained["ranges"]) == len(read_plan(made / "plan.json").operators["task"].gears)
+    assert len(explained["ranges"]) == len(read_plan(made / "plan.json").pipelines["task"].gears)
     assert explained["ranges"][0].keys() == {"gear", "load_range", "cascade", "predicted", "cores", "next", "unplaced"}
     assert "At the upper end of each range" in done.stdout
     assert "devices busy: cpu-0" in done.stdout
@@ -543,7 +543,7 @@ def alive(pid: int) -> bool:
 
 
 def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
-    nowhere = msgspec.structs.replace(read_plan(place / "plan.json"), trace=SourceFile(path="", sha256=""))
+    nowhere = msgspec.structs.replace(read_plan(place / "plan.json"), traces={"task": SourceFile(path="", sha256="")})
     write_plan(nowhere, place / "x.json")
     for verb in ("explain", "simulate", "validate", "replay"):
         done = run(verb, "x.json")
@@ -609,10 +609,10 @@ def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_
 
 def test_latencies_are_named_by_the_percentile_that_was_asked_for(made: Path, tmp_path: Path) -> None:
     plan = read_plan(made / "plan.json")
-    operator = plan.operators["task"]
+    operator = plan.pipelines["task"]
     objective = msgspec.structs.replace(operator.objective, percentile=0.99)
-    operators = {"task": msgspec.structs.replace(operator, objective=objective)}
-    write_plan(msgspec.structs.replace(plan, operators=operators), tmp_path / "p.json")
+    pipelines = {"task": msgspec.structs.replace(operator, objective=objective)}
+    write_plan(msgspec.structs.replace(plan, pipelines=pipelines), tmp_path / "p.json")
     lines = run("inspect", tmp_path / "p.json").stdout.splitlines()
     assert ", p99 " in lines[0]
     header = lines[2].split()

@@ -60,7 +60,7 @@ def test_plan_reports_under_the_agreed_names(made: Path) -> None:
 def test_a_plan_names_its_profile_relative_to_itself(made: Path) -> None:
     plan = read_plan(made / "plan.json")
     assert (plan.profile.path, plan.trace.path) == ("profile", "t.csv")
-    assert plan.operators["task"].objective.latency_s == 0.1
+    assert plan.pipelines["task"].objective.latency_s == 0.1
 
 
 def test_json_to_standard_output_leaves_nothing_else_there(made: Path) -> None:

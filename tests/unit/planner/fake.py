@@ -4,7 +4,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
 from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest, Progress, silent
@@ -50,7 +50,7 @@ def made(request: PlanRequest, k: int, *, latency_s: float) -> GearPlan:
         shares={r.id: 1 / len(request.hardware.devices) for r in placement.replicas},
         largest_batch_size=4,
     )
-    gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=settings)
+    gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", cascade), replicas=settings)
     plan = assemble(request, placement, [gear], planner="fake")
     return msgspec.structs.replace(
         plan,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import GearPlan, OperatorPlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -33,8 +33,8 @@ def planned(name: str, latency_s: float = 0.03, devices: int = 1) -> GearPlan:
     return planners.plan(name, little_request(latency_s=latency_s, devices=devices))
 
 
-def operator_of(made: GearPlan) -> OperatorPlan:
-    return made.operators["task"]
+def operator_of(made: GearPlan) -> PipelinePlan:
+    return made.pipelines["task"]
 
 
 def models_of(made: GearPlan) -> list[tuple[str, ...]]:

@@ -19,7 +19,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> GearPlan:
 
 def test_gears_beyond_the_top_are_predicted_at_their_own_upper_ends(tight: GearPlan) -> None:
     (told,) = predicted_at_their_ends([tight], REQUEST)
-    before, after = tight.operators["task"].gears, told.operators["task"].gears
+    before, after = tight.pipelines["task"].gears, told.pipelines["task"].gears
     top_qps = float(REQUEST.upper_ends()[-1])
     beyond = [k for k, gear in enumerate(before) if gear.load_range.from_ >= top_qps and gear.load_range.to]
     assert beyond

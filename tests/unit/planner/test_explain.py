@@ -28,7 +28,7 @@ def explained() -> Explanation:
 
 
 def test_each_range_repeats_what_the_plan_predicts_of_it() -> None:
-    gears = planned().operators["task"].gears
+    gears = planned().pipelines["task"].gears
     assert [r.load_range for r in explained().ranges] == [g.load_range for g in gears]
     assert [r.predicted for r in explained().ranges] == [g.predicted for g in gears]
 
@@ -68,14 +68,14 @@ def test_a_load_that_the_next_cascade_cannot_carry_is_told_with_the_model_that_i
 
 
 def test_without_a_latency_objective_the_limit_is_what_the_trace_takes() -> None:
-    operator = msgspec.structs.replace(planned().operators["task"], objective=Objective(accuracy=0.7))
-    found = explain(msgspec.structs.replace(planned(), operators={"task": operator}), PROFILE, little_trace())
+    operator = msgspec.structs.replace(planned().pipelines["task"], objective=Objective(accuracy=0.7))
+    found = explain(msgspec.structs.replace(planned(), pipelines={"task": operator}), PROFILE, little_trace())
     assert found.limit_s == found.replayed.latency_s.p95
 
 
 def test_another_trace_than_the_plans_own_is_told() -> None:
     assert explained().same_trace  # neither has a hash
-    made = msgspec.structs.replace(planned(), trace=msgspec.structs.replace(planned().trace, sha256="x"))
+    made = msgspec.structs.replace(planned(), traces={"task": msgspec.structs.replace(planned().trace, sha256="x")})
     assert not explain(made, PROFILE, little_trace()).same_trace
 
 
@@ -96,8 +96,8 @@ def test_the_same_planner_is_asked_for_one_device_fewer_and_one_more(monkeypatch
 def test_a_neighbour_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
     made = fake.plan(little_request())
-    operator = msgspec.structs.replace(made.operators["task"], objective=Objective(latency_s=fake.LEAST_S / 2))
-    (more,) = neighbours(msgspec.structs.replace(made, operators={"task": operator}), PROFILE, little_trace())
+    operator = msgspec.structs.replace(made.pipelines["task"], objective=Objective(latency_s=fake.LEAST_S / 2))
+    (more,) = neighbours(msgspec.structs.replace(made, pipelines={"task": operator}), PROFILE, little_trace())
     assert (more.devices, more.predicted) == (2, None)
     assert "too much is asked" in more.reason
 
@@ -115,7 +115,7 @@ def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyP
     fake.asked.clear()
     tight = plan(little_request(latency_s=0.01))
     neighbours(tight, PROFILE, little_trace())
-    gears = tight.operators["task"].gears
+    gears = tight.pipelines["task"].gears
     width = gears[1].load_range.from_
     assert len(gears) > 4  # some of them beyond the top
     assert fake.asked[0].ranges == 4
@@ -126,7 +126,7 @@ def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     constant = constant_plan(little_request(latency_s=0.03))
-    assert len(constant.operators["task"].gears) == 2
+    assert len(constant.pipelines["task"].gears) == 2
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     neighbours(constant, PROFILE, little_trace())
@@ -149,7 +149,7 @@ def test_a_neighbour_is_asked_for_what_the_plan_was_asked_for_and_not_for_what_w
         budget_s=60.0,
     )
     made = planners.plan("optimal", accurate)
-    kept = made.operators["task"].objective
+    kept = made.pipelines["task"].objective
     assert kept.latency_s is not None
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
@@ -178,8 +178,8 @@ def test_one_device_more_than_the_fewest_is_planned_for_the_latency_alone() -> N
     both = Objective(latency_s=0.02, accuracy=0.84)
     made = planners.fewest("optimal", little_request(objective=both))
     (fewer, more) = neighbours(made, PROFILE, little_trace())
-    assert made.operators["task"].asked is not None
-    assert made.operators["task"].asked.objective == both
+    assert made.pipelines["task"].asked is not None
+    assert made.pipelines["task"].asked.objective == both
     assert (fewer.predicted, more.devices) == (None, len(made.hardware.devices) + 1)
     assert more.predicted is not None
     assert more.predicted.devices == more.devices
@@ -191,8 +191,8 @@ def test_a_plan_file_that_does_not_say_what_was_asked_is_still_read(tmp_path: Pa
     old = json.loads(encode_plan(made))
     assert old["operators"]["task"].pop("asked")["objective"]["latency_s"] == 0.03
     (tmp_path / "plan.json").write_text(json.dumps(old))
-    operator = msgspec.structs.replace(made.operators["task"], asked=None)
-    assert read_plan(tmp_path / "plan.json") == msgspec.structs.replace(made, operators={"task": operator})
+    operator = msgspec.structs.replace(made.pipelines["task"], asked=None)
+    assert read_plan(tmp_path / "plan.json") == msgspec.structs.replace(made, pipelines={"task": operator})
 
 
 # Models on no device --------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_cascades_need_fewer_devices_than_a_single_model() -> None:
 
 
 def test_the_plan_records_both_objectives() -> None:
-    objective = fewest().operators["task"].objective
+    objective = fewest().pipelines["task"].objective
     assert (objective.latency_s, objective.accuracy) == (0.03, 0.85)
 
 

@@ -40,7 +40,7 @@ def uses_the_largest(devices: int) -> bool:
     """Whether one model at all loads can be the largest, planned with the same margin."""
     request = little_request(latency_s=0.05, devices=devices, ranges=4)
     margin = dataclasses.replace(request, max_qps=1.15 * float(request.upper_ends()[-1]))
-    return single.plan(margin).operators["task"].gears[0].cascade.models == ("m2",)
+    return single.plan(margin).pipelines["task"].gears[0].cascade.models == ("m2",)
 
 
 def test_the_devices_are_like_the_first_that_suits_the_model_and_so_is_their_price() -> None:
@@ -67,9 +67,9 @@ def test_without_a_device_that_suits_it_and_on_shared_cores_nothing_is_known() -
 
 def test_no_more_devices_are_simulated_than_are_ever_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     made = planned(Objective(latency_s=0.05))
-    operator = made.operators["task"]
+    operator = made.pipelines["task"]
     asked = Asked(objective=operator.objective, ranges=1, most_candidates=6, max_qps=1e7)
-    far = msgspec.structs.replace(made, operators={"task": msgspec.structs.replace(operator, asked=asked)})
+    far = msgspec.structs.replace(made, pipelines={"task": msgspec.structs.replace(operator, asked=asked)})
     tried: list[int] = []
 
     def counted(hardware: Hardware, count: int) -> Hardware:

@@ -65,7 +65,7 @@ def replayed(made: GearPlan) -> Simulation:
 
 
 def models_of(made: GearPlan) -> set[str]:
-    return {model for gear in made.operators["task"].gears for model in gear.cascade.models}
+    return {model for gear in made.pipelines["task"].gears for model in gear.cascade.models}
 
 
 def test_work_of_a_model_with_caches_is_that_of_its_recorded_exits() -> None:

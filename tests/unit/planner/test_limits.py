@@ -46,7 +46,7 @@ def answering(quality: NDArray[np.float64], certainty: NDArray[np.float64]) -> P
 
 
 def gears_of(made: GearPlan) -> tuple[Gear, ...]:
-    return made.operators["task"].gears
+    return made.pipelines["task"].gears
 
 
 def models_of(made: GearPlan) -> set[str]:

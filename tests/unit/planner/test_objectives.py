@@ -42,7 +42,7 @@ def result_of(made: GearPlan) -> Any:
 
 
 def latency_s(made: GearPlan) -> float:
-    found = made.operators["task"].objective.latency_s
+    found = made.pipelines["task"].objective.latency_s
     assert found is not None
     return found
 
@@ -233,13 +233,13 @@ def test_a_plan_that_does_not_come_back_is_seen() -> None:
     """Under 400/s the fastest model, above it one that carries 220/s: at 270/s a backlog never ends."""
     asked = little_request(latency_s=0.03, max_qps=1600.0)
     made = plan(asked)
-    operator = made.operators["task"]
-    fastest, dearest = (single_plan(m).operators["task"].gears[0] for m in ("m0", "m2"))
+    operator = made.pipelines["task"]
+    fastest, dearest = (single_plan(m).pipelines["task"].gears[0] for m in ("m0", "m2"))
     gears = tuple(
         msgspec.structs.replace(g, cascade=other.cascade, replicas=other.replicas)
         for g, other in zip(operator.gears, [fastest, dearest, dearest, dearest], strict=True)
     )
-    locked = msgspec.structs.replace(made, operators={"task": msgspec.structs.replace(operator, gears=gears)})
+    locked = msgspec.structs.replace(made, pipelines={"task": msgspec.structs.replace(operator, gears=gears)})
     assert recovery.recovers(made, asked)
     assert not recovery.recovers(locked, asked)
 
@@ -305,4 +305,4 @@ def test_ctrl_c_before_any_replay_keeps_the_cheapest_plan(monkeypatch: pytest.Mo
     monkeypatch.setattr(SloSearch, "confirmed", interrupted)
     for made in (plan(request(Objective(latency_s=0.03))), *frontier(request(Objective()))):
         assert made.unfinished
-        assert {gear.cascade.models for gear in made.operators["task"].gears} == {("m0",)}
+        assert {gear.cascade.models for gear in made.pipelines["task"].gears} == {("m0",)}

@@ -19,9 +19,9 @@ EDGE_QPS = 300.0
 def made(request: PlanRequest, planner: str = "optimal") -> PlannedLoad:
     """What a plan of two gears with an edge at 300 requests a second comes to say."""
     plan = two_gear_plan("", edge_qps=EDGE_QPS)
-    renamed = msgspec.structs.replace(plan, operators={request.profile.operator: plan.operators["sums"]})
+    renamed = msgspec.structs.replace(plan, pipelines={request.profile.operator: plan.pipelines["sums"]})
     (told,) = with_planned_load([renamed], request, planner)
-    planned = told.operators[request.profile.operator].planned_load
+    planned = told.pipelines[request.profile.operator].planned_load
     assert planned is not None
     return planned
 
@@ -48,8 +48,8 @@ def test_who_plans_by_zipfs_law_says_so(load: str | None, planner: str, zipf: bo
 def plan_for(objective: Objective, over_s: float = 600.0) -> GearPlan:
     plan = two_gear_plan("")
     planned = PlannedLoad(shares=(0.5, 0.5), over_s=over_s)
-    operator = msgspec.structs.replace(plan.operators["sums"], objective=objective, planned_load=planned)
-    return msgspec.structs.replace(plan, operators={"sums": operator})
+    operator = msgspec.structs.replace(plan.pipelines["sums"], objective=objective, planned_load=planned)
+    return msgspec.structs.replace(plan, pipelines={"sums": operator})
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_load_is_scaled_where_accuracy_alone_was_asked_for(objective: Objective,
 
 
 def test_shares_that_are_none_of_all_gears_are_refused() -> None:
-    operator = two_gear_plan("").operators["sums"]
+    operator = two_gear_plan("").pipelines["sums"]
     with pytest.raises(InvalidInput, match="other than 2 shares"):
         msgspec.structs.replace(operator, planned_load=PlannedLoad(shares=(1.0,), over_s=1.0))
     with pytest.raises(InvalidInput, match=r"add up to 0\.9"):

@@ -81,7 +81,7 @@ def check_plan(made: GearPlan, request: PlanRequest) -> None:
         held = [memory[r.model] for r in made.placement.replicas if device.id in r.device_ids]
         assert sum(held) <= device.memory_bytes
     model_of = {r.id: r.model for r in made.placement.replicas}
-    gears = made.operators["task"].gears
+    gears = made.pipelines["task"].gears
     for gear in gears:
         total = dict.fromkeys(made.placement.models, 0.0)
         for each in gear.replicas:
@@ -169,7 +169,7 @@ def check_frontier(request: PlanRequest) -> int:
         plans = frontier(request)
     except Infeasible:
         return 0
-    points = [(p.operators["task"].objective.latency_s or 0.0, p.predictions["task"].accuracy) for p in plans]
+    points = [(p.pipelines["task"].objective.latency_s or 0.0, p.predictions["task"].accuracy) for p in plans]
     assert points == sorted(set(points))
     assert all(a[1] < b[1] for a, b in pairwise(points))
     return len(points)

@@ -46,7 +46,7 @@ def check(made: GearPlan, request: PlanRequest) -> None:
             held[device.id] += bytes_per_device(way)
     assert all(held[d] <= devices[d].memory_bytes for d in devices)
     model_of = {r.id: r.model for r in made.placement.replicas}
-    for gear in made.operators[request.profile.operator].gears:
+    for gear in made.pipelines[request.profile.operator].gears:
         total = dict.fromkeys(made.placement.models, 0.0)
         for settings_ in gear.replicas:
             total[model_of[settings_.replica]] += settings_.load_share

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plans.plan_diff import diff
@@ -12,7 +12,7 @@ from tests.unit.planner.fake import plan
 from tests.unit.planner.little import little_request
 
 PLAN = plan(little_request())
-GEAR = PLAN.operators["task"].gears[0]
+GEAR = PLAN.pipelines["task"].gears[0]
 SMALL, LARGE = Cascade(models=("m0",)), Cascade(models=("m2",))
 
 
@@ -20,7 +20,7 @@ def gears(*parts: tuple[float, Cascade]) -> list[Gear]:
     ends: list[float | None] = [start for start, _ in parts[1:]]
     return [
         msgspec.structs.replace(
-            GEAR, load_range=LoadRange(from_=start, to=end), cascade=cascade, replicas=settings(cascade)
+            GEAR, load_range=LoadRange(from_=start, to=end), cascades=alone("task", cascade), replicas=settings(cascade)
         )
         for (start, cascade), end in zip(parts, [*ends, None], strict=True)
     ]
@@ -33,8 +33,8 @@ def settings(cascade: Cascade) -> tuple[object, ...]:
 
 
 def with_gears(made: Sequence[Gear]) -> GearPlan:
-    operator = msgspec.structs.replace(PLAN.operators["task"], gears=tuple(made))
-    return msgspec.structs.replace(PLAN, operators={"task": operator})
+    operator = msgspec.structs.replace(PLAN.pipelines["task"], gears=tuple(made))
+    return msgspec.structs.replace(PLAN, pipelines={"task": operator})
 
 
 def test_a_plan_does_not_differ_from_itself() -> None:
@@ -45,8 +45,8 @@ def test_a_plan_does_not_differ_from_itself() -> None:
 
 
 def test_an_objective_and_where_it_came_from_differ_by_field() -> None:
-    operator = msgspec.structs.replace(PLAN.operators["task"], objective=Objective(latency_s=0.5, accuracy=0.8))
-    found = diff(PLAN, msgspec.structs.replace(PLAN, operators={"task": operator}, planner="other"))
+    operator = msgspec.structs.replace(PLAN.pipelines["task"], objective=Objective(latency_s=0.5, accuracy=0.8))
+    found = diff(PLAN, msgspec.structs.replace(PLAN, pipelines={"task": operator}, planner="other"))
     assert {c.what: (c.a, c.b) for c in found.objective} == {"latency_s": (0.03, 0.5), "accuracy": (None, 0.8)}
     assert [(c.what, c.a, c.b) for c in found.origin] == [("planner", "fake", "other")]
     assert not found.same

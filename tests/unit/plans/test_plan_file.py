@@ -7,11 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.gear import GearPlan
+from gearshift.gear import SCHEMA_VERSION, GearPlan
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
 
+SCHEMA_1 = Path(__file__).parent / "schema_1.json"
+"""As written when schema 1 was the present one."""
 PLACED = {"a0": "d0", "b0": "d0 d1"}
 
 
@@ -56,16 +58,16 @@ def test_a_plan_file_is_json_that_a_person_can_read_line_by_line() -> None:
 
 def test_a_load_range_is_written_as_from_and_to() -> None:
     content = json.loads(encode_plan(some_plan()))
-    assert content["operators"]["task"]["gears"][1]["load_range"] == {"from": 33.3, "to": None}
+    assert content["pipelines"]["task"]["gears"][1]["load_range"] == {"from": 33.3, "to": None}
 
 
 def test_a_misspelt_key_is_refused_with_its_path(tmp_path: Path) -> None:
     def misspell(content: Any) -> None:
-        content["operators"]["task"]["gears"][1]["replicas"][0]["longest_wiat_s"] = 1.0
+        content["pipelines"]["task"]["gears"][1]["replicas"][0]["longest_wiat_s"] = 1.0
 
     sentence = refusal(changed(tmp_path / "plan.json", misspell))
     assert "longest_wiat_s" in sentence
-    assert "$.operators[...].gears[1].replicas[0]" in sentence
+    assert "$.pipelines[...].gears[1].replicas[0]" in sentence
 
 
 def test_a_misspelt_key_at_the_top_is_refused(tmp_path: Path) -> None:
@@ -79,17 +81,17 @@ def test_a_missing_key_is_refused_with_its_path(tmp_path: Path) -> None:
 
 
 def test_a_value_of_the_wrong_type_is_refused_with_its_path(tmp_path: Path) -> None:
-    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content["operators"]["task"].update(alpha="8")))
-    assert "$.operators[...].alpha" in sentence
+    sentence = refusal(changed(tmp_path / "plan.json", lambda content: content["pipelines"]["task"].update(alpha="8")))
+    assert "$.pipelines[...].alpha" in sentence
 
 
 def test_a_value_out_of_range_is_refused_with_its_path_and_itself(tmp_path: Path) -> None:
     def break_it(content: Any) -> None:
-        content["operators"]["task"]["gears"][0]["replicas"][1]["largest_batch_size"] = 0
+        content["pipelines"]["task"]["gears"][0]["replicas"][1]["largest_batch_size"] = 0
 
     sentence = refusal(changed(tmp_path / "plan.json", break_it))
     assert "largest_batch_size is 0, needs at least 1" in sentence
-    assert "$.operators[...].gears[0].replicas[1]" in sentence
+    assert "$.pipelines[...].gears[0].replicas[1]" in sentence
 
 
 def test_a_refused_plan_file_names_the_remedy(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_a_plan_file_without_shared_cores_reads_as_before(tmp_path: Path) -> Non
 def test_gears_of_more_cores_than_are_shared_are_refused(tmp_path: Path) -> None:
     def share(content: Any) -> None:
         content["hardware"]["pool_cores"] = 4
-        content["operators"]["task"]["gears"][1]["replicas"][0]["cores"] = 4
+        content["pipelines"]["task"]["gears"][1]["replicas"][0]["cores"] = 4
 
     assert "replicas have 5 cores, and share 4" in refusal(changed(tmp_path / "plan.json", share))
 
@@ -148,9 +150,9 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_plan_of_another_schema_version_is_refused_by_its_version_though_its_fields_are_unknown(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "plan.json").write_text('{"schema_version": 2, "gearboxes": []}')
+    (tmp_path / "plan.json").write_text('{"schema_version": 3, "gearboxes": []}')
     assert refusal(tmp_path / "plan.json").endswith(
-        "schema_version is 2, this version of gearshift reads 1; make the plan anew with `gearshift plan`"
+        "schema_version is 3, this version of gearshift reads 1 to 2; make the plan anew with `gearshift plan`"
     )
 
 
@@ -163,3 +165,36 @@ def test_a_failed_write_leaves_the_old_plan(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
         write_plan(some_plan(), tmp_path / "plan.json" / "below-a-file.json")
     assert read_plan(tmp_path / "plan.json") == some_plan()
+
+
+def of_schema_1(path: Path, change: Any) -> Path:
+    content = json.loads(SCHEMA_1.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_plan_of_schema_1_is_read_as_pipelines_of_one_node() -> None:
+    assert read_plan(SCHEMA_1) == some_plan()
+
+
+def test_a_plan_of_schema_1_is_written_again_in_the_present_schema(tmp_path: Path) -> None:
+    write_plan(read_plan(SCHEMA_1), tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["schema_version"] == SCHEMA_VERSION
+    assert read_plan(tmp_path / "plan.json") == some_plan()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda plan: plan.update(gearboxes=1), "unknown field `gearboxes`"),
+        (lambda plan: plan.pop("trace"), "missing required field `trace`"),
+        (lambda plan: plan["operators"]["task"]["gears"][1].pop("cascade"), "gears[1].cascades"),
+        (lambda plan: plan["operators"]["task"]["gears"][0].update(gaer=1), "unknown field `gaer`"),
+        (lambda plan: plan["operators"]["task"].update(gears=[1]), "Expected `object`, got `int`"),
+        (lambda plan: plan["operators"]["task"].update(gears="none"), "Expected `array`, got `str`"),
+        (lambda plan: plan["operators"].clear(), "a plan has no pipelines"),
+    ],
+)
+def test_a_damaged_plan_of_schema_1_is_refused_with_what_is_wrong(tmp_path: Path, change: Any, sentence: str) -> None:
+    assert sentence in refusal(of_schema_1(tmp_path / "old.json", change))

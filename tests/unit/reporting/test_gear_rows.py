@@ -1,7 +1,8 @@
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.reporting.gear_rows import gear_rows, top_of
 
@@ -16,7 +17,7 @@ def plan(models: str, ends: list[float], predicted_qps: list[float], batches: li
         gears.append(
             Gear(
                 load_range=LoadRange(from_=ends[k - 1] if k else 0.0, to=ends[k] if k < len(ends) else None),
-                cascade=Cascade(models=(model,)),
+                cascades=alone("task", Cascade(models=(model,))),
                 replicas=tuple(
                     ReplicaSettings(replica=r.id, load_share=float(r.model == model), largest_batch_size=batches[k])
                     for r in REPLICAS
@@ -26,14 +27,16 @@ def plan(models: str, ends: list[float], predicted_qps: list[float], batches: li
                 ),
             )
         )
-    operator = OperatorPlan(objective=Objective(latency_s=0.1), gears=tuple(gears))
+    operator = PipelinePlan(
+        nodes={"task": Node(operator="task")}, output="task", objective=Objective(latency_s=0.1), gears=tuple(gears)
+    )
     return GearPlan(
         planner="test",
         hardware=identical_devices(1),
         placement=Placement(replicas=REPLICAS),
-        operators={"task": operator},
-        profile=NOWHERE,
-        trace=NOWHERE,
+        pipelines={"task": operator},
+        profiles={"task": NOWHERE},
+        traces={"task": NOWHERE},
     )
 
 
@@ -48,7 +51,7 @@ def test_neighbours_of_the_same_cascade_are_one_row_with_their_numbers() -> None
 
 def test_gears_beyond_what_was_planned_for_are_a_row_of_their_own() -> None:
     made = plan("bbba", [10, 20, 30], [10, 20, 30, 20], [8] * 4)
-    assert top_of(made.operators["task"].gears) == 20
+    assert top_of(made.pipelines["task"].gears) == 20
     assert [row.numbers for row in gear_rows(made, "task")] == ["0-1", "2", "3"]
 
 

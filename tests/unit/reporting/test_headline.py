@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
@@ -22,18 +22,18 @@ def on(devices: Sequence[Device], replicas: dict[str, tuple[str, ...]]) -> GearP
         for model, ids in replicas.items()
     )
     operator = msgspec.structs.replace(
-        made.operators["task"],
+        made.pipelines["task"],
         gears=(
             Gear(
                 load_range=LoadRange(from_=0.0),
-                cascade=Cascade(models=(placed[0].model,)),
+                cascades=alone("task", Cascade(models=(placed[0].model,))),
                 replicas=tuple(ReplicaSettings(replica=r.id, load_share=float(r is placed[0])) for r in placed),
             ),
         ),
     )
     hardware = Hardware(devices=tuple(devices))
     return msgspec.structs.replace(
-        made, hardware=hardware, placement=Placement(replicas=placed), operators={"task": operator}
+        made, hardware=hardware, placement=Placement(replicas=placed), pipelines={"task": operator}
     )
 
 

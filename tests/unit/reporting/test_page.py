@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.reporting.charts import MOST_DOTS
 from gearshift.reporting.content import (
@@ -72,16 +73,23 @@ def run(name: str, kind: Kind) -> RunSeries:
 def plan() -> GearPlan:
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=Cascade(models=("tiny",)),
+        cascades=alone("digits", Cascade(models=("tiny",))),
         replicas=(ReplicaSettings(replica="r0", load_share=1.0),),
     )
     return GearPlan(
         planner="optimal",
         hardware=Hardware(devices=(Device(id="cpu0", node="here", kind="cpu", memory_bytes=2**30),)),
         placement=Placement(replicas=(Replica(id="r0", model="tiny", device_ids=("cpu0",)),)),
-        operators={"digits": OperatorPlan(objective=Objective(latency_s=0.15), gears=(gear,))},
-        profile=SourceFile(path="profile", sha256="a" * 64),
-        trace=SourceFile(path=NASTY, sha256="b" * 64),
+        pipelines={
+            "digits": PipelinePlan(
+                nodes={"digits": Node(operator="digits")},
+                output="digits",
+                objective=Objective(latency_s=0.15),
+                gears=(gear,),
+            )
+        },
+        profiles={"digits": SourceFile(path="profile", sha256="a" * 64)},
+        traces={"digits": SourceFile(path=NASTY, sha256="b" * 64)},
         predictions={"digits": result()},
     )
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from gearshift.cascade import Cascade
 from gearshift.decisions import Decision, Ending
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
@@ -335,7 +336,7 @@ def named_plan(*, largest: int) -> GearPlan:
     """Models m0 and m1 of the synthetic profile, each on a device of its own."""
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=Cascade(models=("m0", "m1"), thresholds=(0.2,)),
+        cascades=alone("task", Cascade(models=("m0", "m1"), thresholds=(0.2,))),
         replicas=tuple(ReplicaSettings(replica=r, load_share=1.0, largest_batch_size=largest) for r in ("r0", "r1")),
     )
     source = SourceFile(path="", sha256="")
@@ -348,9 +349,13 @@ def named_plan(*, largest: int) -> GearPlan:
                 Replica(id="r1", model="m1", device_ids=("d1",)),
             )
         ),
-        operators={"task": OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=source,
-        trace=source,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
+            )
+        },
+        profiles={"task": source},
+        traces={"task": source},
     )
 
 

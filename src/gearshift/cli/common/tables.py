@@ -121,7 +121,7 @@ def tell_generator(output: Output, run: "Replay") -> None:
 
 def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
     pooled = ("cores",) if plan.hardware.pool_cores is not None else ()
-    latency = percentile_name(plan.operators[operator].objective)
+    latency = percentile_name(plan.pipelines[operator].objective)
     columns = ("gear", "cascade", "load from", "to", "accuracy", latency, "largest batch", "busy", *pooled)
     made = table(f"Gears of {operator}", *columns)
     made.columns[1].justify = "left"

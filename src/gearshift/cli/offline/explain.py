@@ -19,7 +19,7 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
 from gearshift.verbs import api
@@ -41,7 +41,7 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     with output.progress() as tell:
         explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)
-    show(output, explained, gear_rows(made, only_operator(made)))
+    show(output, explained, gear_rows(made, only_pipeline(made)))
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
 

@@ -37,7 +37,7 @@ def command(output: Output, path: Path) -> None:
         return
     output.json(msgspec.to_builtins(found))
     output.say(headline(found))
-    for name in found.operators:
+    for name in found.pipelines:
         show_gears(output, found, name)
         if name in found.predictions:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))

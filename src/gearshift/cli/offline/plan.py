@@ -36,7 +36,7 @@ from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.overheads import overheads_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
@@ -247,7 +247,7 @@ def _require_no_objective(**given: float | None) -> None:
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
-    operator = plan.operators[only_operator(plan)]
+    operator = plan.pipelines[only_pipeline(plan)]
     return {
         "planner": plan.planner,
         "planning_s": planning_s,
@@ -263,7 +263,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
 
 
 def result_of(plan: GearPlan) -> ServingResult:
-    return plan.predictions[only_operator(plan)]
+    return plan.predictions[only_pipeline(plan)]
 
 
 def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:

@@ -18,7 +18,7 @@ from gearshift.cli.common.options import (
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
-from gearshift.plans.plan_tables import only_operator
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
@@ -85,7 +85,7 @@ def command(
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = api.plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
-    objective = made.operators[only_operator(made)].objective
+    objective = made.pipelines[only_pipeline(made)].objective
     scaling = None
     if scaler is not None or scaler_cores is not None:
         scaling = Scaling(

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
 from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
 from gearshift.planner.evaluate.confirm import Confirmation
@@ -141,7 +141,7 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -
     batching, cell = steady.best(cascade, (request.least_margin or 1.0) * top_qps)
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=cascade,
+        cascades=alone(request.profile.operator, cascade),
         replicas=steady.settings(cascade, batching),
         predicted=steady.cell(cascade, top_qps, batching).prediction(top_qps, candidate.accuracy),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import Gear, GearPlan
+from gearshift.gear import Gear, GearPlan, alone
 from gearshift.planner.cores.core_assignment import Option, fewest_core_seconds, worth_asking
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.evaluate.assemble import assemble
@@ -216,7 +216,7 @@ class _Search:
             gears.append(
                 Gear(
                     load_range=load_range,
-                    cascade=known.candidate.cascade,
+                    cascades=alone(self.profile.operator, known.candidate.cascade),
                     replicas=self.splits.settings(known.candidate, split, size, placement),
                     predicted=cell.prediction(load_qps, known.candidate.accuracy),
                 )

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, Meter, OperatorPlan, ReplicaSettings
+from gearshift.gear import Gear, GearPlan, Meter, PipelinePlan, ReplicaSettings
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.confirm import SEEDS, Confirmation, confirm, holds, slowest_in_replays
 from gearshift.planner.space.request import PlanRequest
@@ -77,7 +78,10 @@ def assemble(
     alpha: float = DEFAULT_ALPHA,
     meter: Meter = "backlog",
 ) -> GearPlan:
-    operator = OperatorPlan(
+    name = request.profile.operator
+    pipeline = PipelinePlan(
+        nodes={name: Node(operator=name)},
+        output=name,
         objective=request.objective,
         gears=tuple(gears),
         alpha=alpha,
@@ -89,14 +93,14 @@ def assemble(
         seed=request.seed,
         hardware=request.hardware,
         placement=placement,
-        operators={request.profile.operator: operator},
-        profile=request.profile_source,
-        trace=request.trace_source,
+        pipelines={name: pipeline},
+        profiles={name: request.profile_source},
+        traces={name: request.trace_source},
     )
 
 
 def without_idle_models(made: GearPlan) -> GearPlan:
-    name, operator = next(iter(made.operators.items()))
+    name, operator = next(iter(made.pipelines.items()))
     used = {model for gear in operator.gears for model in gear.cascade.models}
     kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
     if len(kept) == len(made.placement.replicas):
@@ -107,13 +111,13 @@ def without_idle_models(made: GearPlan) -> GearPlan:
         for gear in operator.gears
     )
     changed = msgspec.structs.replace(operator, gears=gears)
-    return msgspec.structs.replace(made, placement=Placement(replicas=kept), operators={name: changed})
+    return msgspec.structs.replace(made, placement=Placement(replicas=kept), pipelines={name: changed})
 
 
 def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
-    name, operator = next(iter(made.operators.items()))
+    name, operator = next(iter(made.pipelines.items()))
     changed = msgspec.structs.replace(operator, objective=objective, starvation_s=_starvation_s(objective))
-    return msgspec.structs.replace(made, operators={name: changed})
+    return msgspec.structs.replace(made, pipelines={name: changed})
 
 
 def _starvation_s(objective: Objective) -> float | None:

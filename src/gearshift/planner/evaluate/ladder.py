@@ -95,7 +95,7 @@ def _has_all_of(most_accurate: CandidateCascade, made: GearPlan, request: PlanRe
 
     A replay draws its samples: by chance a plan without that candidate may look as accurate.
     """
-    gears = made.operators[request.profile.operator].gears
+    gears = made.pipelines[request.profile.operator].gears
     if all(gear.cascade.models != most_accurate.cascade.models for gear in gears):
         return False
     return accuracy_on_part_a(made, request) >= most_accurate.accuracy - SAME_ACCURACY
@@ -121,13 +121,13 @@ def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:
 
 
 def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
-    operators = {
+    pipelines = {
         name: msgspec.structs.replace(
             operator, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy)
         )
-        for name, operator in made.operators.items()
+        for name, operator in made.pipelines.items()
     }
-    return msgspec.structs.replace(made, operators=operators)
+    return msgspec.structs.replace(made, pipelines=pipelines)
 
 
 def require_objective(objective: Objective) -> None:

@@ -99,7 +99,7 @@ def unfinished(made: GearPlan, request: PlanRequest) -> GearPlan:
     predictions = made.predictions
     if not predictions:
         name = request.profile.operator
-        asked = replace(request, objective=made.operators[name].objective)
+        asked = replace(request, objective=made.pipelines[name].objective)
         predictions = {name: replay(made, asked, part=PART_B, seeds=1).result}
     return msgspec.structs.replace(made, unfinished=True, predictions=predictions)
 

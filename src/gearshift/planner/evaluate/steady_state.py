@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of, replica_settings
 from gearshift.planner.evaluate.balance import Balance, balanced
@@ -405,14 +406,18 @@ class SteadyState:
         return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
 
     def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> Prepared:
-        gear = Gear(load_range=LoadRange(from_=0.0), cascade=cascade, replicas=replicas)
+        gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", cascade), replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
             hardware=self.hardware,
             placement=self.placement,
-            operators={"task": OperatorPlan(objective=self.objective, gears=(gear,))},
-            profile=SourceFile(path="", sha256=""),
-            trace=SourceFile(path="", sha256=""),
+            pipelines={
+                "task": PipelinePlan(
+                    nodes={"task": Node(operator="task")}, output="task", objective=self.objective, gears=(gear,)
+                )
+            },
+            profiles={"task": SourceFile(path="", sha256="")},
+            traces={"task": SourceFile(path="", sha256="")},
         )
         return prepare(plan, self.profile)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
 from gearshift.planner.evaluate.steady_state import Cell, SteadyState
@@ -146,10 +146,10 @@ class CandidatePlans:
         made, name = self.bare(candidate), self.request.profile.operator
         gears = tuple(
             msgspec.structs.replace(gear, predicted=self._prediction(candidate, k))
-            for k, gear in enumerate(made.operators[name].gears)
+            for k, gear in enumerate(made.pipelines[name].gears)
         )
-        operator = msgspec.structs.replace(made.operators[name], gears=gears)
-        return msgspec.structs.replace(made, operators={name: operator})
+        operator = msgspec.structs.replace(made.pipelines[name], gears=gears)
+        return msgspec.structs.replace(made, pipelines={name: operator})
 
     def _prediction(self, candidate: Candidate, k: int) -> GearPrediction:
         accuracy = self.cascades[candidate.assignment[k]].accuracy
@@ -218,7 +218,7 @@ class CandidatePlans:
         )
         return Gear(
             load_range=self.ranges[k],
-            cascade=cascade,
+            cascades=alone(request.profile.operator, cascade),
             replicas=tuple(_waiting(s, rate_qps.get(s.replica, 0.0)) for s in settings),
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gearshift.errors import Infeasible, require
-from gearshift.gear import Gear, GearPlan
+from gearshift.gear import Gear, GearPlan, alone
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.assemble import assemble, rounded_up_s, with_predictions
 from gearshift.planner.evaluate.ladder import undominated_plans
@@ -161,7 +161,14 @@ class Coordination:
             if load_qps != problem.loads_qps[k]:
                 cell = problem.steady(placement).simulate(candidate.cascade, load_qps, replicas)
             predicted = cell.prediction(load_qps, candidate.accuracy)
-            gears.append(Gear(load_range=load_range, cascade=candidate.cascade, replicas=replicas, predicted=predicted))
+            gears.append(
+                Gear(
+                    load_range=load_range,
+                    cascades=alone(problem.request.profile.operator, candidate.cascade),
+                    replicas=replicas,
+                    predicted=predicted,
+                )
+            )
         return assemble(problem.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
 
 
@@ -182,5 +189,5 @@ def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
 
 
 def _slowest_s(made: GearPlan) -> float:
-    gears = next(iter(made.operators.values())).gears
+    gears = next(iter(made.pipelines.values())).gears
     return max(gear.predicted.latency_p95_s for gear in gears if gear.predicted)

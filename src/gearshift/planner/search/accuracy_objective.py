@@ -171,10 +171,10 @@ class AccuracyObjective:
 
     def _as_asked(self, made: GearPlan) -> GearPlan:
         name = self._request.profile.operator
-        latency_s = made.operators[name].objective.latency_s
+        latency_s = made.pipelines[name].objective.latency_s
         asked = msgspec.structs.replace(self._request.objective, latency_s=latency_s)
-        operator = msgspec.structs.replace(made.operators[name], objective=asked)
-        return msgspec.structs.replace(made, operators={name: operator})
+        operator = msgspec.structs.replace(made.pipelines[name], objective=asked)
+        return msgspec.structs.replace(made, pipelines={name: operator})
 
     def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
         objective = self._request.objective

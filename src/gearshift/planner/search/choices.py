@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, alone
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.steady_state import Batching, SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
@@ -65,7 +65,7 @@ class PlanMaker:
         gears = [
             Gear(
                 load_range=row.load_range,
-                cascade=row.candidate.cascade,
+                cascades=alone(self._request.profile.operator, row.candidate.cascade),
                 replicas=self._steady.settings(row.candidate.cascade, row.batching),
                 predicted=self._prediction(row) if predicted else None,
             )

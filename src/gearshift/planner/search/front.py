@@ -311,7 +311,7 @@ def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *
     with suppress(KeyboardInterrupt):
         for done, i in enumerate(sorted(range(len(plans)), key=spread)[:left]):
             made = plans[i]
-            if not made.unfinished and (latency_s := made.operators[name].objective.latency_s) is not None:
+            if not made.unfinished and (latency_s := made.pipelines[name].objective.latency_s) is not None:
                 search.report(f"looking where the trace never is, plan {done + 1} of {len(plans)}", 0.99)
                 changed = search.better_where_unvisited(made, search.within(latency_s))
                 if changed.predictions[name].accuracy >= made.predictions[name].accuracy:

@@ -94,7 +94,7 @@ def frontier_with(
     name = request.profile.operator
     results = [made.predictions[name] for made in found]
     points = [
-        (made.operators[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
+        (made.pipelines[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
     ]
     front = [found[i] for i in undominated(points)]
     return with_better_where_unvisited(search, front, confirmed=len(found))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.ranges import may_hold
 from gearshift.planner.space.cascade_search import CandidateCascade
@@ -36,14 +36,14 @@ def with_best_where_unvisited(
     visited ranges below, so that a backlog drains. Wide ranges are split at the requested ones;
     the last one stays as it is.
     """
-    name, operator = next(iter(made.operators.items()))
+    name, operator = next(iter(made.pipelines.items()))
     tried: list[tuple[Gear, ...]] = [operator.gears]
     for seldom, falling in WAYS:
         gears = _gears(operator.gears, request, steady, candidates, seldom=seldom, falling=falling)
         if gears not in tried:
             tried.append(gears)
             changed = msgspec.structs.replace(operator, gears=gears)
-            yield msgspec.structs.replace(made, operators={name: changed}, predictions={})
+            yield msgspec.structs.replace(made, pipelines={name: changed}, predictions={})
 
 
 def _gears(
@@ -93,7 +93,7 @@ def _gear(candidate: CandidateCascade, load_range: LoadRange, held_qps: float, s
     batching = steady.batching(cascade, held_qps)
     return Gear(
         load_range=load_range,
-        cascade=cascade,
+        cascades=alone(steady.profile.operator, cascade),
         replicas=steady.settings(cascade, batching),
         predicted=steady.cell(cascade, load_qps, batching).prediction(load_qps, candidate.accuracy),
     )

@@ -145,7 +145,7 @@ class Audit:
 def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
     strongest = tables.models.index(strongest_of(profile, tables.models))
     replica = int(tables.model_begin[strongest])
-    gears = plan.operators[tables.operator].gears
+    gears = plan.pipelines[tables.operator].gears
     return Audit(
         tables,
         share=share,

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from gearshift.errors import GearshiftError
-from gearshift.gear import OperatorPlan
+from gearshift.gear import PipelinePlan
 from gearshift.objective import Objective
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
@@ -117,7 +117,7 @@ class Replans:
     async def _made(self, window_s: float) -> tuple[str | None, str]:
         """Return a plan's name if it is better on the live load, else None, and a comparison."""
         task = self._task()
-        operator = task.plan.operators[task.tables.operator]
+        operator = task.plan.pipelines[task.tables.operator]
         counts = self._control.service.adapting.trace.latest(window_s)
         if sum(counts) == 0:
             raise Failed("no requests came")
@@ -147,11 +147,11 @@ class Replans:
                 path.unlink(missing_ok=True)
 
 
-def objective_of(operator: OperatorPlan) -> Objective:
+def objective_of(operator: PipelinePlan) -> Objective:
     return operator.objective if operator.asked is None else operator.asked.objective
 
 
-def plan_options(operator: OperatorPlan, planner: str | None, seed: int) -> list[str]:
+def plan_options(operator: PipelinePlan, planner: str | None, seed: int) -> list[str]:
     """Return the options of `gearshift plan` that repeat the request for the plan of `operator`.
 
     `planner` is None if the plan changes cores: there is only one planner for these.  The new load

@@ -17,7 +17,7 @@ from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
 from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns, overheads_ns, run_times_ns
@@ -111,7 +111,7 @@ class ServingTask:
         run_ns: Sequence[Sequence[int]],
     ) -> Adapting:
         """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
-        planned = self.plan.operators[self.tables.operator].planned_load
+        planned = self.plan.pipelines[self.tables.operator].planned_load
         share, seed = settings.audit_share, settings.audit_seed
         audit = make_audit(self.tables, self.plan, self.profile, share=share, seed=seed, run_ns=run_ns)
         as_profiled_ns = expected_ns(self.plan, self.tables, self.profile)
@@ -175,7 +175,7 @@ def read_task(
     """
     plan = read_plan(plan_path)
     served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
-    tables = plan_tables(plan, only_operator(plan))
+    tables = plan_tables(plan, only_pipeline(plan))
     folder = profile_path or plan_path.parent / plan.profile.path
     profile = read_profile(folder, remedy=NAME_IT)
     require(
@@ -296,7 +296,7 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    operator = task.plan.operators[task.tables.operator]
+    operator = task.plan.pipelines[task.tables.operator]
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
     deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))

@@ -37,7 +37,7 @@ def planned(**changed: Any) -> GearPlan:
 
 def test_every_gear_splits_the_cores_and_holds_the_objective() -> None:
     made = planned()
-    (operator,) = made.operators.values()
+    (operator,) = made.pipelines.values()
     assert made.hardware.pool_cores == 8
     assert all(sum(s.cores for s in gear.replicas) <= 8 for gear in operator.gears)
     assert all(gear.predicted is not None and gear.predicted.latency_p95_s <= 0.2 for gear in operator.gears)
@@ -48,7 +48,7 @@ def test_every_gear_splits_the_cores_and_holds_the_objective() -> None:
 
 def test_core_seconds_follow_the_load_and_are_what_simulation_says() -> None:
     made = planned()
-    (operator,) = made.operators.values()
+    (operator,) = made.pipelines.values()
     held = [sum(s.cores for s in gear.replicas) for gear in operator.gears]
     assert held[0] < held[-1]
     run = api.simulate(made, TRACE, profile=MEASURED)
@@ -62,7 +62,7 @@ def test_core_seconds_follow_the_load_and_are_what_simulation_says() -> None:
 def test_batches_take_the_time_of_the_cores_of_the_gear_in_force() -> None:
     made = planned()
     slow = simulate(made, MEASURED, api.workload_of(MEASURED, little_trace(low_qps=1.0, high_qps=1.0)))
-    (operator,) = made.operators.values()
+    (operator,) = made.pipelines.values()
     gear = operator.gears[0]
     first = gear.cascade.models[0]
     cores = next(s.cores for s in gear.replicas if s.replica.startswith(first))
@@ -76,7 +76,7 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 
 def test_a_higher_accuracy_never_takes_fewer_core_seconds_in_steady_loads() -> None:
     def held(made: GearPlan) -> float:
-        (operator,) = made.operators.values()
+        (operator,) = made.pipelines.values()
         assert operator.planned_load is not None
         shares = operator.planned_load.shares
         return sum(w * sum(s.cores for s in g.replicas) for w, g in zip(shares, operator.gears, strict=True))
@@ -130,7 +130,7 @@ def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None
 
 
 def test_ranges_may_be_visited_by_zipfs_law() -> None:
-    (operator,) = planned(load="zipf").operators.values()
+    (operator,) = planned(load="zipf").pipelines.values()
     assert operator.planned_load is not None
     assert operator.planned_load.shares == pytest.approx((6 / 11, 3 / 11, 2 / 11), abs=1e-5)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, LoadRange, SourceFile
+from gearshift.gear import Gear, LoadRange, SourceFile, alone
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.assemble import (
@@ -54,7 +54,7 @@ def test_models_that_no_gear_uses_are_not_placed_and_nothing_else_changes() -> N
         request.profile, request.hardware, placement, CASCADE, shares={r.id: 1.0 for r in placement.replicas},
         largest_batch_size=8,
     )  # fmt: skip
-    gear = Gear(load_range=LoadRange(from_=0.0, to=None), cascade=CASCADE, replicas=settings)
+    gear = Gear(load_range=LoadRange(from_=0.0, to=None), cascades=alone("task", CASCADE), replicas=settings)
     made = assemble(request, placement, [gear], planner="p")
     kept = without_idle_models(made)
     assert made.placement.models == ("m0", "m1", "m2")
@@ -117,7 +117,7 @@ SOURCES = {
 def gear() -> Gear:
     shares = {r.id: 1 / len(OF_MODEL[r.model]) for r in PLACEMENT.replicas}
     settings = replica_settings(PROFILE, HARDWARE, PLACEMENT, CASCADE, shares=shares, largest_batch_size=4)
-    return Gear(load_range=LoadRange(from_=0.0), cascade=CASCADE, replicas=settings)
+    return Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", CASCADE), replicas=settings)
 
 
 def request(**changed: object) -> PlanRequest:
@@ -127,7 +127,7 @@ def request(**changed: object) -> PlanRequest:
 def test_a_plan_says_what_was_asked_for_and_by_whom_it_was_made() -> None:
     asked = request()
     made = assemble(asked, PLACEMENT, [gear()], planner="by hand", alpha=2.0, meter="alpha")
-    operator = made.operators["task"]
+    operator = made.pipelines["task"]
     assert (made.planner, made.seed, made.unfinished, made.predictions) == ("by hand", 7, False, {})
     assert (made.hardware, made.placement) == (HARDWARE, PLACEMENT)
     assert (made.profile, made.trace) == (SOURCES["profile_source"], SOURCES["trace_source"])
@@ -136,7 +136,7 @@ def test_a_plan_says_what_was_asked_for_and_by_whom_it_was_made() -> None:
 
 
 def test_load_is_metered_with_the_backlog_unless_said_otherwise() -> None:
-    operator = assemble(request(), PLACEMENT, [gear()], planner="by hand").operators["task"]
+    operator = assemble(request(), PLACEMENT, [gear()], planner="by hand").pipelines["task"]
     assert (operator.alpha, operator.meter) == (DEFAULT_ALPHA, "backlog") == (8.0, "backlog")
 
 
@@ -145,16 +145,16 @@ def test_nobody_starves_longer_than_ten_times_the_objective(
     latency_s: float | None, starvation_s: float | None
 ) -> None:
     made = assemble(request(objective=Objective(latency_s=latency_s)), PLACEMENT, [gear()], planner="by hand")
-    assert made.operators["task"].starvation_s == (None if starvation_s is None else pytest.approx(starvation_s))
+    assert made.pipelines["task"].starvation_s == (None if starvation_s is None else pytest.approx(starvation_s))
 
 
 def test_another_objective_changes_that_and_who_starves_and_nothing_else() -> None:
     before = assemble(request(), PLACEMENT, [gear()], planner="by hand", alpha=2.0, meter="alpha")
     asked = Objective(latency_s=0.5, percentile=0.9, scope="trace")
     after = with_objective(before, asked)
-    assert after.operators["task"].objective == asked
-    assert after.operators["task"].starvation_s == 5.0
-    assert with_objective(after, before.operators["task"].objective) == before
+    assert after.pipelines["task"].objective == asked
+    assert after.pipelines["task"].starvation_s == 5.0
+    assert with_objective(after, before.pipelines["task"].objective) == before
 
 
 # Replays --------------------------------------------------------------------------------------------------------------
@@ -182,9 +182,9 @@ def test_the_operator_has_the_profiles_name() -> None:
     named = synthetic_profile(models=3, samples=1000, fastest_s=0.001)
     asked = request(profile=dataclasses.replace(named, operator="mail"))
     made = assemble(asked, PLACEMENT, [gear()], planner="by hand")
-    assert made.operators.keys() == {"mail"}
+    assert made.pipelines.keys() == {"mail"}
     assert with_predictions(made, asked).predictions.keys() == {"mail"}
-    assert with_objective(made, Objective(latency_s=1.0)).operators.keys() == {"mail"}
+    assert with_objective(made, Objective(latency_s=1.0)).pipelines.keys() == {"mail"}
 
 
 # Rounding -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, GearPrediction
+from gearshift.gear import Gear, GearPlan, GearPrediction, alone
 from gearshift.hardware import identical_devices
 from gearshift.planner.evaluate import recovery
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
@@ -50,7 +50,9 @@ def plan_of(*models: str, top_qps: float = TOP_QPS, predicted: GearPrediction | 
         settings = replica_settings(
             asked.profile, asked.hardware, placement, cascade, shares=shares, largest_batch_size=1
         )
-        gears.append(Gear(load_range=load_range, cascade=cascade, replicas=settings, predicted=predicted))
+        gears.append(
+            Gear(load_range=load_range, cascades=alone("task", cascade), replicas=settings, predicted=predicted)
+        )
     return assemble(asked, placement, gears, planner="by hand")
 
 

@@ -60,7 +60,7 @@ def candidate(*assignment: int, largest: int = 8, of: CandidatePlans | None = No
 
 def test_a_plan_has_each_ranges_cascade() -> None:
     made = plans().bare(candidate(3, 2, 1, 0))
-    operator = made.operators["task"]
+    operator = made.pipelines["task"]
     assert made.planner == "frontier"
     assert [gear.cascade for gear in operator.gears] == [CASCADES[3], CASCADES[2], CASCADES[1], CASCADES[0]]
     assert [gear.load_range for gear in operator.gears] == [
@@ -83,7 +83,7 @@ def test_the_models_of_an_assignment_are_those_of_its_cascades(assignment: Assig
 def test_shares_of_each_model_in_a_cascade_add_up_and_others_have_none() -> None:
     asked = candidate(3, 2, 1, 0)
     model_of = {r.id: r.model for r in asked.placement.replicas}
-    for gear in plans().bare(asked).operators["task"].gears:
+    for gear in plans().bare(asked).pipelines["task"].gears:
         total = dict.fromkeys(model_of.values(), 0.0)
         for settings in gear.replicas:
             total[model_of[settings.replica]] += settings.load_share
@@ -92,14 +92,14 @@ def test_shares_of_each_model_in_a_cascade_add_up_and_others_have_none() -> None
 
 @pytest.mark.parametrize("largest", [1, 2, 8, 1000])
 def test_no_batch_is_larger_than_the_candidates_or_the_largest_profiled(largest: int) -> None:
-    for gear in plans().bare(candidate(3, 2, 1, 0, largest=largest)).operators["task"].gears:
+    for gear in plans().bare(candidate(3, 2, 1, 0, largest=largest)).pipelines["task"].gears:
         assert {s.largest_batch_size for s in gear.replicas} == {min(largest, BATCH_SIZES[-1])}
         assert all(s.minimum_queue_length <= largest for s in gear.replicas)
 
 
 def test_a_batch_starts_once_its_queue_should_have_come_and_at_once_where_one_request_is_enough() -> None:
     """At 800 requests/s m1 must batch: each of its two replicas gets 400/s, so that q of them come in q / 400 s."""
-    gears = plans().bare(candidate(2, 2, 2, 2)).operators["task"].gears
+    gears = plans().bare(candidate(2, 2, 2, 2)).pipelines["task"].gears
     waiting = {s.minimum_queue_length for s in gears[3].replicas}
     assert max(waiting) > 1
     for gear, top_qps in zip(gears, plans().upper_ends, strict=True):
@@ -111,7 +111,7 @@ def test_a_batch_starts_once_its_queue_should_have_come_and_at_once_where_one_re
 def test_requests_that_hardly_ever_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate_plans, "LONGEST_WAIT_S", 1e-3)
     made = plans_for(plans().request)
-    gears = made.bare(candidate(2, 2, 2, 2)).operators["task"].gears
+    gears = made.bare(candidate(2, 2, 2, 2)).pipelines["task"].gears
     assert {s.longest_wait_s for s in gears[3].replicas if s.minimum_queue_length > 1} == {1e-3}
 
 
@@ -130,7 +130,7 @@ def test_a_backlog_is_to_be_gone_after_four_runs_of_the_slowest_model_in_use(
 ) -> None:
     of = plans_for(little_request(profile=profile, trace=little_trace(low_qps=1, high_qps=2)))
     made = of.bare(candidate(*assignment, of=of))
-    assert made.operators["task"].alpha == pytest.approx(alpha, rel=1e-3)
+    assert made.pipelines["task"].alpha == pytest.approx(alpha, rel=1e-3)
 
 
 # What simulation says of it -------------------------------------------------------------------------------------------
@@ -216,14 +216,14 @@ def test_what_was_searched_on_other_arrivals_is_replayed_on_the_trace() -> None:
 def test_gears_are_predicted_at_the_upper_ends_of_their_ranges() -> None:
     asked = candidate(3, 2, 1, 0)
     made, bare = plans().predicted(asked), plans().bare(asked)
-    for k, gear in enumerate(made.operators["task"].gears):
+    for k, gear in enumerate(made.pipelines["task"].gears):
         cell = plans().cell(asked, k)
         assert gear.predicted is not None
         assert gear.predicted.load_qps == (200.0, 400.0, 600.0, 800.0)[k]
         assert gear.predicted.accuracy == plans().cascades[(3, 2, 1, 0)[k]].accuracy
         assert (gear.predicted.latency_p95_s, gear.predicted.utilisation) == (cell.latency_s, cell.utilisation)
-        assert gear.replicas == bare.operators["task"].gears[k].replicas
-    assert made.operators["task"].alpha == bare.operators["task"].alpha
+        assert gear.replicas == bare.pipelines["task"].gears[k].replicas
+    assert made.pipelines["task"].alpha == bare.pipelines["task"].alpha
 
 
 def test_a_margin_is_more_load_and_equal_gears_share_a_cell() -> None:
@@ -240,7 +240,7 @@ def test_load_goes_where_the_models_are_placed() -> None:
     first, second = identical_devices(2).devices
     kept = tuple(r for r in everywhere(request).replicas if r.model != "m1" or r.device_ids == (first.id,))
     asked = Candidate((2, 2, 0, 0), Placement(replicas=kept), 8)
-    gear = plans().bare(asked).operators["task"].gears[0]
+    gear = plans().bare(asked).pipelines["task"].gears[0]
     shares = {s.replica: s.load_share for s in gear.replicas if s.load_share > 0}
     assert list(shares.values()) == [1.0]
     assert plans().tried(asked) != plans().tried(candidate(2, 2, 0, 0))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import GearPlan, OperatorPlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -36,8 +36,8 @@ def planned(latency_s: float = 0.03, devices: int = 1) -> GearPlan:
     return plan(little_request(latency_s=latency_s, devices=devices))
 
 
-def operator_of(made: GearPlan) -> OperatorPlan:
-    return made.operators["task"]
+def operator_of(made: GearPlan) -> PipelinePlan:
+    return made.pipelines["task"]
 
 
 def models_of(made: GearPlan) -> list[tuple[str, ...]]:

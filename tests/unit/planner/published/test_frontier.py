@@ -45,7 +45,7 @@ def on_part_a(made: GearPlan, request: PlanRequest) -> tuple[float, float]:
 
 
 def gears_of(made: GearPlan) -> tuple[Gear, ...]:
-    return made.operators["task"].gears
+    return made.pipelines["task"].gears
 
 
 # The frontier ---------------------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def test_models_that_fit_no_device_alone_span_several(hardware: Hardware) -> Non
 
 
 def test_a_backlog_of_slow_models_is_given_more_time_to_drain() -> None:
-    assert plan(spanning_request()).operators["task"].alpha < 8
-    assert planned().operators["task"].alpha == 8
+    assert plan(spanning_request()).pipelines["task"].alpha < 8
+    assert planned().pipelines["task"].alpha == 8
 
 
 def test_a_model_profiled_only_on_more_devices_than_a_node_has_is_not_used() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import Gear, GearPlan, OperatorPlan
+from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -36,8 +36,8 @@ def planned(latency_s: float = 0.03, devices: int = 1) -> GearPlan:
     return plan(little_request(latency_s=latency_s, devices=devices))
 
 
-def operator_of(made: GearPlan) -> OperatorPlan:
-    return made.operators["task"]
+def operator_of(made: GearPlan) -> PipelinePlan:
+    return made.pipelines["task"]
 
 
 def work_s(gear: Gear) -> float:

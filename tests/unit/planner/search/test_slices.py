@@ -43,7 +43,7 @@ def test_a_wide_plan_uses_all_devices_and_holds_on_the_whole_trace(monkeypatch: 
     assert {d for r in made.placement.replicas for d in r.device_ids} == {f"cpu-{i}" for i in range(7)}
     assert made.predictions["task"].share_late <= 0.05
     assert made.predictions["task"].requests == 4 * 300 * 7
-    gears = made.operators["task"].gears
+    gears = made.pipelines["task"].gears
     assert gears[0].load_range.to is not None
     assert gears[0].load_range.to == pytest.approx(gears[0].predicted.load_qps)  # type: ignore[union-attr]
     monkeypatch.setattr(slices, "LARGEST_SLICE", 64)

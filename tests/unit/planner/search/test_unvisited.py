@@ -32,7 +32,7 @@ def falls_short(made: GearPlan, request: PlanRequest) -> list[float]:
     steady = SteadyState(request.profile, request.hardware, made.placement, request.objective, seed=request.seed)
     candidates = PlanSearch(request, silent).candidates(request, made.placement.models)
     ends = request.upper_ends()
-    gears = made.operators[request.profile.operator].gears
+    gears = made.pipelines[request.profile.operator].gears
     short = []
     for end, share in zip(ends[:-1].tolist(), shares_of_ranges(request.trace, ends), strict=False):
         gear = next(g for g in gears if g.load_range.to is None or g.load_range.to >= end)
@@ -61,7 +61,7 @@ def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(mon
     monkeypatch.setattr(front, "AROUND_REPLAYS", 0)
     request = surged(Objective())
     plans = frontier(request)
-    own = [dataclasses.replace(request, objective=made.operators["task"].objective) for made in plans]
+    own = [dataclasses.replace(request, objective=made.pipelines["task"].objective) for made in plans]
     assert [falls_short(made, each) for made, each in zip(plans, own, strict=True)] == [[]] * len(plans)
     monkeypatch.setattr(front, "CONFIRMED_REQUESTS", 0)
     found = [single_plan("m0")]

@@ -15,7 +15,7 @@ def test_shares_of_ranges_are_what_the_simulator_counts() -> None:
 
     trace = little_trace(low_qps=40, high_qps=220)
     made = plan(little_request(trace=trace, max_qps=400.0, latency_s=0.03))
-    gears = made.operators["task"].gears
+    gears = made.pipelines["task"].gears
     ends = np.array([g.load_range.to or 400.0 for g in gears])
     run = simulate(made, PROFILE, draw_workload(trace, PROFILE.predictions.indices(0), seed=0))
     assert shares_of_ranges(trace, ends) == pytest.approx(run.arrived_in_gear / len(trace), abs=0.02)

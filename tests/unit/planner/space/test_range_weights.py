@@ -44,13 +44,13 @@ def test_one_range_has_all_the_weight() -> None:
 def of_accuracies(accuracies: list[float | None]) -> GearPlan:
     """A plan of four gears that are predicted to have these accuracies."""
     made = plan(little_request(latency_s=0.01, max_qps=800.0))
-    operator = made.operators["task"]
+    operator = made.pipelines["task"]
     gears = []
     for gear, accuracy in zip(operator.gears, accuracies, strict=True):
         assert gear.predicted is not None
         known = None if accuracy is None else msgspec.structs.replace(gear.predicted, accuracy=accuracy)
         gears.append(msgspec.structs.replace(gear, predicted=known))
-    return msgspec.structs.replace(made, operators={"task": msgspec.structs.replace(operator, gears=tuple(gears))})
+    return msgspec.structs.replace(made, pipelines={"task": msgspec.structs.replace(operator, gears=tuple(gears))})
 
 
 def test_the_time_weighted_accuracy_is_that_of_the_gears_by_the_time_in_their_ranges() -> None:

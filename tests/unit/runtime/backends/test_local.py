@@ -433,7 +433,7 @@ def large():
 def two_device_plan() -> GearPlan:
     """As `little_plan`, with another replica of `small` alone on a second device."""
     plan = little_plan("")
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     settings = (*operator.gears[0].replicas, ReplicaSettings(replica="small-1", load_share=0.0, largest_batch_size=8))
     gears = (msgspec.structs.replace(operator.gears[0], replicas=settings),)
     replicas = (*plan.placement.replicas, Replica(id="small-1", model="small", device_ids=("cpu-1",)))
@@ -441,7 +441,7 @@ def two_device_plan() -> GearPlan:
         plan,
         hardware=identical_devices(2),
         placement=Placement(replicas=replicas),
-        operators={"sums": msgspec.structs.replace(operator, gears=gears)},
+        pipelines={"sums": msgspec.structs.replace(operator, gears=gears)},
     )
 
 

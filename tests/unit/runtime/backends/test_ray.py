@@ -284,7 +284,7 @@ def two_node_plan() -> GearPlan:
     """`small` on both nodes, `large` on the second."""
     plan = little_plan("")
     placed = (("large-0", "large", "b"), ("small-0", "small", "a"), ("small-1", "small", "b"))
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     gear = msgspec.structs.replace(
         operator.gears[0],
         replicas=tuple(
@@ -298,7 +298,7 @@ def two_node_plan() -> GearPlan:
         placement=Placement(
             replicas=tuple(Replica(id=name, model=model, device_ids=(at,)) for name, model, at in placed)
         ),
-        operators={"sums": msgspec.structs.replace(operator, gears=(gear,))},
+        pipelines={"sums": msgspec.structs.replace(operator, gears=(gear,))},
     )
 
 

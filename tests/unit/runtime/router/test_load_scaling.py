@@ -15,8 +15,8 @@ def tables(*, over_s: float, objective: Objective) -> PlanTables:
     placed, edges = {"a0": "d0"}, [0.0, 10.0, 20.0, 40.0, None]
     gears = [small_gear(placed, "a", load=(low or 0.0, high)) for low, high in pairwise(edges)]
     plan = small_plan(placed, *gears, planned_load=PlannedLoad(shares=(0.25,) * 4, over_s=over_s))
-    operator = msgspec.structs.replace(plan.operators["task"], objective=objective)
-    return plan_tables(msgspec.structs.replace(plan, operators={"task": operator}), "task")
+    operator = msgspec.structs.replace(plan.pipelines["task"], objective=objective)
+    return plan_tables(msgspec.structs.replace(plan, pipelines={"task": operator}), "task")
 
 
 def minute(scaling: LoadScaling, times: float) -> float:

@@ -334,9 +334,9 @@ def test_run_times_that_are_wrong_for_a_minute_are_told_once_and_so_is_their_end
 
 def planned_for(shares: Sequence[float]) -> GearPlan:
     plan = two_gear_plan("", edge_qps=50.0)
-    operator = plan.operators["sums"]
+    operator = plan.pipelines["sums"]
     planned = PlannedLoad(shares=tuple(shares), over_s=60.0)
-    return msgspec.structs.replace(plan, operators={"sums": msgspec.structs.replace(operator, planned_load=planned)})
+    return msgspec.structs.replace(plan, pipelines={"sums": msgspec.structs.replace(operator, planned_load=planned)})
 
 
 @pytest.mark.parametrize(("shares", "drifts"), [((1.0, 0.0), False), ((0.0, 1.0), True)])

@@ -77,7 +77,7 @@ def test_a_plan_is_better_that_misses_the_objective_by_less_or_gains_beside_it(
 
 
 def test_the_planner_is_asked_again_for_what_it_was_asked_for() -> None:
-    operator = little_plan("").operators["sums"]
+    operator = little_plan("").pipelines["sums"]
     asked = Asked(
         objective=Objective(accuracy=0.8, confidence=0.9, scope="trace"), ranges=7, most_candidates=64, load="zipf"
     )
@@ -204,7 +204,7 @@ def test_a_better_plan_is_offered_with_its_trace_beside_it(tmp_path: Path) -> No
         status = await world.replanned()
         assert (status.last, status.offered) == ("offered", "replanned-a.json"), status
         plan = read_plan(tmp_path / "replanned-a.json")
-        planned = plan.operators["sums"].planned_load
+        planned = plan.pipelines["sums"].planned_load
         assert planned is not None
         assert planned.over_s == 6.0
         assert plan.trace.path == "replanned-a.csv"
@@ -242,8 +242,8 @@ def test_a_flag_turns_scaling_off(tmp_path: Path, flag: Any, minutes: int) -> No
     profile = write_profile(little_profile(), tmp_path / "profile")
     plan = two_gear_plan(profile.sha256)
     planned = PlannedLoad(shares=(0.5, 0.5), over_s=600.0)
-    operator = msgspec.structs.replace(plan.operators["sums"], objective=ACCURACY, planned_load=planned)
-    write_plan(msgspec.structs.replace(plan, operators={"sums": operator}), tmp_path / "plan.json")
+    operator = msgspec.structs.replace(plan.pipelines["sums"], objective=ACCURACY, planned_load=planned)
+    write_plan(msgspec.structs.replace(plan, pipelines={"sums": operator}), tmp_path / "plan.json")
     task = read_task(tmp_path / "plan.json", "emulated")
     service = make_service(task, ServerSettings(load_scaling=flag), None, NoJournal())
     assert service.router.scaling._minutes == minutes

@@ -366,11 +366,11 @@ def test_replicas_that_share_some_devices_or_are_to_be_scaled_as_printed_are_ref
 
 def test_an_objective_is_needed_for_the_printed_algorithm(tmp_path: Path) -> None:
     plan = scaled_plan(write_profile(scaled_profile(), tmp_path / "profile").sha256)
-    operator = plan.operators["numbers"]
+    operator = plan.pipelines["numbers"]
     without = msgspec.structs.replace(
         operator, objective=msgspec.structs.replace(operator.objective, latency_s=None, accuracy=0.5)
     )
-    write_plan(msgspec.structs.replace(plan, operators={"numbers": without}), tmp_path / "plan.json")
+    write_plan(msgspec.structs.replace(plan, pipelines={"numbers": without}), tmp_path / "plan.json")
     with pytest.raises(InvalidInput, match="needs one SLO"):
         served(tmp_path, scaler="paper")
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
 from gearshift.simulator.compared.cocktail import (
@@ -103,7 +104,7 @@ def test_devices_in_turn_are_what_the_simulator_of_gear_plans_gives(devices: int
     replicas = tuple(Replica(id=f"r{d.id}", model="m0", device_ids=(d.id,)) for d in hardware.devices)
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascade=Cascade(models=("m0",)),
+        cascades=alone("task", Cascade(models=("m0",))),
         replicas=tuple(
             ReplicaSettings(replica=r.id, load_share=1 / devices, largest_batch_size=largest) for r in replicas
         ),
@@ -113,9 +114,13 @@ def test_devices_in_turn_are_what_the_simulator_of_gear_plans_gives(devices: int
         planner="test",
         hardware=hardware,
         placement=Placement(replicas=replicas),
-        operators={"task": OperatorPlan(objective=Objective(), gears=(gear,))},
-        profile=nothing,
-        trace=nothing,
+        pipelines={
+            "task": PipelinePlan(
+                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
+            )
+        },
+        profiles={"task": nothing},
+        traces={"task": nothing},
     )
     finished_ns, _ = serve_in_turn(arrivals_ns, devices, PROFILE.curves[0].table_ns(), largest)
     assert finished_ns.tolist() == simulate(plan, PROFILE, workload).finished_ns.tolist()

@@ -119,8 +119,8 @@ def test_what_it_does_not_know_is_refused(one_core: tuple[GearPlan, Profile], tm
 
 def test_without_an_objective_a_deadline_is_needed(one_core: tuple[GearPlan, Profile]) -> None:
     plan, profile = one_core
-    operator = plan.operators["numbers"]
+    operator = plan.pipelines["numbers"]
     objective = msgspec.structs.replace(operator.objective, latency_s=None)
-    free = msgspec.structs.replace(plan, operators={"numbers": msgspec.structs.replace(operator, objective=objective)})
+    free = msgspec.structs.replace(plan, pipelines={"numbers": msgspec.structs.replace(operator, objective=objective)})
     refused(free, profile, workload(5, left_ms=None), "fa2 needs a deadline; give --slo-ms")
     assert isinstance(simulate(free, profile, workload(5), scaling=FA2), Simulation)

@@ -1,0 +1,83 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput
+from gearshift.gear import ExpectedGain, Gear, GearPlan, TimedQuality
+from gearshift.pipeline import Edge, FanOut, Node
+from gearshift.placement import Placement
+from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.plans.unserved import require_served
+from tests.conformance.small import small_gear, small_plan
+
+GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))
+PLAN = small_plan({"a0": "d0", "b0": "d0"}, GEAR)
+
+
+def pipeline(**changed: Any) -> GearPlan:
+    return replace(PLAN, pipelines={"task": replace(PLAN.pipelines["task"], **changed)})
+
+
+def gear(**changed: Any) -> GearPlan:
+    return pipeline(gears=(replace(GEAR, **changed),))
+
+
+def objective(**changed: Any) -> GearPlan:
+    return pipeline(objective=replace(PLAN.pipelines["task"].objective, **changed))
+
+
+def node(**changed: Any) -> GearPlan:
+    return pipeline(nodes={"task": Node(operator="task", **changed)})
+
+
+def two_nodes() -> GearPlan:
+    nodes = {name: Node(operator="task") for name in ("task", "more")}
+    gears: tuple[Gear, ...] = (replace(GEAR, cascades=dict.fromkeys(nodes, (GEAR.cascade,))),)
+    return pipeline(nodes=nodes, edges=(Edge(from_="task", to="more"),), output="more", gears=gears)
+
+
+UNSERVED: dict[str, Callable[[], GearPlan]] = {
+    "a pipeline of 2 nodes": two_nodes,
+    "node 'task' with inputs, fan-out or a join": lambda: node(inputs={"x": "image"}),
+    "node 'task' with": lambda: node(fan_out=FanOut(per_row="faces", most=4)),
+    "or a join": lambda: node(join="first"),
+    "with inputs": lambda: node(required=False),
+    "load in drain_s": lambda: pipeline(load_unit="drain_s"),
+    "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
+    "an objective on ttft": lambda: objective(metric="ttft"),
+    "an objective with median_s": lambda: objective(median_s=0.1),
+    "an objective with recall": lambda: objective(recall=0.9),
+    "an objective with precision": lambda: objective(precision=0.9),
+    "several cascades in the gear": lambda: gear(cascades={"task": (Cascade(models=("a",)), GEAR.cascade)}),
+    "decide_at_tokens in the gear": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(4,)),)}),
+    "order by gain in the gear": lambda: gear(order="gain"),
+    "answer_by_margin_s in the gear": lambda: gear(answer_by_margin_s=0.001),
+    "margin_s in the gear": lambda: gear(margin_s=0.01),
+    "timed in the gear": lambda: gear(timed={"task": (TimedQuality(remaining_ms=(10,), quality=(0.5,)),)}),
+    "most_outstanding in the gear": lambda: gear(
+        replicas=tuple(replace(settings, most_outstanding=8) for settings in GEAR.replicas)
+    ),
+    "replicas with kv_tokens": lambda: replace(
+        PLAN, placement=Placement(replicas=tuple(replace(r, kv_tokens=4096) for r in PLAN.placement.replicas))
+    ),
+}
+
+
+@pytest.mark.parametrize("part", UNSERVED)
+def test_what_cannot_be_served_yet_can_be_written_and_read_and_is_refused_by_name(part: str, tmp_path) -> None:
+    plan = UNSERVED[part]()
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+    with pytest.raises(InvalidInput, match="which this version of gearshift does not serve") as caught:
+        plan_tables(plan, "task")
+    assert part in str(caught.value)
+
+
+def test_a_pipeline_of_one_node_is_served() -> None:
+    require_served(PLAN, "task")
+    require_served(gear(order="arrival"), "task")
+    require_served(objective(metric="latency"), "task")
