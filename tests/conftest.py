@@ -19,14 +19,19 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("same")
 
 
-class NetworksTogether(LoadScopeScheduling):
-    """One process runs all tests with networks: several would each load torch, and their threads spin for a core."""
+class ModulesTogether(LoadScopeScheduling):
+    """One process runs all tests of a module, as what they share is made once in each process.
+
+    Those with networks are run by one: several would each load torch, and their threads spin for a core.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "networks" if "caches" in nodeid.split("::", maxsplit=1)[0] else nodeid
+        module = nodeid.split("::", maxsplit=1)[0]
+        return "networks" if "caches" in module else module
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> NetworksTogether:
-    """How tests are shared out among processes."""
-    return NetworksTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModulesTogether:
+    """How tests are shared out among processes: in their order, which begins with those that take longest."""
+    config.option.loadscopereorder = False
+    return ModulesTogether(config, log)
