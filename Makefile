@@ -1,6 +1,8 @@
 # Everything runs in .venv, which is made once; later runs need no network, but for `wheel`, whose compiler pip fetches.
 PYTHON ?= python3
 BIN := .venv/bin
+# Else each of the hundreds of processes that tests start would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
 .PHONY: demo test test-long test-lowest test-wheel wheel lint compiled format messages clean
