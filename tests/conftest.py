@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.often import A_QUARTER, ALL, USUALLY
+
 # Started in the background by a shell, the tests and all that they start would ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -15,8 +17,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes, or is being made, is the machine's affair, and a test is to fail every time or never.
-settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("same")
+for name, examples in ((ALL, USUALLY), (A_QUARTER, USUALLY // 4)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        derandomize=True,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported: how often each property is tried."""
+    settings.load_profile(A_QUARTER if config.option.markexpr == "not long" else ALL)
 
 
 class ModulesTogether(LoadScopeScheduling):

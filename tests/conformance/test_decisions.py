@@ -30,6 +30,7 @@ from tests.conformance.plans import (
 )
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.often import often
 
 
 def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
@@ -68,13 +69,13 @@ def assert_same_decisions(
 
 
 @given(cases())
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_random_plans(case: Case) -> None:
     assert_same_decisions(case)
 
 
 @given(cases().filter(lambda case: case.workload.deadline_ns is not None))
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: Case) -> None:
     log = assert_same_decisions(case, "answer")
     assert not {row[1] for row in log} & {Decision.REFUSE, Decision.DROP}
@@ -131,7 +132,7 @@ BUSY = st.builds(FrontEnd, arrival_ns=st.integers(0, 3 * MS), answer_ns=st.integ
 
 
 @given(st.one_of(cases(), cases_with_exits(), cases_with_cores()), BUSY)
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(200), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_what_falls_due_waits_for_a_busy_router(
     case: Case, front_end: FrontEnd
 ) -> None:
@@ -197,7 +198,7 @@ def test_arrivals_wait_for_a_busy_router_and_answers_are_written_one_after_anoth
 
 
 @given(cases_with_exits())
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_samples_leave_early(case: Case) -> None:
     assert_same_decisions(case)
 
@@ -227,13 +228,13 @@ def test_a_sample_that_leaves_goes_on_to_the_next_model_while_its_batch_still_ru
 
 
 @given(cases_with_cores())
-@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(50), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_cores_change_with_the_gear(case: Case) -> None:
     assert_same_decisions(case)
 
 
 @given(cases_with_scaler())
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_a_scaler_chooses_cores(case: Case) -> None:
     assert_same_decisions(case)
 
@@ -255,7 +256,7 @@ def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
 
 
 @given(cases_with_shared_workers())
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_replicas_share_the_cores_of_a_worker(case: Case) -> None:
     assert_same_decisions(case)
 

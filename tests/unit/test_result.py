@@ -15,6 +15,7 @@ from gearshift.result import (
     summarise,
     wilson_interval,
 )
+from tests.often import often
 
 LATENCIES = st.lists(st.integers(0, 20).map(lambda ms: ms / 1000), min_size=1, max_size=200)
 HUNDREDTHS = st.integers(1, 99)
@@ -40,7 +41,7 @@ def test_a_percentile_is_the_ceil_of_p_n_th_smallest(values: list[float], hundre
     assert percentile(np.array(values), hundredths / 100) == sorted(values)[rank - 1]
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(LATENCIES, HUNDREDTHS, st.integers(0, 20))
 def test_few_enough_are_late_exactly_when_the_percentile_is_within_the_objective(
     values: list[float], hundredths: int, objective_ms: int

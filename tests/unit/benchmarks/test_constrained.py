@@ -18,6 +18,7 @@ from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
 from gearshift.workload import Trace
+from tests.often import often
 from tests.unit.planner.little import little_request
 
 FAST_S, SLOW_S = 0.01, 0.04
@@ -127,7 +128,7 @@ def instances(draw: st.DrawFn) -> Instance:
     return choices, replayed
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=often(100))
 @given(instances())
 def test_sharing_replays_changes_no_point(instance: Instance) -> None:
     choices, replayed = instance
@@ -137,7 +138,7 @@ def test_sharing_replays_changes_no_point(instance: Instance) -> None:
     assert space.replays <= len(space.flat())
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=often(100))
 @given(instances(), st.integers(1, 100))
 def test_a_plain_search_sees_nothing_twice_and_in_the_end_everything(instance: Instance, replays: int) -> None:
     choices, replayed = instance
@@ -147,7 +148,7 @@ def test_a_plain_search_sees_nothing_twice_and_in_the_end_everything(instance: I
     assert set(seen) <= set(product(*map(range, choices)))
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=often(100))
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=30))
 def test_the_front_of_many_points_is_that_of_pareto(points: list[tuple[int, int]]) -> None:
     assert front_of(np.array(points, dtype=np.float64)) == undominated(points)

@@ -11,6 +11,7 @@ from gearshift.gear import SCHEMA_VERSION, GearPlan
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
+from tests.often import often
 
 SCHEMA_1 = Path(__file__).parent / "schema_1.json"
 """As written when schema 1 was the present one."""
@@ -40,7 +41,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_a_plan_read_back_is_the_same_plan_and_gives_the_same_bytes(tmp_path: Path, case: Case) -> None:
     write_plan(case.plan, tmp_path / "plan.json")
@@ -119,7 +120,7 @@ def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     assert "replica 'a0' is on device 'd9'" in refusal(changed(tmp_path / "plan.json", break_it))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_plan_file_cut_short_anywhere_is_refused(tmp_path: Path, share: float) -> None:
     whole = encode_plan(some_plan()).rstrip()

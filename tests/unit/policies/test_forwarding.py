@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.policies.forwarding import ANSWER, NOT_IN_CASCADE, next_model
+from tests.often import often
 
 MODELS = [4, 2, 7]
 THRESHOLDS = [0.5, 0.8, 0.0]
@@ -59,7 +60,7 @@ def test_the_unused_end_of_a_gears_row_is_not_read() -> None:
     assert next_model(0, 0.0, bits(4, 2), 2, [4, 2, -1], [0.5, 0.0, 0.0], 0) == ANSWER
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(st.permutations(range(5)), st.integers(1, 5), st.integers(-1, 4), st.integers(0, 31), st.floats(0, 1))
 def test_a_sample_goes_to_the_first_later_stage_that_it_has_not_visited(
     order: list[int], stages: int, stage: int, visited: int, certainty: float

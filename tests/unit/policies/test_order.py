@@ -2,12 +2,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.policies.order import is_starving, queue_key, replica_key
+from tests.often import often
 
 NUMBERS = st.integers(0, 3)
 SAMPLES = st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(SAMPLES, SAMPLES)
 def test_a_queue_is_ordered_by_class_then_deadline_then_entry_then_arrival(
     a: tuple[int, int, int, int], b: tuple[int, int, int, int]

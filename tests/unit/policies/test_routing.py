@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 from gearshift.gear import SHARE_UNIT
 from gearshift.plans.plan_tables import whole_shares
 from gearshift.policies.routing import carry_turns, choose_replica
+from tests.often import often
 
-RANDOM = settings(deadline=None, derandomize=True, max_examples=200)
+RANDOM = settings(deadline=None, derandomize=True, max_examples=often(200))
 
 
 class Ring:

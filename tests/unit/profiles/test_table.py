@@ -12,6 +12,7 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.records import profile_from_records
 from gearshift.profiles.store import read_profile, write_profile
+from tests.often import often
 
 PREDICTIONS: dict[str, Any] = {
     "sample": ["s1", "s1", "s2", "s2"],
@@ -88,7 +89,7 @@ def test_categories_nulls_and_whole_numbers_as_floats_are_read(tmp_path: Path) -
     assert said.exit_segment is not None
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=often(25))
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
 def test_numbers_survive_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, certainty: list[float]) -> None:
     n = len(certainty)
@@ -154,7 +155,7 @@ def test_a_broken_file_is_told(tmp_path: Path, cut: float) -> None:
         profile_from_records(tmp_path)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=often(50))
 @given(st.binary(min_size=1, max_size=8), st.floats(0, 1))
 def test_bytes_changed_are_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, thrown: bytes, position: float

@@ -23,10 +23,11 @@ from gearshift.workload import Workload
 from tests.conformance.plans import MS, Case, cases
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.often import often
 from tests.worlds import synthetic_profile
 
 PLACED = {"a0": "d0", "b0": "d1"}
-RANDOM = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+RANDOM = settings(max_examples=often(80), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def run(
@@ -257,7 +258,7 @@ def test_busy_time_is_that_of_the_batches_counted(case: Case) -> None:
     assert got.busy_s == pytest.approx(expected)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases(), cases())
 def test_a_run_keeps_no_state_from_an_earlier_one(case: Case, other: Case) -> None:
     first = outcome(run_case(case, log_rows=5000))

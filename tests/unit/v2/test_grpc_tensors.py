@@ -16,10 +16,11 @@ import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
-from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import write_tensor
+from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.v2.grpc_tensors import CONTENTS, encode_answer, parse_request
 from gearshift.v2.tensors import Limits
+from tests.often import often
 
 NUMBERS = sorted(DATATYPES.keys() - {"BYTES"})
 PACKAGE = Path(gearshift.__file__).parent
@@ -48,7 +49,7 @@ def a_batch(datatype: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=often(30))
 @given(data=st.data())
 def test_numbers_are_the_same_raw_or_typed(datatype, data):
     array = data.draw(a_batch(datatype))
@@ -148,13 +149,13 @@ def take(message: pb.ModelInferRequest) -> None:
         assert 0 <= request.priority <= LEAST_URGENT
 
 
-@settings(deadline=None, derandomize=True, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, max_examples=often(400), suppress_health_check=list(HealthCheck))
 @given(MESSAGE)
 def test_structured_nonsense_is_taken_or_refused_with_a_sentence(content):
     take(pb.ModelInferRequest(**content))
 
 
-@settings(deadline=None, derandomize=True, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, max_examples=often(400), suppress_health_check=list(HealthCheck))
 @given(MESSAGE, st.data())
 def test_messages_with_a_changed_byte_are_taken_or_refused_with_a_sentence(content, data):
     sent = bytearray(pb.ModelInferRequest(**content).SerializeToString())

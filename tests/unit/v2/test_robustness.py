@@ -11,6 +11,7 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 from gearshift.v2.json import parse_request
+from tests.often import often
 
 SPECS = {
     "x": TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),
@@ -66,14 +67,14 @@ def taken(body: bytes, header_bytes: int | None) -> InferRequest | None:
     return request
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=often(400), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(request=REQUEST, tail=st.binary(max_size=24), binary=st.booleans())
 def test_structured_nonsense_is_refused_with_a_sentence(request, tail, binary):
     text = json.dumps(request).encode()
     taken(text + tail if binary else text, len(text) if binary else None)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=often(400), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(tail=st.binary(max_size=20), off=st.integers(-3, 3))
 def test_any_binary_tail_is_read_or_refused(tail, off):
     text = json.dumps(GOOD).encode()

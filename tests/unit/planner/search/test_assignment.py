@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gearshift.cascade import Cascade
 from gearshift.planner.search.assignment import best_monotone_assignment
 from gearshift.planner.space.cascade_search import CandidateCascade
+from tests.often import often
 
 Instance = tuple[list[CandidateCascade], list[int], list[int]]
 
@@ -46,20 +47,20 @@ def assigned(instance: Instance) -> tuple[int, ...]:
     return tuple(best_monotone_assignment(chosen, highest, np.array(weights, dtype=float)))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(instances())
 def test_no_assignment_that_is_allowed_is_better(instance: Instance) -> None:
     best = max(total(instance[0], a, instance[2]) for a in allowed(instance))
     assert total(instance[0], assigned(instance), instance[2]) == best
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(instances())
 def test_the_assignment_is_allowed(instance: Instance) -> None:
     assert assigned(instance) in allowed(instance)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=often(300))
 @given(instances())
 def test_of_equally_good_assignments_the_one_of_least_work_from_the_lowest_range_is_taken(instance: Instance) -> None:
     best = max(total(instance[0], a, instance[2]) for a in allowed(instance))

@@ -12,6 +12,7 @@ from gearshift.policies.cores.scaling import (
     printed_algorithm_1,
     share_cores,
 )
+from tests.often import often
 
 MOST, LARGEST = 4, 5
 FAR = 1 << 60
@@ -35,7 +36,7 @@ def by_hand(deadlines: list[int], ready: int, rate: float, longest: int, run: li
     return NO_CHOICE, NO_CHOICE
 
 
-@settings(derandomize=True, max_examples=400)
+@settings(derandomize=True, max_examples=often(400))
 @given(queues, st.integers(0, 50), st.floats(0, 2e8), st.integers(1, 80), tables)
 def test_the_choice_is_that_of_trying_all_and_running_their_batches_one_by_one(
     deadlines: list[int], ready: int, rate: float, longest: int, run: list[int]
@@ -44,7 +45,7 @@ def test_the_choice_is_that_of_trying_all_and_running_their_batches_one_by_one(
     assert found == by_hand(deadlines, ready, rate, longest, run)
 
 
-@settings(derandomize=True, max_examples=400)
+@settings(derandomize=True, max_examples=often(400))
 @given(queues, st.integers(0, 50), st.floats(0, 2e8), st.integers(1, 80), tables)
 def test_one_core_workers_are_those_of_trying_all_numbers_of_them_in_turns(
     deadlines: list[int], ready: int, rate: float, longest: int, run: list[int]
@@ -112,7 +113,7 @@ def one_by_one(deadlines: list[int], ready: int, run: list[int], cores: int, bat
     return misses
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=often(300))
 @given(queues, st.integers(0, 50), tables, st.integers(1, MOST))
 def test_misses_are_those_of_looking_at_every_request(due: list[int], ready: int, run: list[int], cores: int) -> None:
     best = min(one_by_one(due, ready, run, cores, batch) for batch in range(1, LARGEST + 1))
@@ -142,7 +143,7 @@ def everyones_shares(misses: list[list[int]], cores: int) -> list[tuple[int, ...
     ]
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=often(200))
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=2, max_size=6), st.booleans()), min_size=1, max_size=4),
     st.integers(5, 9),

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from gearshift.policies.order import queue_key
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Request, Sample
 from gearshift.runtime.router.queue import MOST_GONE, WaitingQueue
+from tests.often import often
 
 
 def sample(sequence: int, *, priority: int = LEAST_URGENT, deadline_ns: int = NO_DEADLINE_NS) -> Sample:
@@ -118,7 +119,7 @@ def test_what_has_left_is_forgotten_while_others_still_wait() -> None:
     assert max(len(queue._by_urgency), len(queue._by_entry)) <= MOST_GONE + 2
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=often(200))
 @given(
     st.lists(
         st.one_of(

@@ -21,6 +21,7 @@ from gearshift.serving.http.connection import (
 )
 from gearshift.serving.http.connections import LARGEST_READ_BYTES, RESERVE, STEP_BYTES
 from gearshift.serving.http.http_exchange import CLOSE, HttpExchange
+from tests.often import often
 from tests.unit.serving.leaping_loop import LeapingLoop
 from tests.unit.serving.wire import Wire, answered
 
@@ -898,7 +899,7 @@ REQUESTS = st.sampled_from(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=often(50), deadline=None)
 @given(st.lists(REQUESTS, max_size=4).map(b"".join), st.data())
 def test_however_a_stream_is_cut_the_answers_are_the_same(stream, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
@@ -914,7 +915,7 @@ def test_however_a_stream_is_cut_the_answers_are_the_same(stream, data):
         assert (wire.closed, wire.ended) == (whole.closed, whole.ended)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=often(150), deadline=None)
 @given(st.lists(REQUESTS, max_size=4).map(b"".join), st.data())
 def test_whatever_is_sent_nothing_is_raised_and_nothing_stays_held(stream, data):
     places = st.integers(0, max(len(stream) - 1, 0))

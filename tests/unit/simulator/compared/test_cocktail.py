@@ -27,11 +27,12 @@ from gearshift.simulator.compared.cocktail import (
 from gearshift.simulator.compared.ensembles import majority_vote, useful_ensembles, voted_quality
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, Workload
+from tests.often import often
 from tests.worlds import synthetic_profile
 
 MS = 1_000_000
 TABLE_NS = np.array([0, 10, 11, 12, 13], dtype=np.int64) * MS
-RANDOM = settings(max_examples=60, deadline=None, derandomize=True)
+RANDOM = settings(max_examples=often(60), deadline=None, derandomize=True)
 
 
 def independent_profile(*, models: int = 3, samples: int = 900, wrong: int = 10) -> Profile:
