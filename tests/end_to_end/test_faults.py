@@ -26,20 +26,22 @@ ELSEWHERE = ("<lambda>", "lost_stage")
 
 
 HERE = [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ not in ELSEWHERE]
+SHORT = ("half of all clients vanish", "plan swaps, a worker killed in each (HTTP and gRPC)")
+"""Those of which no other test shows as much."""
 
 
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.long] * (kind not in SHORT)) for kind in HERE])
 def test_each_accepted_request_is_answered_once(kind: str) -> None:
     tally = asyncio.run(faults.run_round(kind, seed=1))
     assert tally.sound, tally
 
 
-@pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("hit", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_a_shutdown_in_a_batch_outlasts_a_worker_that_was_hit_just_before(hit: int, tmp_path: Path) -> None:
     assert asyncio.run(faults.shutdown(tmp_path, random.Random(1), [hit])).sound
 
 
-@pytest.mark.parametrize("policy", ["degrade", "refuse"])
+@pytest.mark.parametrize("policy", ["degrade", pytest.param("refuse", marks=pytest.mark.long)])
 def test_without_a_later_stage_requests_end_as_the_policy_says(policy: str, tmp_path: Path) -> None:
     tally = asyncio.run(faults.lost_stage(tmp_path, random.Random(1), [policy]))
     assert tally.sound

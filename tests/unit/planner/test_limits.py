@@ -27,7 +27,6 @@ BIG_BYTES = 1 << 40
 DEVICE_BYTES = 1 << 30
 UNCONFIRMED = ("coordinate", "frontier")
 """Planners that do not hold every plan against the trace."""
-SLOW_AT_LARGE = ("frontier", "model-switching", "placement-heuristic", "static-cascade")
 
 
 def request(**changed: Any) -> PlanRequest:
@@ -113,8 +112,22 @@ LIMITS: dict[Callable[[], PlanRequest], Callable[[GearPlan], bool]] = {
 """What to ask, and what is right then."""
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.__name__)
-@pytest.mark.parametrize("planner", planners.MODULES)
+def each_planner(limit: Callable[[], PlanRequest], short: bool) -> list[Any]:
+    """The limit for every planner, of which `make test` asks all or the default one."""
+    return [
+        pytest.param(
+            planner,
+            limit,
+            id=f"{planner}-{limit.__name__}",
+            marks=[pytest.mark.long] * (not short and planner != planners.DEFAULT),
+        )
+        for planner in planners.MODULES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("planner", "limit"), [case for limit in LIMITS for case in each_planner(limit, limit is one_fits_no_device)]
+)
 def test_a_limit_is_planned_for(planner: str, limit: Callable[[], PlanRequest], tmp_path: Any) -> None:
     asked = limit()
     made = planners.plan(planner, asked)
@@ -126,7 +139,7 @@ def test_a_limit_is_planned_for(planner: str, limit: Callable[[], PlanRequest], 
 
 
 @pytest.mark.parametrize(
-    "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_AT_LARGE else ()) for p in planners.MODULES]
+    "planner", [pytest.param(p, marks=pytest.mark.long if p != planners.DEFAULT else ()) for p in planners.MODULES]
 )
 def test_a_thousand_devices_are_planned_for(planner: str) -> None:
     hardware = identical_devices(1024, memory_bytes=DEVICE_BYTES)
@@ -156,10 +169,13 @@ def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
 
 CHEAP = (one_request, one_second, a_peak_of_a_thousand_times_the_mean)
 """Limits of the trace, all on one device."""
+CHEAPEST = [
+    pytest.param(limit, id=limit.__name__, marks=[pytest.mark.long] * (limit is not one_second)) for limit in CHEAP
+]
 SLOW_FRONTIERS = ("model-switching", "optimal", "placement-heuristic")
 
 
-@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize("limit", CHEAPEST)
 @pytest.mark.parametrize(
     "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_FRONTIERS else ()) for p in planners.MODULES]
 )
@@ -173,7 +189,7 @@ def test_a_limit_has_a_frontier(planner: str, limit: Callable[[], PlanRequest]) 
     assert len({encode_plan(made) for made in plans}) == len(plans)
 
 
-@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize("limit", CHEAPEST)
 @pytest.mark.parametrize("devices_too", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_limit_is_explained(limit: Callable[[], PlanRequest], devices_too: bool) -> None:
     asked = limit()
@@ -186,7 +202,7 @@ def test_a_limit_is_explained(limit: Callable[[], PlanRequest], devices_too: boo
     assert all(neighbour.predicted for neighbour in explained.neighbours)
 
 
-@pytest.mark.parametrize("limit", CHEAP, ids=lambda limit: limit.__name__)
+@pytest.mark.parametrize("limit", CHEAPEST)
 def test_what_differs_at_a_limit_is_told(limit: Callable[[], PlanRequest]) -> None:
     asked = limit()
     made, other = planners.plan("optimal", asked), planners.plan("single", asked)

@@ -363,10 +363,10 @@ async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Co
     async def live(client: Http2) -> None:
         await (await client.call("ServerLive")).ended.wait()
 
-    await and_another(live)
     gc.disable()
     gc.freeze()
     try:
+        await and_another(live)
         before = await and_another(live)
         left = await and_another(ask) - before
         end = asyncio.get_running_loop().time() + 1
