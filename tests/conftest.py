@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 from typing import Any
@@ -30,6 +31,13 @@ for name, examples in ((ALL, USUALLY), (A_QUARTER, USUALLY // 4)):
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: how often each property is tried."""
     settings.load_profile(A_QUARTER if config.option.markexpr == "not long" else ALL)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is there now stays: each full collection of garbage would look through all modules and tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 class ModulesTogether(LoadScopeScheduling):

@@ -180,7 +180,9 @@ def test_a_static_cascade_places_no_other_models() -> None:
 # One model per load ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("latency_s", [0.01, 0.03, 0.06])
+@pytest.mark.parametrize(
+    "latency_s", [pytest.param(0.01, marks=pytest.mark.long), 0.03, pytest.param(0.06, marks=pytest.mark.long)]
+)
 def test_switching_models_is_no_less_accurate_than_the_best_of_them_alone(latency_s: float) -> None:
     switching = planned("model-switching", latency_s)
     assert {len(models) for models in models_of(switching)} == {1}

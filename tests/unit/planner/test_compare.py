@@ -200,7 +200,7 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     impossible = dataclasses.replace(fine, objective=Objective(latency_s=1e-5))
     deadly: PlanRequest = dataclasses.replace(fine, trace=Deadly())  # type: ignore[arg-type]
     told: list[str] = []
-    jobs = [("optimal", request) for request in (fine, impossible, deadly)]
+    jobs = [("single", request) for request in (fine, impossible, deadly)]
     runs = run_side_by_side(jobs, processes=2, progress=lambda what, _: told.append(what))
     assert runs[0].predicted is not None
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]

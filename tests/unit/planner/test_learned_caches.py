@@ -51,7 +51,7 @@ def profile(early_share: float = EARLY_SHARE) -> Profile:
 
 def request(early_share: float = EARLY_SHARE) -> PlanRequest:
     trace = little_trace(low_qps=150, high_qps=330)
-    return little_request(profile=profile(early_share), trace=trace, latency_s=0.06)
+    return little_request(profile=profile(early_share), trace=trace, latency_s=0.06, ranges=2)
 
 
 @functools.cache

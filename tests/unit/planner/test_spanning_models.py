@@ -62,7 +62,9 @@ def test_every_planner_uses_the_model_that_spans_devices(name: str) -> None:
     assert made.predictions["task"].share_late <= 0.05
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in (*QUICK, "frontier"))) for name in NAMES]
+)
 def test_every_planner_has_a_frontier_that_reaches_the_model_that_spans_devices(name: str) -> None:
     request = spanning_request(ranges=2, **LIGHT)
     made = planners.frontier(name, request)

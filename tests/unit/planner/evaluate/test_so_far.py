@@ -61,10 +61,20 @@ CASES = [
     *((name, "accuracy") for name in planners.MODULES if name != "coordinate"),
     *((name, "fewest") for name in ("optimal", "single", "frontier", "static-cascade")),
 ]
+SHORT = {("optimal", "latency"), ("optimal", "accuracy"), *((name, "frontier") for name in planners.MODULES)}
+"""Cases that `make test` tries: each planner once, and the default one for a plan."""
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("name", "what"), CASES)
+def cases(shortest: int, *more: int) -> list[Any]:
+    """Every case with each of these numbers; in `make test` a few, with the first."""
+    return [
+        pytest.param(*case, number, marks=[pytest.mark.long] * (case not in SHORT or number != shortest))
+        for number in (shortest, *more)
+        for case in CASES
+    ]
+
+
+@pytest.mark.parametrize(("name", "what", "number"), cases(1, 3))
 def test_ctrl_c_keeps_a_plan_from_the_moment_on_at_which_progress_says_that_there_is_one(
     name: str, what: str, number: int
 ) -> None:
@@ -111,8 +121,7 @@ class Spent:
         return counted
 
 
-@pytest.mark.parametrize("looks", [3, 30, pytest.param(300, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("name", "what"), CASES)
+@pytest.mark.parametrize(("name", "what", "looks"), cases(30, 3, 300))
 def test_once_the_budget_is_spent_hardly_a_replay_of_the_trace_begins(
     name: str, what: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 """The frontier's search around the plans that nothing beats."""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +32,12 @@ def asked(scope: Scope) -> PlanRequest:
     return little_request(objective=Objective(scope=scope), trace=SHORT)
 
 
-def points_of(plans: list[GearPlan]) -> list[tuple[float, float]]:
+@functools.cache
+def front_of(scope: Scope) -> tuple[GearPlan, ...]:
+    return tuple(frontier(asked(scope)))
+
+
+def points_of(plans: Sequence[GearPlan]) -> list[tuple[float, float]]:
     return [(made.predictions["task"].latency_s.p95, made.predictions["task"].accuracy) for made in plans]
 
 
@@ -41,8 +48,8 @@ def on_part_a(plans: list[GearPlan], request: PlanRequest) -> float:
 
 @pytest.mark.parametrize("scope", ["every-range", pytest.param("trace", marks=pytest.mark.long)])
 def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(scope: Scope) -> None:
-    for made in frontier(asked(scope)):
-        objective = made.pipelines["task"].objective
+    for made in front_of(scope):
+        objective = made.operators["task"].objective
         request = dataclasses.replace(asked(scope), objective=objective)
         runs = [replay(made, request, part=part) for part in (PART_A, PART_B)]
         assert all(run.share_late_bound() <= 0.05 for run in runs)
@@ -51,8 +58,8 @@ def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(sco
 
 
 def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() -> None:
-    for made in frontier(asked("every-range")):
-        operator = made.pipelines["task"]
+    for made in front_of("every-range"):
+        operator = made.operators["task"]
         for gear in operator.gears:
             assert gear.predicted is not None
             assert gear.predicted.latency_p95_s <= operator.objective.latency_s
@@ -69,9 +76,9 @@ def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.long
 def test_where_work_rises_with_load_the_gain_is_recorded() -> None:
     rising = 0  # beside those that rise in ranges which the trace never visits, where nothing is gained
-    for made in frontier(asked("trace")):
-        accuracies = [gear.predicted.accuracy for gear in made.pipelines["task"].gears if gear.predicted]
-        gains = [gear.predicted.replayed_gain for gear in made.pipelines["task"].gears if gear.predicted]
+    for made in front_of("trace"):
+        accuracies = [gear.predicted.accuracy for gear in made.operators["task"].gears if gear.predicted]
+        gains = [gear.predicted.replayed_gain for gear in made.operators["task"].gears if gear.predicted]
         assert all(gain is None or gain > 0 for gain in gains)
         if any(a < b for a, b in pairwise(accuracies)):
             rising += any(gains)
@@ -149,6 +156,7 @@ def test_a_hole_is_filled_from_its_middle_and_the_widest_that_can_be_comes_first
     assert in_widest_hole([], [0.8]) is None
 
 
+@pytest.mark.long
 def test_where_plans_of_the_front_are_not_confirmed_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "CONFIRMED_PLANS", (2, 2))  # the ends alone
 

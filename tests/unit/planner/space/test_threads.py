@@ -47,7 +47,7 @@ def test_a_confirmation_replays_on_every_processor(monkeypatch: pytest.MonkeyPat
 
 
 def slo_plan() -> bytes:
-    return encode_plan(planners.plan("optimal", little_request(devices=2)))
+    return encode_plan(planners.plan("optimal", little_request(ranges=2, most_candidates=4)))
 
 
 def frontier() -> bytes:

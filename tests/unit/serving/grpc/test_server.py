@@ -363,6 +363,7 @@ async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Co
     async def live(client: Http2) -> None:
         await (await client.call("ServerLive")).ended.wait()
 
+    gc.collect()
     gc.disable()
     gc.freeze()
     try:
@@ -375,7 +376,6 @@ async def left_by(served: Served, ask: Callable[[Http2], Awaitable[None]]) -> Co
             left = kept() - before
         return left
     finally:
-        gc.unfreeze()
         gc.enable()
 
 
