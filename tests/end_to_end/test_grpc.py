@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.certificates import write_certificate
-from tests.end_to_end.test_server import LONGEST_S, Server, serving, speak, until_metric
+from tests.end_to_end.test_server import LONGEST_S, PAUSE_S, Server, serving, speak, until_metric
 from tests.little_task import LOADING, closed, write_little_task
 
 NO_SLOS = ("", "soon", "0", "-5", "0.0", "nan", "inf", "1e3", "5 ms", "1" * 16, "0x5")
@@ -398,9 +398,9 @@ TOO_SOON_MS = ("x-slo-ms", "0.001")
 @pytest.mark.parametrize(
     ("parameters", "options"),
     [
-        ({}, {"timeout": LONGEST_S}),
-        ({"timeout": 30_000_000}, {}),
-        ({}, {"metadata": [("x-slo-ms", "30000")]}),
+        pytest.param({}, {"timeout": LONGEST_S}, marks=pytest.mark.long),
+        pytest.param({"timeout": 30_000_000}, {}, marks=pytest.mark.long),
+        pytest.param({}, {"metadata": [("x-slo-ms", "30000")]}, marks=pytest.mark.long),
         ({"timeout": 1}, {"timeout": LONGEST_S, "metadata": [TOO_SOON_MS]}),
         ({"timeout": 30_000_000}, {"metadata": [TOO_SOON_MS]}),
         ({"priority": 1}, {}),
@@ -537,9 +537,10 @@ def until_ready(client: Any) -> None:
     end = time.monotonic() + LONGEST_S
     while not client.is_model_ready("sums"):
         assert time.monotonic() < end
+        time.sleep(PAUSE_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_answers_all_that_was_accepted_and_refuses_the_rest(tmp_path, number):
     with (
         serving(tmp_path, grpc_port=0) as server,
@@ -583,7 +584,7 @@ def test_a_second_signal_ends_calls_at_once(tmp_path):
 
 def until_it_refuses(channel: grpc.Channel) -> grpc.StatusCode:
     while stub(channel).ServerReady(service_pb2.ServerReadyRequest()).ready:
-        pass
+        time.sleep(PAUSE_S)
     with pytest.raises(grpc.RpcError) as caught:
         stub(channel).ModelInfer(request((1, 2)))
     return caught.value.code()

@@ -32,6 +32,7 @@ WAYS = {
     "http from three processes": ("http", 3, {}),
     "grpc from two processes": ("grpc", 2, {"deadline_s": 60.0, "priority": 2}),
 }
+PROTOCOLS = ["http", pytest.param("grpc", marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,13 @@ def senders() -> list[psutil.Process]:
     return [child for child in alive if "gearshift.load_generator.sender_process" in child.cmdline()]
 
 
-@pytest.mark.parametrize(("protocol", "processes", "options"), WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(
+    ("protocol", "processes", "options"),
+    [
+        pytest.param(*way, id=name, marks=[pytest.mark.long] * (name == "grpc from two processes"))
+        for name, way in WAYS.items()
+    ],
+)
 def test_every_request_is_sent_once_and_told_apart_whatever_the_way(
     server: Server, protocol: str, processes: int, options: dict[str, Any]
 ) -> None:
@@ -104,7 +111,7 @@ def test_every_request_is_sent_once_and_told_apart_whatever_the_way(
         assert set(run.result.utilisation) == {"cpu-0"}
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_under_way_say_when_they_were_sent_and_deadlines_count_from_then(
     server: Server, protocol: str
 ) -> None:
@@ -143,7 +150,9 @@ def test_a_server_that_needs_a_key_says_so_at_once(server: Server, protocol: str
     assert "another" not in str(error.value).replace("another one", "")
 
 
-@pytest.mark.parametrize(("protocol", "processes"), [("http", 1), ("grpc", 1), ("http", 3)])
+@pytest.mark.parametrize(
+    ("protocol", "processes"), [("http", 1), ("grpc", 1), pytest.param("http", 3, marks=pytest.mark.long)]
+)
 def test_each_request_is_sent_with_its_own_deadline_in_place_of_everyones(
     server: Server, protocol: str, processes: int
 ) -> None:
@@ -159,7 +168,9 @@ def test_each_request_is_sent_with_its_own_deadline_in_place_of_everyones(
     assert run.result.share_late == 0.5
 
 
-@pytest.mark.parametrize(("protocol", "processes"), [("http", 1), ("grpc", 1), ("http", 2)])
+@pytest.mark.parametrize(
+    ("protocol", "processes"), [pytest.param("http", 1, marks=pytest.mark.long), ("grpc", 1), ("http", 2)]
+)
 def test_a_wrong_operator_ends_the_replay(server: Server, protocol: str, processes: int) -> None:
     source = RecordedSamples(operator="nothing", samples=10)
     with pytest.raises(InvalidInput, match=r"status 404: .*there is no model 'nothing'"):
@@ -167,7 +178,7 @@ def test_a_wrong_operator_ends_the_replay(server: Server, protocol: str, process
     assert senders() == []
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_refusals_are_told_apart_from_failures(open_server: Server, protocol: str) -> None:
     run = replayed(url_of(open_server, protocol), workload(60, apart_s=0.0))
     outcomes = [OUTCOMES[code] for code in run.log.outcome]
@@ -176,7 +187,7 @@ def test_refusals_are_told_apart_from_failures(open_server: Server, protocol: st
     assert run.failed == 0
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_to_a_server_that_dies_have_failed(open_server: Server, protocol: str) -> None:
     def kill(done: int, total: int) -> None:
         open_server.process.kill()
@@ -201,7 +212,7 @@ def test_a_process_that_dies_ends_the_replay_and_leaves_none_behind(open_server:
     assert senders() == []
 
 
-@pytest.mark.parametrize("scheme", ["https", "grpcs"])
+@pytest.mark.parametrize("scheme", ["https", pytest.param("grpcs", marks=pytest.mark.long)])
 def test_certificates_are_checked(tmp_path: Path, scheme: str) -> None:
     settings = write_certificate(tmp_path)
     certificate = settings["tls_certificate"]

@@ -25,6 +25,8 @@ from tests.certificates import ANOTHER_KEY, write_certificate
 from tests.little_task import LOADING, closed, little_plan, write_little_task
 
 LONGEST_S = 60.0
+PAUSE_S = 0.01
+"""Between two looks at a server, which has better things to do than to answer them."""
 SERVE = """
 import json, sys
 from pathlib import Path
@@ -502,6 +504,7 @@ async def until_metric(client: aiohttp.ClientSession, server: Server, pattern: s
             async with client.get(f"{server.url}/metrics") as response:
                 if re.search(pattern, await response.text()):
                     return
+            await asyncio.sleep(PAUSE_S)
 
 
 async def until_ready(client: aiohttp.ClientSession, server: Server) -> None:
@@ -510,6 +513,7 @@ async def until_ready(client: aiohttp.ClientSession, server: Server) -> None:
             async with client.get(f"{server.url}/readyz") as response:
                 if response.status == 200:
                     return
+            await asyncio.sleep(PAUSE_S)
 
 
 def test_where_a_deadline_was_missed_is_said_with_504(tmp_path):
@@ -606,6 +610,7 @@ async def until_refused(client: aiohttp.ClientSession, server: Server) -> None:
                         return
             except aiohttp.ClientConnectionError:
                 return
+            await asyncio.sleep(PAUSE_S)
 
 
 def test_where_memory_runs_out_the_kernel_takes_a_worker_first(tmp_path):

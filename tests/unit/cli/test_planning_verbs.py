@@ -85,7 +85,7 @@ def test_arrivals_stamped_in_whole_seconds_are_told_by_every_verb_that_reads_the
     assert "stamped every 1 s" in run("simulate", "plan.json", "--trace", "coarse.csv").stderr
 
 
-@pytest.mark.parametrize("verb", ["plan", "compare"])
+@pytest.mark.parametrize("verb", ["plan", pytest.param("compare", marks=pytest.mark.long)])
 def test_a_plan_for_the_trace_alone_is_told_as_that(place: Path, verb: str) -> None:
     asked = [verb, "profile", "--trace", "t.csv", "--p95-ms", 100]
     asked += ["--planners", "single", "--jobs", 1] if verb == "compare" else []
@@ -398,7 +398,7 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
 def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path: Path) -> None:
     done = run(
         "compare", made / "profile", "--trace", made / "t.csv", "--devices", "1", "--p95-ms", "0.01,100", "--ranges", 2,
-        "--planners", "optimal", "--accuracies", "0.7,0.99", "--baselines", "", "--jobs", 2,
+        "--planners", "single", "--accuracies", "0.7,0.99", "--baselines", "", "--jobs", 2,
         "--csv", tmp_path / "c.csv", "--out", tmp_path / "c.html", "--json", tmp_path / "c.json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -411,7 +411,7 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
     assert [cell["devices"] for cell in found["grid"]] == [None, 1, None, None]
     assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
     assert "Fewest devices" in done.stdout
-    assert "optimal, 1, 0.01 ms: no model answers" in done.stdout
+    assert "single, 1, 0.01 ms: no model answers" in done.stdout
 
 
 @pytest.mark.long

@@ -110,7 +110,7 @@ def test_init_does_not_overwrite(tmp_path: Path) -> None:
 def test_an_infeasible_objective_exits_with_3_and_names_a_feasible_one(made: Path, tmp_path: Path) -> None:
     def plan(p95_ms: float) -> Result:
         return run(
-            "plan", made / "profile", "--trace", made / "t.csv", "--p95-ms", p95_ms, "--ranges", 4,
+            "plan", made / "profile", "--trace", made / "t.csv", "--p95-ms", p95_ms, "--ranges", 1,
             "--rate-scale", 10, "--out", tmp_path / "plan.json", "--json", tmp_path / "error.json",
         )  # fmt: skip
 

@@ -71,7 +71,7 @@ def wait_until(what: Callable[[], bool]) -> None:
     ends = time.monotonic() + LONGEST_S
     while not what():
         assert time.monotonic() < ends
-        os.sched_yield()
+        time.sleep(0.01)
 
 
 def batch_of(one: LookupProcess) -> ProcessBatch:
@@ -132,7 +132,7 @@ def test_a_model_answers_every_batch_whatever_its_size_and_agrees_with_the_modul
     assert model.lookups == "beside"
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_first_batch_that_the_module_does_not_take_leaves_later_ones_looked_up_beside_it(own: bool) -> None:
     images = digits()[0][1300:1304]
     caches = {layer: deepcopy(cache) for layer, cache in built().model.caches.items()}
@@ -234,6 +234,7 @@ def test_a_process_that_does_nothing_for_too_long_is_ended() -> None:
         assert one.why_ended == "is far behind"
 
 
+@pytest.mark.long
 def test_who_waits_for_a_lookup_does_not_wait_for_ever() -> None:
     with process({0: cache_for(4, hits=True)}, longest_s=0.0) as one:
         os.kill(pid_of(one), signal.SIGSTOP)
@@ -391,6 +392,7 @@ def test_ctrl_c_is_for_the_parent_alone(running: LookupProcess) -> None:
     batch.end()
 
 
+@pytest.mark.long
 def test_a_process_that_hangs_ends_when_the_group_of_its_parent_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True
