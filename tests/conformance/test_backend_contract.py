@@ -182,7 +182,7 @@ class Events:
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
 WORLDS = (
     *(Local, Emulated, OnStandIn),
-    pytest.param(LocalAcrossDevices, marks=TWO_CORES),
+    pytest.param(LocalAcrossDevices, marks=[TWO_CORES, pytest.mark.long]),
     pytest.param(OnRay, marks=pytest.mark.long),
 )
 

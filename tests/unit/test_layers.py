@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def layer_of(module: str) -> str:
     return "nouns" if top in NOUNS else "joining" if top in JOINING else top
 
 
+@cache
 def arrows() -> list[tuple[str, str]]:
     known = modules()
     return sorted(

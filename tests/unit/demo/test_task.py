@@ -20,8 +20,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def inputs() -> task.Floats:
-    return task.make_samples()[0]
+def samples() -> tuple[task.Floats, np.ndarray, np.ndarray]:
+    return task.make_samples()
+
+
+@pytest.fixture(scope="module")
+def inputs(samples: tuple[task.Floats, np.ndarray, np.ndarray]) -> task.Floats:
+    return samples[0]
 
 
 def test_no_image_is_in_both_parts() -> None:
@@ -30,8 +35,10 @@ def test_no_image_is_in_both_parts() -> None:
     assert set(training.groups) | set(validation.groups) == set(range(1797))
 
 
-def test_samples_have_their_shapes_and_come_from_validation_images_only() -> None:
-    inputs, labels, groups = task.make_samples()
+def test_samples_have_their_shapes_and_come_from_validation_images_only(
+    samples: tuple[task.Floats, np.ndarray, np.ndarray],
+) -> None:
+    inputs, labels, groups = samples
     count = task.VALIDATION_IMAGES * task.VALIDATION_COPIES
     assert (inputs.shape, labels.shape, groups.shape) == ((count, 64), (count,), (count,))
     assert (inputs.dtype, labels.dtype, groups.dtype) == (np.float32, np.int64, np.int64)
@@ -41,15 +48,17 @@ def test_samples_have_their_shapes_and_come_from_validation_images_only() -> Non
     assert all(np.sum(groups == group) == task.VALIDATION_COPIES for group in set(groups))
 
 
-def test_samples_of_one_image_share_its_label_and_differ() -> None:
-    inputs, labels, groups = task.make_samples()
+def test_samples_of_one_image_share_its_label_and_differ(
+    samples: tuple[task.Floats, np.ndarray, np.ndarray],
+) -> None:
+    inputs, labels, groups = samples
     rows = np.flatnonzero(groups == groups[0])
     assert len(set(labels[rows])) == 1
     assert len(np.unique(inputs[rows], axis=0)) == len(rows)
 
 
-def test_samples_are_the_same_every_time() -> None:
-    for one, other in zip(task.make_samples(), task.make_samples(), strict=True):
+def test_samples_are_the_same_every_time(samples: tuple[task.Floats, np.ndarray, np.ndarray]) -> None:
+    for one, other in zip(samples, task.make_samples(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -104,8 +113,10 @@ def test_an_answer_does_not_depend_on_the_rest_of_its_batch(
     np.testing.assert_allclose(model.predict_proba(inputs), alone, atol=1e-5)
 
 
-def test_even_a_little_training_makes_the_models_rank(trained: tuple[Path, list[str]]) -> None:
-    inputs, labels, _ = task.make_samples()
+def test_even_a_little_training_makes_the_models_rank(
+    trained: tuple[Path, list[str]], samples: tuple[task.Floats, np.ndarray, np.ndarray]
+) -> None:
+    inputs, labels = (each[::3] for each in samples[:2])
     models = [task.load(trained[0], name) for name in ("tiny", "small", "large")]
     accuracies = [np.mean(model.predict_proba(inputs).argmax(axis=1) == labels) for model in models]
     assert accuracies == sorted(accuracies)

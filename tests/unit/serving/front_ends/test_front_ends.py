@@ -42,6 +42,17 @@ from tests.unit.serving.http.test_application import INFER, Server, samples, ser
 from tests.unit.serving.operate.test_control import *  # noqa: F403
 from tests.unit.serving.wire import Wire, answered
 
+
+@pytest.fixture(
+    autouse=True,
+    params=[pytest.param(False, marks=pytest.mark.long), True],
+    ids=["in-pieces", "in-one-piece"],
+)
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `test_http`, which sends in pieces where the application itself answers."""
+    monkeypatch.setattr(Server, "in_one_piece", request.param)
+
+
 del test_large_answers_are_compressed_for_those_who_accept_it  # noqa: F821  it takes long
 
 
