@@ -335,8 +335,15 @@ def test_router_and_simulator_decide_alike_when_batches_end_together_on_many_dev
     assert {row[2] for row in log if row[1] == Decision.START} == set(range(80))
 
 
-@pytest.mark.parametrize("meter", ["backlog", "alpha"])
-@pytest.mark.parametrize("times", [0.5, 3.0])
+@pytest.mark.parametrize(
+    ("times", "meter"),
+    [
+        (0.5, "backlog"),
+        (0.5, "alpha"),
+        (3.0, "backlog"),
+        pytest.param(3.0, "alpha", marks=pytest.mark.long),
+    ],
+)
 def test_router_and_simulator_decide_alike_while_load_is_scaled_to_the_planned_one(meter: str, times: float) -> None:
     placed = {"a0": "d0", "b0": "d1"}
     gears = (

@@ -154,7 +154,7 @@ def test_an_exported_estimator_of_named_classes_is_measured(tmp_path: Path) -> N
     assert 0.6 < measured(project).predictions.quality.mean() < 1
 
 
-@pytest.mark.parametrize("name", ["small", "large"])
+@pytest.mark.parametrize("name", ["small", pytest.param("large", marks=pytest.mark.long)])
 def test_a_device_kind_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

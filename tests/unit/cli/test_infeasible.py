@@ -31,7 +31,7 @@ KNOWS_THE_TRACE = "static-cascade"
 """Without a latency objective a load that ends is never too much."""
 SLOW = ("frontier", "optimal", "model-switching", "placement-heuristic")
 """Where an accuracy is asked for."""
-SHORT = ("coordinate", "optimal", "single")
+SHORT = ("optimal", "single")
 """Planners that `make test` asks; the others take as long again."""
 
 

@@ -70,7 +70,7 @@ def test_after_a_whole_round_each_replica_has_its_share(parts: list[int]) -> Non
         assert abs(taken.count(replica) - part) <= 1
 
 
-@settings(deadline=None, derandomize=True, max_examples=5)
+@settings(deadline=None, derandomize=True, max_examples=often(5))
 @given(weights(16))
 def test_over_very_many_samples_each_replica_has_its_share(parts: list[int]) -> None:
     whole = SHARE_UNIT // sum(parts) * sum(parts)

@@ -210,6 +210,7 @@ def test_bad_options_are_refused(tmp_path: Path, options: dict[str, float], sent
         read_trace(path, **options)
 
 
+@pytest.mark.long
 def test_a_million_arrivals_are_read_in_seconds(tmp_path: Path) -> None:
     written = steady(100_000, 10, seed=1)
     write_trace(written, tmp_path / "big.csv")

@@ -44,7 +44,13 @@ def test_the_other_answers_still_count_when_a_cache_is_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "wrong", "audits"), [(0.3, 0.2, 2048), (0.3, 0.1167, 6000), (0.5, 0.08, 3000), (0.05, 0.8, 3000)]
+    ("share", "wrong", "audits"),
+    [
+        (0.3, 0.2, 2048),
+        pytest.param(0.3, 0.1167, 6000, marks=pytest.mark.long),
+        pytest.param(0.5, 0.08, 3000, marks=pytest.mark.long),
+        (0.05, 0.8, 3000),
+    ],
 )
 def test_a_cache_that_lowers_the_whole_below_the_target_is_switched_off(
     share: float, wrong: float, audits: int
@@ -54,7 +60,11 @@ def test_a_cache_that_lowers_the_whole_below_the_target_is_switched_off(
     assert all(taken is not None and taken <= audits for taken in took)
 
 
-@pytest.mark.parametrize(("share", "wrong"), [(0.3, 0.0667), (0.1, 0.2), (0.05, 0.4), (0.9, 0.0222)])
+@pytest.mark.parametrize(
+    ("share", "wrong"),
+    [pytest.param(*case, marks=pytest.mark.long) for case in ((0.3, 0.0667), (0.1, 0.2), (0.9, 0.0222))]
+    + [(0.05, 0.4)],
+)
 def test_a_cache_stays_whose_whole_keeps_the_target_with_a_point_to_spare(share: float, wrong: float) -> None:
     """Its hits by themselves do not keep it, as composition has allowed."""
     off = [audits_until_off(share, wrong, seed) is not None for seed in range(30)]

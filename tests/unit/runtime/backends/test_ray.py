@@ -302,7 +302,7 @@ def two_node_plan() -> GearPlan:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_each_request_is_answered_once_while_a_node_is_lost_or_silent(tmp_path, number):
     """A stand-in takes Ray's place here; the same with real nodes of Ray is a long test of `end_to_end`."""
     write_little_task(tmp_path)

@@ -271,7 +271,9 @@ def test_a_process_that_is_killed_while_it_retrains_is_told_of_and_started_again
     run(tmp_path, body, learn_share=1.0)
 
 
-@pytest.mark.parametrize(("long_been_well_s", "waits"), [(0.0, [0.01, 0.01]), (300.0, [0.01, 0.02])])
+@pytest.mark.parametrize(
+    ("long_been_well_s", "waits"), [(0.0, [0.01, 0.01]), pytest.param(300.0, [0.01, 0.02], marks=pytest.mark.long)]
+)
 def test_who_had_long_been_well_is_started_again_as_soon_as_the_first_time(
     tmp_path: Path, monkeypatch: Any, long_been_well_s: float, waits: list[float]
 ) -> None:
