@@ -17,6 +17,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Several tests run at a time, so that the threads of one network would spin for the cores of the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Nothing that a test writes need outlive a power cut; to wait for the disk took as long as many tests themselves.
+os.fsync = lambda descriptor: None
+
 # How long an example takes, or is being made, is the machine's affair, and a test is to fail every time or never.
 for name, examples in ((ALL, USUALLY), (A_QUARTER, USUALLY // 4)):
     settings.register_profile(

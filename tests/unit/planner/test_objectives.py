@@ -221,6 +221,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not planned().unfinished
 
 
+@pytest.mark.long
 def test_the_same_request_gives_the_same_bytes() -> None:
     asked = request(Objective(latency_s=0.02, accuracy=0.84), hardware=identical_devices(4))
     assert encode_plan(plan(asked)) == encode_plan(planned_for_both()[0])
