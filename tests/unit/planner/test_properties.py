@@ -25,7 +25,7 @@ from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, draw_workload
-from tests.unit.planner.little import little_request, little_trace
+from tests.unit.planner.little import little_request
 from tests.worlds import synthetic_profile
 
 MIB = 1 << 20
@@ -176,8 +176,7 @@ def check_frontier(request: PlanRequest) -> int:
 
 
 def test_nothing_on_a_frontier_is_dominated() -> None:
-    short = little_trace(low_qps=60, high_qps=180)
-    assert check_frontier(little_request(most_candidates=4, ranges=2, trace=short)) > 2
+    assert check_frontier(little_request(most_candidates=4)) > 2
 
 
 @pytest.mark.long
@@ -296,7 +295,7 @@ def certificates_kept(worlds: int, *, confidence: float | None = 0.95) -> list[b
 
 
 def test_a_certified_accuracy_is_that_of_the_population() -> None:
-    kept = certificates_kept(5)
+    kept = certificates_kept(6)
     assert len(kept) >= 2
     assert all(kept)
 
