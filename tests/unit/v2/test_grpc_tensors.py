@@ -16,8 +16,8 @@ import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import write_tensor
-from gearshift.serving import grpc_messages_pb2 as pb
 from gearshift.v2.grpc_tensors import CONTENTS, encode_answer, parse_request
 from gearshift.v2.tensors import Limits
 from tests.often import often
