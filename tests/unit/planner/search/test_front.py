@@ -49,7 +49,7 @@ def on_part_a(plans: list[GearPlan], request: PlanRequest) -> float:
 @pytest.mark.parametrize("scope", ["every-range", pytest.param("trace", marks=pytest.mark.long)])
 def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(scope: Scope) -> None:
     for made in front_of(scope):
-        objective = made.operators["task"].objective
+        objective = made.pipelines["task"].objective
         request = dataclasses.replace(asked(scope), objective=objective)
         runs = [replay(made, request, part=part) for part in (PART_A, PART_B)]
         assert all(run.share_late_bound() <= 0.05 for run in runs)
@@ -59,7 +59,7 @@ def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(sco
 
 def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() -> None:
     for made in front_of("every-range"):
-        operator = made.operators["task"]
+        operator = made.pipelines["task"]
         for gear in operator.gears:
             assert gear.predicted is not None
             assert gear.predicted.latency_p95_s <= operator.objective.latency_s
@@ -77,8 +77,8 @@ def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch)
 def test_where_work_rises_with_load_the_gain_is_recorded() -> None:
     rising = 0  # beside those that rise in ranges which the trace never visits, where nothing is gained
     for made in front_of("trace"):
-        accuracies = [gear.predicted.accuracy for gear in made.operators["task"].gears if gear.predicted]
-        gains = [gear.predicted.replayed_gain for gear in made.operators["task"].gears if gear.predicted]
+        accuracies = [gear.predicted.accuracy for gear in made.pipelines["task"].gears if gear.predicted]
+        gains = [gear.predicted.replayed_gain for gear in made.pipelines["task"].gears if gear.predicted]
         assert all(gain is None or gain > 0 for gain in gains)
         if any(a < b for a, b in pairwise(accuracies)):
             rising += any(gains)
