@@ -30,6 +30,8 @@ DATATYPES: dict[str, str] = {
     "FP64": "float64",
     "BYTES": "object",
 }
+STRING_BYTES = 64
+"""Memory of an element of a BYTES tensor besides its text."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

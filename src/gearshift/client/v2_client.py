@@ -29,8 +29,7 @@ from gearshift.errors import (
     UnknownModel,
     require,
 )
-from gearshift.load_generator.sources import json_tensor
-from gearshift.model import in_own_order
+from gearshift.model import datatype_of, in_own_order
 from gearshift.support.retry_after import asked_pause_s
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
@@ -155,6 +154,27 @@ def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | No
         raise
     except ValueError as error:
         raise InvalidInput(str(error), where=f"input {name!r}", remedy="give an array of numbers or text") from None
+
+
+def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
+    """Return a V2 input with flat data; raises `InvalidInput` if JSON cannot carry it."""
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise InvalidInput(f"a value of input {name!r} is infinite", remedy="leave its row out")
+    datatype = datatype_of(array)
+    values = array.reshape(-1).tolist()  # NaN is written as null
+    data = [_text(name, value) for value in values] if datatype == "BYTES" else values
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": data}
+
+
+def _text(name: str, value: object) -> str:
+    try:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        text.encode()
+    except UnicodeError:
+        raise InvalidInput(
+            f"input {name!r} holds what is no UTF-8 text", remedy="JSON requests carry text and numbers alone"
+        ) from None
+    return text
 
 
 # Answers -----------------------------------------------------------------------------------------

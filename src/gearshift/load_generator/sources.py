@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.model import LABEL, datatype_of
+from gearshift.model import LABEL
 from gearshift.models.classes import same_class
 from gearshift.profiles.profile import PredictionRecords
 
@@ -97,32 +96,6 @@ def source_from_samples(inputs: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 
 def source_from_records(predictions: PredictionRecords, operator: str) -> RecordedSamples:
     return RecordedSamples(operator=operator, samples=predictions.quality.shape[1])
-
-
-def inputs_body(inputs: Mapping[str, NDArray[Any]], row: int) -> bytes:
-    tensors = [json_tensor(name, array[row : row + 1]) for name, array in inputs.items()]
-    return msgspec.json.encode({"inputs": tensors, "outputs": [{"name": "label"}]})
-
-
-def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
-    """Return a V2 input with flat data; raises `InvalidInput` if JSON cannot carry it."""
-    if array.dtype.kind == "f" and np.isinf(array).any():
-        raise InvalidInput(f"a value of input {name!r} is infinite", remedy="leave its row out")
-    datatype = datatype_of(array)
-    values = array.reshape(-1).tolist()  # NaN is written as null
-    data = [_text(name, value) for value in values] if datatype == "BYTES" else values
-    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": data}
-
-
-def _text(name: str, value: object) -> str:
-    try:
-        text = value.decode() if isinstance(value, bytes) else str(value)
-        text.encode()
-    except UnicodeError:
-        raise InvalidInput(
-            f"input {name!r} holds what is no UTF-8 text", remedy="JSON requests carry text and numbers alone"
-        ) from None
-    return text
 
 
 def _check_record(record: int, samples: int) -> None:

@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from gearshift.client.http_client import HttpClient
+from gearshift.client.v2_client import json_tensor
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
-from gearshift.load_generator.sources import inputs_body
 from gearshift.measuring.measure import FrontEndTime
 from gearshift.measuring.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.model import spec_of
@@ -84,7 +84,8 @@ def _bodies(samples: Samples) -> list[bytes]:
     bodies = []
     for row in range(min(BODIES, len(samples))):
         try:
-            bodies.append(inputs_body(samples.arrays, row))
+            tensors = [json_tensor(name, array[row : row + 1]) for name, array in samples.arrays.items()]
+            bodies.append(_encoder.encode({"inputs": tensors, "outputs": [{"name": "label"}]}))
         except InvalidInput:
             continue
     return bodies

@@ -23,7 +23,7 @@ from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.service.service import Service
-from gearshift.serving.door.bounds import with_memory_bounds
+from gearshift.serving.door.bounds import limits_of, with_memory_bounds
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import Keys, read_keys
 from gearshift.serving.door.settings import ServerSettings
@@ -51,7 +51,6 @@ from gearshift.support.files import PathLike
 from gearshift.support.open_files import allow_many_connections
 from gearshift.support.own_loop import require_own_process
 from gearshift.support.processors import pin, processors_of
-from gearshift.v2.tensors import limits_of
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc.server import GrpcServer

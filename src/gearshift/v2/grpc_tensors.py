@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.model import DATATYPES, TensorSpec
+from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.service.room import STRING_BYTES
 from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.v2.bodies import InferRequest

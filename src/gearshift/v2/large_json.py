@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, TooLargeInside, require
-from gearshift.model import DATATYPES, TensorSpec
+from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.service.room import STRING_BYTES
 from gearshift.runtime.wire.transport import Buffer
 from gearshift.v2 import json as v2_json
 from gearshift.v2.bodies import InferBody, InferRequest, InputTensor

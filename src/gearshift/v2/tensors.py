@@ -13,13 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift import __version__
-from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
-from gearshift.observability.metrics import Totals
 from gearshift.request import LEAST_URGENT, Answer, RowFacts
-from gearshift.serving.door.settings import ServerSettings
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"
@@ -29,15 +25,6 @@ MOST_STRINGS = 1 << 17
 MOST_DIMENSIONS_TOLD = 16
 MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
-EXTENSIONS = (
-    "binary_tensor_data",
-    "model_configuration",
-    "model_repository",
-    "parameters",
-    "schedule_policy",
-    "statistics",
-)
-"""Triton's names; of model_repository only the index is supported."""
 
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
@@ -52,15 +39,6 @@ class Limits:
     most_tensors: int = 1024
     most_elements: int = 1 << 24
     most_text_bytes: int = 48 << 20
-
-
-def limits_of(settings: ServerSettings) -> Limits:
-    return Limits(
-        most_rows=settings.most_rows,
-        most_tensors=settings.most_tensors,
-        most_elements=settings.most_elements,
-        most_text_bytes=settings.largest_body_bytes * 3 // 4,
-    )
 
 
 @lru_cache(maxsize=16)
@@ -227,79 +205,3 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
             return np.array([row.certainty for row in rows], dtype=np.float64)
         case _:
             return np.array([row.exit_segment for row in rows], dtype=np.int64)
-
-
-# Metadata ----------------------------------------------------------------------------------------
-
-
-def server_metadata() -> dict[str, Any]:
-    return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
-
-
-def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, Any]:
-    return {
-        "name": operator,
-        "versions": [MODEL_VERSION],
-        "platform": SERVER_NAME,
-        "inputs": inputs,
-        "outputs": outputs,
-    }
-
-
-def model_config(
-    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int | None
-) -> dict[str, Any]:
-    """Return Triton's model configuration; dimensions omit rows, which `max_batch_size` bounds."""
-    return {
-        "name": operator,
-        "platform": SERVER_NAME,
-        "backend": SERVER_NAME,
-        "max_batch_size": most_rows,
-        "input": [_configured(spec) for spec in inputs],
-        "output": [_configured(spec) for spec in outputs],
-    }
-
-
-def _configured(spec: TensorSpec) -> dict[str, Any]:
-    datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    return {"name": spec.name, "data_type": f"TYPE_{datatype}", "dims": list(spec.shape[1:])}
-
-
-def repository_index(operator: str, ready: bool, *, ready_only: bool = False) -> list[dict[str, str]]:
-    if ready_only and not ready:
-        return []
-    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "some model has no worker, or the server is ending")
-    return [{"name": operator, "version": MODEL_VERSION, "state": state, "reason": reason}]
-
-
-def refuse_loading(verb: str) -> NoReturn:
-    raise InvalidInput(
-        f"a model cannot be {verb}ed on its own, a plan needs all of its models", remedy="serve another plan"
-    )
-
-
-def model_statistics(operator: str, totals: Totals) -> dict[str, Any]:
-    """Return the operator's totals in Triton's form; times are of whole batches."""
-    none = _took(0, 0.0)
-    return {
-        "name": operator,
-        "version": MODEL_VERSION,
-        "last_inference": round(totals.last_answer_s * 1000),
-        "inference_count": totals.rows,
-        "execution_count": totals.batches,
-        "inference_stats": {
-            "success": _took(totals.succeeded, totals.succeeded_s),
-            "fail": _took(totals.failed, totals.failed_s),
-            "queue": _took(totals.queued, totals.queued_s),
-            "compute_input": none,
-            "compute_infer": _took(totals.batches, totals.run_s),
-            "compute_output": none,
-            "cache_hit": none,
-            "cache_miss": none,
-        },
-        "batch_stats": [],
-    }
-
-
-def _took(count: int, seconds: float) -> dict[str, int]:
-    return {"count": count, "ns": round(seconds * NS_PER_S)}

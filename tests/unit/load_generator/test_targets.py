@@ -13,8 +13,8 @@ from aiohttp import web
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.load_generator.grpc_target import GrpcTarget
 from gearshift.load_generator.targets import HttpTarget, Reply, Sending, answered_with, target_at
-from gearshift.serving.grpc.server import RETRY_AFTER, SERVICE
 from gearshift.v2.grpc_messages_pb2 import ModelInferRequest, ModelInferResponse
+from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE
 
 INPUTS = {"x": np.array([[1.5, 2.0]], dtype=np.float32), "text": np.array(["a"], dtype=object)}
 URGENT = Sending(deadline_s=0.25, priority=3)

@@ -253,7 +253,7 @@ def test_no_field_of_the_protocols_own_messages_is_left_out():
 
 def descriptors_in(folder: Path) -> dict[str, str]:
     """The messages as the generated code in `folder` describes them, apart from the generator's version."""
-    code = {path.name: path.read_text() for path in (folder / "gearshift" / "serving").glob("grpc_*_pb2.py")}
+    code = {path.name: path.read_text() for path in (folder / "gearshift").rglob("*_pb2.py")}
     return {
         name: next(line for line in text.splitlines() if line.startswith("DESCRIPTOR = "))
         for name, text in code.items()

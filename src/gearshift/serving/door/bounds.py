@@ -1,9 +1,10 @@
-"""Memory bounds of a server, by default derived from its machine."""
+"""Bounds of a server: on memory, by default derived from its machine, and on one request."""
 
 import msgspec
 
 from gearshift.serving.door.machine_memory import limit_bytes
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.v2.tensors import Limits
 
 LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 20
 PARSING, WAITING = 6, 2
@@ -29,3 +30,12 @@ def with_memory_bounds(settings: ServerSettings) -> ServerSettings:
     most = most_waiting_bytes(settings)
     largest = min(settings.largest_body_bytes, most)
     return msgspec.structs.replace(settings, most_waiting_bytes=most, largest_body_bytes=largest)
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    return Limits(
+        most_rows=settings.most_rows,
+        most_tensors=settings.most_tensors,
+        most_elements=settings.most_elements,
+        most_text_bytes=settings.largest_body_bytes * 3 // 4,
+    )

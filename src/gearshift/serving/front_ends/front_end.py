@@ -35,7 +35,7 @@ from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service.service import Withdraw
 from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.runtime.workers.worker import die_with_parent
-from gearshift.serving.door.bounds import most_waiting_bytes
+from gearshift.serving.door.bounds import limits_of, most_waiting_bytes
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import keys_in
 from gearshift.serving.front_ends.board import HELD_BYTES, Board
@@ -61,7 +61,6 @@ from gearshift.serving.http.known_head import EXPECT
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.kept_memory import give_back_freed_memory
 from gearshift.support.open_files import allow_many_connections
-from gearshift.v2.tensors import limits_of
 
 log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name: this module runs as __main__
 

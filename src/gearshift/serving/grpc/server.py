@@ -30,6 +30,7 @@ from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service.room import Client, Reading, Room
 from gearshift.runtime.service.service import Service
+from gearshift.serving.door import metadata
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
@@ -48,6 +49,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2 import tensors as v2
 from gearshift.v2.bodies import InferRequest
+from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE, STATUS
 from gearshift.v2.grpc_tensors import (
     NOTHING,
     Values,
@@ -58,7 +60,6 @@ from gearshift.v2.grpc_tensors import (
     varint,
 )
 
-SERVICE = "inference.GRPCInferenceService"
 STREAM_REQUESTS = 64
 """Bound on unanswered requests of one stream."""
 LONGEST_TEXT = 500
@@ -77,19 +78,6 @@ COMPRESSED = {b"\x1f\x8b": GZIP, b"x\x01": DEFLATE, b"x\x5e": DEFLATE, b"x\x9c":
 ONLY_ANSWER: Values = {"triton_final_response": True}
 """Added to answers on a stream: Triton's protocol allows several per request, this server sends
 one."""
-RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
-STATUS = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}
-"""gRPC status by HTTP status of an error; all others are INTERNAL."""
-
 Asked = TypeVar("Asked", bound=Message)
 Sent = TypeVar("Sent")
 May = Callable[[Mapping[bytes, bytes]], None]
@@ -438,33 +426,33 @@ class GrpcServer:
         return pb.ModelReadyResponse(ready=self._service.ready)
 
     def _server_metadata(self, asked: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
-        return pb.ServerMetadataResponse(**v2.server_metadata())
+        return pb.ServerMetadataResponse(**msgspec.to_builtins(metadata.server_metadata()))
 
     def _model_metadata(self, asked: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         self._check_model(asked.name, asked.version)
-        content = msgspec.to_builtins(v2.model_metadata(self._operator, self._inputs, self._outputs))
+        content = msgspec.to_builtins(metadata.model_metadata(self._operator, self._inputs, self._outputs))
         return pb.ModelMetadataResponse(**content)
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         self._check_model(asked.name, asked.version)
-        return pb.ModelConfigResponse(
-            config=v2.model_config(self._operator, self._inputs, self._outputs, self._limits.most_rows)
-        )
+        most_rows = self._limits.most_rows or self._service.most_waiting
+        config = metadata.model_config(self._operator, self._inputs, self._outputs, most_rows)
+        return pb.ModelConfigResponse(config=msgspec.to_builtins(config))
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         self._check_model(asked.name or self._operator, asked.version)
-        statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
-        return pb.ModelStatisticsResponse(model_stats=[statistics])
+        statistics = metadata.statistics(self._operator, self._metrics.totals(self._operator))
+        return pb.ModelStatisticsResponse(**msgspec.to_builtins(statistics))
 
     def _repository_index(self, asked: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
-        index = v2.repository_index(self._operator, self._service.ready, ready_only=asked.ready)
-        return pb.RepositoryIndexResponse(models=index)
+        index = metadata.repository_index(self._operator, self._service.ready, ready_only=asked.ready)
+        return pb.RepositoryIndexResponse(models=msgspec.to_builtins(index))
 
     def _refuse_loading(self, asked: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
-        v2.refuse_loading("load")
+        metadata.refuse_loading("load")
 
     def _refuse_unloading(self, asked: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
-        v2.refuse_loading("unload")
+        metadata.refuse_loading("unload")
 
 
 class Tasks:

@@ -16,7 +16,7 @@ from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.answers import raise_if_refused
 from gearshift.runtime.service.room import Reading
 from gearshift.runtime.wire.transport import Buffer
-from gearshift.serving.door import compression, deadline_headers
+from gearshift.serving.door import compression, deadline_headers, metadata
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.http import openapi
@@ -84,8 +84,8 @@ class Application:
         self._outputs = outputs
         self._metrics = metrics or NoMetrics()
         self._keys, self._names, self._tracing = keys, names or OwnNames(), tracing
-        self._server_metadata = v2_json.encode(v2.server_metadata())
-        self._model_metadata = v2_json.encode(v2.model_metadata(operator, inputs, outputs))
+        self._server_metadata = v2_json.encode(metadata.server_metadata())
+        self._model_metadata = v2_json.encode(metadata.model_metadata(operator, inputs, outputs))
         self._description = v2_json.encode(openapi.describe(operator, inputs, outputs, keys=keys))
         self._waiting: set[asyncio.Task[None]] = set()
         self._large = asyncio.Lock()
@@ -215,7 +215,7 @@ class Application:
             return
         loading = LOADING.fullmatch(path)
         if loading and method == "POST":
-            v2.refuse_loading(loading[1])
+            metadata.refuse_loading(loading[1])
         _respond_error(exchange, 404, self._not_found(path))
 
     def _require_key(self, keys: Keys, path: str, headers: dict[bytes, bytes]) -> None:
@@ -359,19 +359,20 @@ class Application:
 
     def _get_config(self, exchange: HttpExchange) -> None:
         inputs, outputs = list(self._inputs.values()), self._outputs
-        config = v2.model_config(self._operator, inputs, outputs, self._limits.most_rows)
+        most_rows = self._limits.most_rows or self._control.inference.most_waiting
+        config = metadata.model_config(self._operator, inputs, outputs, most_rows)
         exchange.respond(200, v2_json.encode(config))
 
     def _get_statistics(self, exchange: HttpExchange) -> None:
-        statistics = v2.model_statistics(self._operator, self._metrics.totals(self._operator))
-        exchange.respond(200, v2_json.encode({"model_stats": [statistics]}))
+        statistics = metadata.statistics(self._operator, self._metrics.totals(self._operator))
+        exchange.respond(200, v2_json.encode(statistics))
 
     def _post_index(self, exchange: HttpExchange) -> None:
         _read(exchange, LARGEST_INDEX_BODY_BYTES, self._index)
 
     def _index(self, exchange: HttpExchange) -> None:
         ready_only = v2_json.wants_ready_only(exchange.take_body())
-        index = v2.repository_index(self._operator, self._control.ready, ready_only=ready_only)
+        index = metadata.repository_index(self._operator, self._control.ready, ready_only=ready_only)
         exchange.respond(200, v2_json.encode(index))
 
     def _get_status(self, exchange: HttpExchange) -> None:

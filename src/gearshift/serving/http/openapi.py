@@ -10,6 +10,7 @@ from gearshift import __version__
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.runtime.router.status import Status
 from gearshift.serving.door.keys import Keys
+from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import IndexBody, InferBody
@@ -44,90 +45,6 @@ class Ready(msgspec.Struct):
 
     ready: bool
     name: str | UnsetType = UNSET
-
-
-class ServerMetadata(msgspec.Struct):
-    """The server's name and version, and the protocol extensions it supports."""
-
-    name: str
-    version: str
-    extensions: list[str]
-
-
-class ModelMetadata(msgspec.Struct):
-    """The operator's inputs and outputs; -1 stands for any number from 1."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
-
-
-class ConfiguredTensor(msgspec.Struct):
-    """A tensor's dimensions without its rows."""
-
-    name: str
-    data_type: str
-    dims: list[int]
-
-
-class ModelConfiguration(msgspec.Struct):
-    """The operator as a model configuration of Triton."""
-
-    name: str
-    platform: str
-    backend: str
-    max_batch_size: int
-    input: list[ConfiguredTensor]
-    output: list[ConfiguredTensor]
-
-
-class Took(msgspec.Struct):
-    """How often something was done, and the total nanoseconds it took."""
-
-    count: int
-    ns: int
-
-
-class Durations(msgspec.Struct):
-    """Of requests: success, fail, queue; of batches: compute_infer; others are not measured."""
-
-    success: Took
-    fail: Took
-    queue: Took
-    compute_input: Took
-    compute_infer: Took
-    compute_output: Took
-    cache_hit: Took
-    cache_miss: Took
-
-
-class ModelStatistics(msgspec.Struct):
-    """Totals since the server started; `last_inference` is in milliseconds of Unix time."""
-
-    name: str
-    version: str
-    last_inference: int
-    inference_count: int
-    execution_count: int
-    inference_stats: Durations
-    batch_stats: list[Any]
-
-
-class Statistics(msgspec.Struct):
-    """Statistics of all operators."""
-
-    model_stats: list[ModelStatistics]
-
-
-class IndexEntry(msgspec.Struct):
-    """An operator and its state."""
-
-    name: str
-    version: str
-    state: Literal["READY", "UNAVAILABLE"]
-    reason: str
 
 
 class BinarySize(msgspec.Struct):

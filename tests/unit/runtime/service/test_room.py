@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 
 from gearshift.errors import QueueFull, TooLarge
-from gearshift.runtime.service.room import ROW_BYTES, STRING_BYTES, Client, Room, memory_of
+from gearshift.model import STRING_BYTES
+from gearshift.runtime.service.room import ROW_BYTES, Client, Room, memory_of
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 
 from gearshift.serving.grpc.health import SERVICE, Health
 from gearshift.serving.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListResponse
-from gearshift.serving.grpc.server import SERVICE as INFERENCE
+from gearshift.v2.grpc_status import SERVICE as INFERENCE
 from tests.http2 import Http2
 from tests.unit.serving.grpc.test_server import LARGEST_BYTES, LONGEST_S, Served, keys, run, sent  # noqa: F401
 

@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from gearshift.serving.grpc.reflection import SERVICES
 from gearshift.serving.grpc.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
-from gearshift.serving.grpc.server import SERVICE as INFERENCE
+from gearshift.v2.grpc_status import SERVICE as INFERENCE
 from tests.unit.serving.grpc.test_server import LONGEST_S, Served, keys, run, samples  # noqa: F401
 
 

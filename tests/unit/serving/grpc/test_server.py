@@ -24,9 +24,10 @@ from gearshift.serving import serve
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.keys import read_keys
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.grpc.server import SERVICE, GrpcServer
+from gearshift.serving.grpc.server import GrpcServer
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2.grpc_status import SERVICE
 from gearshift.v2.tensors import Limits
 from tests.http2 import Http2
 from tests.little_task import little_plan, little_profile, write_little_task

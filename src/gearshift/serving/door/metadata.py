@@ -1,0 +1,182 @@
+"""Metadata, configuration, index and statistics of one operator's server, for REST and gRPC."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from gearshift import __version__
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput
+from gearshift.model import TensorSpec
+from gearshift.observability.metrics import Totals
+from gearshift.v2.tensors import MODEL_VERSION, SERVER_NAME
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+"""Triton's names; of model_repository only the index is supported."""
+
+
+class ServerMetadata(msgspec.Struct):
+    """The server's name and version, and the protocol extensions it supports."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ModelMetadata(msgspec.Struct):
+    """The operator's inputs and outputs; -1 stands for any number from 1."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+
+class ConfiguredTensor(msgspec.Struct):
+    """A tensor's dimensions without its rows."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class ModelConfiguration(msgspec.Struct):
+    """The operator as a model configuration of Triton."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    input: list[ConfiguredTensor]
+    output: list[ConfiguredTensor]
+
+
+class Took(msgspec.Struct):
+    """How often something was done, and the total nanoseconds it took."""
+
+    count: int
+    ns: int
+
+
+class Durations(msgspec.Struct):
+    """Of requests: success, fail, queue; of batches: compute_infer; others are not measured."""
+
+    success: Took
+    fail: Took
+    queue: Took
+    compute_input: Took
+    compute_infer: Took
+    compute_output: Took
+    cache_hit: Took
+    cache_miss: Took
+
+
+class ModelStatistics(msgspec.Struct):
+    """Totals since the server started; `last_inference` is in milliseconds of Unix time."""
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: Durations
+    batch_stats: list[Any]
+
+
+class Statistics(msgspec.Struct):
+    """Statistics of all operators."""
+
+    model_stats: list[ModelStatistics]
+
+
+class IndexEntry(msgspec.Struct):
+    """An operator and its state."""
+
+    name: str
+    version: str
+    state: Literal["READY", "UNAVAILABLE"]
+    reason: str
+
+
+def server_metadata() -> ServerMetadata:
+    return ServerMetadata(name=SERVER_NAME, version=__version__, extensions=list(EXTENSIONS))
+
+
+def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> ModelMetadata:
+    return ModelMetadata(
+        name=operator, versions=[MODEL_VERSION], platform=SERVER_NAME, inputs=list(inputs), outputs=list(outputs)
+    )
+
+
+def model_config(
+    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int
+) -> ModelConfiguration:
+    """Return Triton's model configuration; dimensions omit rows, which `max_batch_size` bounds."""
+    return ModelConfiguration(
+        name=operator,
+        platform=SERVER_NAME,
+        backend=SERVER_NAME,
+        max_batch_size=most_rows,
+        input=[_configured(spec) for spec in inputs],
+        output=[_configured(spec) for spec in outputs],
+    )
+
+
+def _configured(spec: TensorSpec) -> ConfiguredTensor:
+    datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
+    return ConfiguredTensor(name=spec.name, data_type=f"TYPE_{datatype}", dims=list(spec.shape[1:]))
+
+
+def repository_index(operator: str, ready: bool, *, ready_only: bool = False) -> list[IndexEntry]:
+    if ready:
+        return [IndexEntry(name=operator, version=MODEL_VERSION, state="READY", reason="")]
+    if ready_only:
+        return []
+    reason = "some model has no worker, or the server is ending"
+    return [IndexEntry(name=operator, version=MODEL_VERSION, state="UNAVAILABLE", reason=reason)]
+
+
+def refuse_loading(verb: str) -> NoReturn:
+    raise InvalidInput(
+        f"a model cannot be {verb}ed on its own, a plan needs all of its models", remedy="serve another plan"
+    )
+
+
+def statistics(operator: str, totals: Totals) -> Statistics:
+    """Return the operator's totals in Triton's form; times are of whole batches."""
+    none = _took(0, 0.0)
+    return Statistics(
+        model_stats=[
+            ModelStatistics(
+                name=operator,
+                version=MODEL_VERSION,
+                last_inference=round(totals.last_answer_s * 1000),
+                inference_count=totals.rows,
+                execution_count=totals.batches,
+                inference_stats=Durations(
+                    success=_took(totals.succeeded, totals.succeeded_s),
+                    fail=_took(totals.failed, totals.failed_s),
+                    queue=_took(totals.queued, totals.queued_s),
+                    compute_input=none,
+                    compute_infer=_took(totals.batches, totals.run_s),
+                    compute_output=none,
+                    cache_hit=none,
+                    cache_miss=none,
+                ),
+                batch_stats=[],
+            )
+        ]
+    )
+
+
+def _took(count: int, seconds: float) -> Took:
+    return Took(count=count, ns=round(seconds * NS_PER_S))
