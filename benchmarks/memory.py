@@ -23,7 +23,7 @@ from open_loop import parsed
 
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.operate.control_client import Operator
-from gearshift.support.open_files import allow_many_connections
+from gearshift.support.event_loop import allow_many_connections
 from gearshift.traces.generate import steady
 from gearshift.verbs import api
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.support.open_files import allow_many_connections
+from gearshift.support.event_loop import allow_many_connections
 
 BEGIN_AFTER_S = 0.05
 LONGEST_WAIT_S = 0.1

@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.load_generator.counters import Counters
-from gearshift.load_generator.stamp import headers_of
 from gearshift.load_generator.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
 from gearshift.model import Arrays
 from gearshift.runtime.wire.transport import datatype_named
+from gearshift.serving.door.deadline_headers import timing_headers
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import read_tensor, write_tensor
 from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE, STATUS
@@ -104,10 +104,10 @@ class GrpcTarget:
     async def exchange(
         self, request: bytes, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
-        stamp = headers_of(sent_unix_s, deadline_s)
+        timing = timing_headers(sent_unix_s, deadline_s)
         try:
             async with asyncio.timeout(within_s):
-                answer = await self._infer(request, metadata=(*self._metadata, *stamp))
+                answer = await self._infer(request, metadata=(*self._metadata, *timing))
         except TimeoutError:
             raise NoAnswer("no answer in time") from None
         except DecodeError as error:

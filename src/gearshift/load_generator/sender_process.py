@@ -21,9 +21,10 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import GearshiftError, InvalidInput
+from gearshift.load_generator.reached import target_at
 from gearshift.load_generator.replay_result import Effort, RequestLog, empty_log
 from gearshift.load_generator.sender import Load, Progress, first_of, number_of, send
-from gearshift.load_generator.targets import Sending, target_at
+from gearshift.load_generator.targets import Sending
 from gearshift.support.event_loop import allow_much_load, loop_factory
 
 MOST_PROCESSES = 64

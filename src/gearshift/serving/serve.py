@@ -27,8 +27,7 @@ from gearshift.serving.door.bounds import limits_of, with_memory_bounds
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import Keys, read_keys
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.door.sockets import bound_sockets, is_loopback
-from gearshift.serving.door.tls import server_context
+from gearshift.serving.door.sockets import bound_sockets, is_loopback, server_context
 from gearshift.serving.front_ends.front_ends import FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
 from gearshift.serving.http.application import Application
@@ -46,9 +45,9 @@ from gearshift.serving.operate.task import (
     make_service,
     read_task,
 )
+from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
-from gearshift.support.open_files import allow_many_connections
 from gearshift.support.own_loop import require_own_process
 from gearshift.support.processors import pin, processors_of
 

@@ -12,7 +12,9 @@ from aiohttp import web
 
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.load_generator.grpc_target import GrpcTarget
-from gearshift.load_generator.targets import HttpTarget, Reply, Sending, answered_with, target_at
+from gearshift.load_generator.http_target import HttpTarget
+from gearshift.load_generator.reached import target_at
+from gearshift.load_generator.targets import Reply, Sending, answered_with
 from gearshift.v2.grpc_messages_pb2 import ModelInferRequest, ModelInferResponse
 from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE
 

@@ -18,8 +18,7 @@ from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
 from gearshift.runtime.backends.workers import WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.door.sockets import beside, bound_socket, is_loopback
-from gearshift.serving.door.tls import server_context
+from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
 from gearshift.serving.operate.task import attended, longest_remote_s, make_cache_adaptation, read_task
 from gearshift.serving.serve import tell_changes, tell_quota
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate

@@ -1,4 +1,4 @@
-"""Parse sending times and deadlines in HTTP headers or gRPC metadata."""
+"""Write and parse sending times and deadlines in HTTP headers or gRPC metadata."""
 
 import logging
 import re
@@ -67,6 +67,16 @@ def unix_ns_of(start: str) -> int | None:
     whole, fraction = int(match[1]), match[2] or ""
     unit_ns = next((unit for below, unit in _UNITS if whole < below), 1)
     return whole * unit_ns + int(fraction.ljust(9, "0")) * unit_ns // NS_PER_S
+
+
+def timing_headers(sent_unix_s: float | None, deadline_s: float | None) -> list[tuple[str, str]]:
+    """Return the headers that tell when a request was sent, as proxies write it, and its deadline."""
+    headers = []
+    if sent_unix_s is not None:
+        headers.append((REQUEST_START, f"t={sent_unix_s:.6f}"))
+    if deadline_s is not None:
+        headers.append((SLO_MS, f"{1e3 * deadline_s:.6f}"))
+    return headers
 
 
 def refused_before_it_ran(text: str) -> bool:

@@ -1,8 +1,9 @@
-"""The sockets that a server listens on."""
+"""The sockets that a server listens on, and their TLS context."""
 
 import errno
 import ipaddress
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -12,6 +13,7 @@ BACKLOG = 2048
 TRIES = 8
 """Attempts to find a port that is free at all addresses."""
 NONE_FREE = f"end what holds ports here: of {TRIES} tried none was free"
+PEM = "name PEM files of a certificate chain and of its key, the key without a password"
 
 Address = tuple[int, str | int, int]
 """Family, numeric host, scope."""
@@ -116,3 +118,22 @@ def beside(sock: socket.socket) -> socket.socket:
 
 def is_loopback(sock: socket.socket) -> bool:
     return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """Load certificate and key; raises `InvalidInput` if unreadable or not a pair."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    where = f"{certificate} and {key}"
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        reason = (error.reason or "no PEM").replace("_", " ").lower()
+        raise InvalidInput(f"certificate and key cannot be used ({reason})", where=where, remedy=PEM) from None
+    except OSError as error:
+        raise InvalidInput(f"a file cannot be read ({error.strerror})", where=where, remedy=PEM) from None
+    return context
+
+
+def _no_password() -> str:
+    """Return no password; otherwise OpenSSL would ask at the terminal."""
+    return ""

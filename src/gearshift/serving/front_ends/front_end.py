@@ -59,8 +59,8 @@ from gearshift.serving.http.application import Application
 from gearshift.serving.http.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http.known_head import EXPECT
 from gearshift.serving.http.server import HttpServer
+from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.kept_memory import give_back_freed_memory
-from gearshift.support.open_files import allow_many_connections
 
 log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name: this module runs as __main__
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.door.sockets import BACKLOG
-from gearshift.serving.door.tls import server_context
+from gearshift.serving.door.sockets import BACKLOG, server_context
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections, Handler
 from gearshift.serving.http.tls_listener import TlsListener
