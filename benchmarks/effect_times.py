@@ -51,7 +51,8 @@ from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinit
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.task import make_service, read_task
+from gearshift.serving.operate.assembly import make_service
+from gearshift.serving.operate.task import read_task
 from gearshift.serving.serve import pinned
 from gearshift.verbs.api import profile as measured_profile
 

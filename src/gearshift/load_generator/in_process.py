@@ -13,7 +13,8 @@ from gearshift.observability.journal import NoJournal
 from gearshift.observability.metrics import Metrics
 from gearshift.serving.door.deadline_headers import deadline_ns_of
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.task import ServingTask, make_service
+from gearshift.serving.operate.assembly import make_service
+from gearshift.serving.operate.task import ServingTask
 
 
 class InProcessTarget:

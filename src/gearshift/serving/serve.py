@@ -5,7 +5,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,19 +32,12 @@ from gearshift.serving.front_ends.front_ends import FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.server import HttpServer
+from gearshift.serving.operate.assembly import make_cache_adaptation, make_service
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.replan import Replans
 from gearshift.serving.operate.scaling import holds_cores
 from gearshift.serving.operate.swap import Swaps
-from gearshift.serving.operate.task import (
-    BackendKind,
-    Read,
-    Say,
-    ServingTask,
-    make_cache_adaptation,
-    make_service,
-    read_task,
-)
+from gearshift.serving.operate.task import BackendKind, Read, ServingTask, read_task
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
@@ -55,6 +48,8 @@ if TYPE_CHECKING:
     from gearshift.serving.grpc.server import GrpcServer
 
 MIB = 1 << 20
+Say = Callable[[str], None]
+
 LONGEST_END_S = 5
 """Bound on closing HTTP connections after all accepted requests have ended."""
 

@@ -1,17 +1,9 @@
-"""The memory that this process may use, and whether a second plan fits next to the current one."""
+"""The memory that this process may use."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
-from gearshift.errors import SwapFailed
-from gearshift.hardware import is_cuda, is_remote
-
-if TYPE_CHECKING:
-    from gearshift.serving.operate.task import ServingTask
-
-MIB = 1 << 20
 MACHINE, GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 OWN_GROUPS = Path("/proc/self/cgroup")
@@ -66,30 +58,3 @@ def _group_limits(group: Path, own: Path) -> Iterator[int]:
         for each in (inner, *inner.parents):
             with suppress(OSError, ValueError):  # not visible, or "max"
                 yield int((group / folder / str(each).lstrip("/") / name).read_text())
-
-
-def needed_bytes(task: "ServingTask") -> int:
-    """Return the profiled memory of the plan's local CPU models; 0 for other backends.
-
-    The workers' own interpreters and libraries are not included.
-    """
-    if task.backend != "local":
-        return 0
-    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
-    needed = 0
-    for replica in task.plan.placement.replicas:
-        kind = kinds[replica.device_ids[0]]
-        if not is_cuda(kind) and not is_remote(kind):
-            curves = [c for c in task.profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
-            needed += max((curve.memory_bytes for curve in curves), default=0)
-    return needed
-
-
-def require_memory(task: "ServingTask", free: FreeBytes) -> None:
-    """Raise `SwapFailed` if the models of `task` need more memory than is free; loads nothing."""
-    needed, left = needed_bytes(task), free()
-    if left is not None and needed > left:
-        raise SwapFailed(
-            f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
-            "free memory, or start a server for the plan elsewhere"
-        )

@@ -3,7 +3,6 @@
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +31,7 @@ from gearshift.runtime.cores.vertical import (
     VerticalScaling,
 )
 from gearshift.serving.door.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.operate.task import ServingTask
 
 Times = tuple[NDArray[np.int64], list[int]]
 """A replica's times, see `scaled_times_ns`."""
@@ -43,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def make_scaling(
-    task: "ServingTask",
+    task: ServingTask,
     settings: ServerSettings,
     backend: Backend,
     clock: Clock,
@@ -82,7 +79,7 @@ def make_scaling(
     )
 
 
-def thread_counts(task: "ServingTask", settings: ServerSettings) -> Sequence[int]:
+def thread_counts(task: ServingTask, settings: ServerSettings) -> Sequence[int]:
     """Return the numbers of threads that workers may be set to, for their start."""
     return range(1, len(task.pool) + 1) if changes_cores(task.plan, settings) else ()
 
@@ -97,7 +94,7 @@ def holds_cores(settings: ServerSettings) -> bool:
     return settings.scaler != "static" or settings.core_share < 1
 
 
-def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worker]:
+def _scaled_workers(task: ServingTask, settings: ServerSettings) -> list[Worker]:
     require(
         task.backend != "ray",
         "cores are changed on this machine alone, and --backend ray has workers elsewhere",
@@ -106,7 +103,7 @@ def _scaled_workers(task: "ServingTask", settings: ServerSettings) -> list[Worke
     return scaled_workers(task.plan, task.tables, printed=settings.scaler == "paper")
 
 
-def _pool(task: "ServingTask", workers: Sequence[Worker]) -> CorePool:
+def _pool(task: ServingTask, workers: Sequence[Worker]) -> CorePool:
     """Return the processors left by the router and unscaled devices, with their first holders."""
     cores = task.device_cores or {}
     held = {
@@ -172,7 +169,7 @@ def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Seq
     )
 
 
-def _cores(task: "ServingTask", settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:
+def _cores(task: ServingTask, settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:
     if task.backend == "emulated":
         return shared_pool(workers, task.tables, settings.scaler_cores or task.plan.hardware.pool_cores)
     there = int(len(pool) / settings.core_share + 1e-9)

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
+from gearshift.hardware import is_cuda, is_remote
 from gearshift.observability.journal import Journal, NoJournal, Tagged
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.workers.worker import zeros
-from gearshift.serving.door.machine_memory import FreeBytes, free_bytes, require_memory
+from gearshift.serving.door.machine_memory import FreeBytes, free_bytes
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.shadow import Comparison, Shadow
 from gearshift.serving.operate.task import ServingTask
@@ -24,6 +25,7 @@ from gearshift.support import processors
 log = logging.getLogger(__name__)
 
 PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+MIB = 1 << 20
 LONGEST_TRIAL_S = 60.0
 """Bound on the first request to the new plan."""
 LONGEST_LEAVE_S = 3600.0
@@ -235,3 +237,30 @@ def _require_ready(service: Service, task: ServingTask) -> None:
     lacking = [replica.id for replica in service.status(task.served).replicas if not replica.ready]
     if lacking:
         raise ModelFailed(f"its replicas {lacking} have no worker")
+
+
+def needed_bytes(task: ServingTask) -> int:
+    """Return the profiled memory of the plan's local CPU models; 0 for other backends.
+
+    The workers' own interpreters and libraries are not included.
+    """
+    if task.backend != "local":
+        return 0
+    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
+    needed = 0
+    for replica in task.plan.placement.replicas:
+        kind = kinds[replica.device_ids[0]]
+        if not is_cuda(kind) and not is_remote(kind):
+            curves = [c for c in task.profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
+            needed += max((curve.memory_bytes for curve in curves), default=0)
+    return needed
+
+
+def require_memory(task: ServingTask, free: FreeBytes) -> None:
+    """Raise `SwapFailed` if the models of `task` need more memory than is free; loads nothing."""
+    needed, left = needed_bytes(task), free()
+    if left is not None and needed > left:
+        raise SwapFailed(
+            f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
+            "free memory, or start a server for the plan elsewhere"
+        )

@@ -19,6 +19,7 @@ from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.profile_drift import SPAN_TICKS
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.assembly import make_adapting
 from gearshift.serving.operate.task import read_task
 from tests.little_task import little_plan, little_profile, write_little_task
 
@@ -84,7 +85,7 @@ def test_drift_is_judged_by_what_devices_of_the_backend_hold(tmp_path: Path, bac
     profile = write_profile(with_overheads(little_profile(), 0.002, 0.0001), tmp_path / "profile")
     write_plan(little_plan(profile.sha256), tmp_path / "plan.json")
     task = read_task(tmp_path / "plan.json", backend)
-    adapting = task.make_adapting(ServerSettings(), NoJournal(), lambda: None, task.run_ns)
+    adapting = make_adapting(task, ServerSettings(), NoJournal(), lambda: None, task.run_ns)
     small = task.tables.replica_ids.index("small-0")
     adapting._times.batch_finished(small, 1, 1_000_000)
     (told,) = [times for _ in range(SPAN_TICKS) for times in adapting._times.ticked()]

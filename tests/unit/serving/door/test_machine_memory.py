@@ -2,11 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.plans.plan_file import write_plan
-from gearshift.profiles.store import write_profile
-from gearshift.serving.door.machine_memory import free_bytes, needed_bytes
-from gearshift.serving.operate.task import read_task
-from tests.little_task import little_profile, two_gear_plan
+from gearshift.serving.door.machine_memory import free_bytes
 
 STAT = "anon 5\ninactive_file 300\nactive_file 7\n"
 
@@ -31,9 +27,3 @@ def test_what_is_left_is_the_least_that_machine_and_group_tell(
     for name, text in group.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert free_bytes(tmp_path / "meminfo", tmp_path) == left
-
-
-def test_emulated_devices_take_no_memory(tmp_path: Path) -> None:
-    profile = write_profile(little_profile(), tmp_path / "profile")
-    write_plan(two_gear_plan(profile.sha256), tmp_path / "plan.json")
-    assert needed_bytes(read_task(tmp_path / "plan.json", "emulated")) == 0

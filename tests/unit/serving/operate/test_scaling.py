@@ -31,8 +31,9 @@ from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Load, Loaded
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.assembly import make_backend, make_service
 from gearshift.serving.operate.scaling import make_scaling
-from gearshift.serving.operate.task import make_service, read_task
+from gearshift.serving.operate.task import read_task
 from tests.scaled_task import (
     scaled_plan,
     scaled_profile,
@@ -482,7 +483,7 @@ def test_changes_of_a_pod_are_timed_by_the_servers_clock(tmp_path: Path) -> None
         made.append(EmulatedActuator(now=now))
         return made[0]
 
-    make_scaling(task, settings, task.make_backend(settings, print), clock, NoJournal(), pod)
+    make_scaling(task, settings, make_backend(task, settings, task.run_ns), clock, NoJournal(), pod)
     assert 0 <= made[0].apply(2).asked_ns <= clock.now_ns()
 
 
@@ -505,7 +506,7 @@ def test_a_worker_is_started_again_on_what_it_holds_of_the_pool(tmp_path: Path) 
     write_scaled_task(tmp_path, cores=1, replicas=2)
     task = read_task(tmp_path / "plan.json", "local", available=range(4), scaled=True)
     settings = ServerSettings(**SETTINGS)
-    backend = task.make_backend(settings, print)
+    backend = make_backend(task, settings, task.run_ns)
     assert isinstance(backend, LocalBackend)
     make_scaling(task, settings, backend, WallClock(), NoJournal())
     assert [backend.held_by(replica) for replica in range(3)] == [(3,), (2,), ()]
@@ -527,7 +528,7 @@ def test_workers_stay_awake_as_asked_unless_their_cores_change(
             return []
 
     monkeypatch.setattr(LocalBackend, "_make_worker", lambda *_: Worker())
-    backend = task.make_backend(ServerSettings(scaler=scaler, awake_s=0.25), print)
+    backend = make_backend(task, ServerSettings(scaler=scaler, awake_s=0.25), task.run_ns)
     asyncio.run(backend.start(Mock()))
     assert [load.awake_s for load in loads] == [awake_s]
 
@@ -543,7 +544,7 @@ def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path
     async def main(server: ApiServer) -> None:
         pod = Container(server=server.url, namespace="models", pod="gears", container="gearshift", token_file=None)
         task = read_task(tmp_path / "plan.json", "local", core_share=1.0)
-        backend = task.make_backend(settings, print)
+        backend = make_backend(task, settings, task.run_ns)
         vertical = make_scaling(
             task,
             settings,

@@ -22,7 +22,7 @@ from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service.service import Service
 from gearshift.serving.operate.control import Control
-from gearshift.serving.operate.swap import SwapBody, Swaps, plan_in, require_same_task
+from gearshift.serving.operate.swap import SwapBody, Swaps, needed_bytes, plan_in, require_same_task
 from gearshift.serving.operate.task import ServingTask, read_task
 from tests.little_task import little_profile, two_gear_plan
 
@@ -290,3 +290,9 @@ def test_a_plan_is_named_by_a_file_of_the_folder_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInput, match="in the folder given by --plans"):
             plan_in(inside, name)
+
+
+def test_emulated_devices_take_no_memory(tmp_path: Path) -> None:
+    profile = write_profile(little_profile(), tmp_path / "profile")
+    write_plan(two_gear_plan(profile.sha256), tmp_path / "plan.json")
+    assert needed_bytes(read_task(tmp_path / "plan.json", "emulated")) == 0

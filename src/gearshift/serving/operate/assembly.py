@@ -1,0 +1,204 @@
+"""Assemble the service of a task: backend, recovery, watches, learned caches and bounds."""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gearshift.clock import Clock, WallClock, to_ns
+from gearshift.errors import require
+from gearshift.models.config import Project, read_project
+from gearshift.observability.cache_metrics import CacheMetrics
+from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.metrics import Metrics
+from gearshift.profiles.backlog import Backlog, backlog_of
+from gearshift.profiles.run_times import expected_ns, overheads_ns
+from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.backends.local import LocalBackend, available_cores
+from gearshift.runtime.backends.ray import RayBackend
+from gearshift.runtime.backends.workers import WorkersBackend, WorkersOptions
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.service.service import Service
+from gearshift.runtime.watch.adapting import Adapting
+from gearshift.runtime.watch.audit import make_audit
+from gearshift.runtime.watch.cache_adaptation import AttendedBackend, CacheAdaptation
+from gearshift.runtime.watch.load_drift import window_of
+from gearshift.runtime.workers.ray_cluster import RayCluster
+from gearshift.serving.door.bounds import most_waiting_bytes
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.scaling import make_scaling, thread_counts
+from gearshift.serving.operate.task import ServingTask
+
+log = logging.getLogger(__name__)
+
+
+def make_service(
+    task: ServingTask,
+    settings: ServerSettings,
+    metrics: Metrics | None,
+    journal: Journal | NoJournal,
+    clock: Clock | None = None,
+    drifts: Callable[[], None] = lambda: None,
+    caches: CacheAdaptation | None = None,
+) -> Service:
+    operator = task.plan.operators[task.tables.operator]
+    scales = settings.load_scaling == "on"
+    clock = clock or WallClock()
+    deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))
+    backend = make_backend(task, settings, deadlines.run_ns)
+    vertical = make_scaling(task, settings, backend, clock, journal)
+    backlog = _backlog(task, settings)
+    return Service(
+        task.tables if scales else replace(task.tables, scale_minutes=0),
+        attended(task, backend, caches),
+        most_waiting_requests=backlog.most_waiting,
+        most_waiting_bytes=most_waiting_bytes(settings),
+        capacity_qps=backlog.capacity_qps,
+        default_priority=operator.default_priority,
+        default_deadline_s=operator.objective.latency_s,
+        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
+        recovery=_recovery(task, settings),
+        adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),
+        deadlines=deadlines,
+        vertical=vertical,
+        clock=clock,
+        metrics=metrics,
+        journal=journal,
+    )
+
+
+def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Sequence[int]]) -> Backend:
+    if task.project is None:
+        return EmulatedBackend(task.tables, task.plan, task.profile, run_ns=run_ns)
+    counts = thread_counts(task, settings)
+    options: WorkersOptions = {
+        "project": task.project,
+        "inputs": task.inputs,
+        "outputs": task.outputs,
+        "longest_start_s": settings.longest_start_s,
+        "warm_up": settings.warm_up,
+        "run_ns": run_ns,
+        "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(task.project))),
+        "probe_s": settings.probe_s,
+        "thread_counts": counts,
+        "awake_s": 0.0 if counts else settings.awake_s,  # a control group's quota is for the model
+        "say": log.warning,
+    }
+    if task.backend == "ray":
+        cluster, host = RayCluster(settings.address), settings.advertise_host
+        return RayBackend(task.tables, task.plan, cluster=cluster, advertise_host=host, **options)
+    return LocalBackend(task.tables, task.plan, cores=task.device_cores, **options)
+
+
+def _recovery(task: ServingTask, settings: ServerSettings) -> Recovery:
+    return Recovery(
+        task.tables.models,
+        run_ns=task.run_ns,
+        longest_retry_ns=to_ns(settings.longest_retry_s),
+        refuse_lost_stage=settings.lost_stage == "refuse",
+    )
+
+
+def make_adapting(
+    task: ServingTask,
+    settings: ServerSettings,
+    journal: Journal | NoJournal,
+    drifts: Callable[[], None],
+    run_ns: Sequence[Sequence[int]],
+) -> Adapting:
+    """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
+    planned = task.plan.operators[task.tables.operator].planned_load
+    share, seed = settings.audit_share, settings.audit_seed
+    audit = make_audit(task.tables, task.plan, task.profile, share=share, seed=seed, run_ns=run_ns)
+    as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)
+    if task.backend == "emulated":  # it emulates no overheads
+        as_profiled_ns -= overheads_ns(task.plan, task.tables, task.profile)
+    return Adapting(
+        task.tables,
+        window_s=settings.load_window_s or window_of(0.0 if planned is None else planned.over_s),
+        run_ns=as_profiled_ns.tolist(),
+        audit=audit if share > 0 else None,
+        journal=journal,
+        drifts=drifts,
+    )
+
+
+def _backlog(task: ServingTask, settings: ServerSettings) -> Backlog:
+    """Return the most waiting samples, by the settings or the plan, and their capacity."""
+    scaler_cores = None
+    if settings.scaler != "static":
+        begun_with = sum(replica.cores for replica in task.plan.placement.replicas)
+        there = int(len(task.pool) / settings.core_share + 1e-9)
+        scaler_cores = settings.scaler_cores or there or begun_with
+    planned = backlog_of(task.plan, task.tables, task.profile, scaler_cores=scaler_cores)
+    given = settings.most_waiting_requests
+    most_waiting = max(planned.most_waiting, settings.most_rows or 0) if given is None else given
+    return planned._replace(most_waiting=most_waiting)
+
+
+def longest_remote_s(project: Project) -> float:
+    """Return twice the longest time that a worker may wait for a remote model's endpoint.
+
+    Its samples fail by then, so the worker is not stuck.
+    """
+    waits_s = [2 * model.remote.longest_s for model in project.models.values() if model.remote is not None]
+    return max(waits_s, default=0.0)
+
+
+def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> Backend:
+    """Wrap the backend so that `caches` audits and adapts learned caches, if there are any."""
+    models = cached_models(task)
+    if not models or not isinstance(backend, WorkersBackend):
+        return backend
+    if caches is None or not caches.audits:
+        log.warning(
+            "nobody will tell should the learned caches of %s answer other than the whole model, as the share of "
+            "answers to audit is 0; serve with --cache-audit-share 0.01", ", ".join(sorted(models)),
+        )  # fmt: skip
+    if caches is None:
+        return backend
+    caches.attend(models)
+    return AttendedBackend(backend, task.tables, caches)
+
+
+def cached_models(task: ServingTask) -> set[str]:
+    return {curve.model for curve in task.profile.curves if curve.segment > 0} & set(task.tables.models)
+
+
+def make_cache_adaptation(
+    task: ServingTask, settings: ServerSettings, metrics: CacheMetrics, journal: Journal | NoJournal
+) -> CacheAdaptation | None:
+    """Return the audit and adaptation of learned caches; None if emulated or not asked for.
+
+    Raises `InvalidInput` if a model to adapt is not a placed one with learned caches.
+    """
+    asked = [] if settings.adapt is None else [name.strip() for name in settings.adapt.split(",") if name.strip()]
+    known = cached_models(task)
+    for name in asked:
+        require(
+            name in known,
+            f"adapt names {name!r}, which is no model of this plan with learned caches",
+            remedy=f"name one of {', '.join(sorted(known))}" if known else "leave it out",
+        )
+    none_to_come = not known and settings.plans is None
+    if task.project is None or none_to_come or (not asked and settings.cache_audit_share == 0):
+        return None
+    return CacheAdaptation(
+        task.project,
+        models=known,
+        adapting=asked,
+        settings={
+            "learn_share": settings.adapt_share,
+            "audit_share": settings.cache_audit_share,
+            "window_s": settings.adapt_window_s,
+            "interval_s": settings.adapt_interval_s,
+            "half_life_s": settings.adapt_window_s / 2,
+            "follow_classes": not settings.adapt_fixed_classes,
+        },
+        seed=settings.audit_seed,
+        core=min(task.router_cores or available_cores()),
+        metrics=metrics,
+        journal=journal,
+    )
