@@ -57,7 +57,7 @@ from gearshift.serving.front_ends.front_messages import (
 )
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.http_exchange import HttpExchange, announced_length
-from gearshift.serving.http.known_head import EXPECT
+from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.kept_memory import give_back_freed_memory

@@ -49,7 +49,7 @@ from gearshift.serving.front_ends.front_messages import (
 from gearshift.serving.front_ends.stand_in import StandIns
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.http_exchange import HttpExchange
-from gearshift.serving.http.known_head import EXPECT
+from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.operate.control import Control
 from gearshift.support.process_end import ProcessEnd
 from gearshift.support.processors import pin

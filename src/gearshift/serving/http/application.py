@@ -21,7 +21,7 @@ from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.http import openapi
 from gearshift.serving.http.http_exchange import CLOSE, JSON, Headers, HttpExchange, Then, announced_length
-from gearshift.serving.http.known_body import MOST_IN_VAIN, KnownBody
+from gearshift.serving.http.known_request import MOST_IN_VAIN, KnownBody
 from gearshift.serving.operate import control as operators
 from gearshift.serving.operate.swap import SwapBody, Swaps
 from gearshift.v2 import json as v2_json

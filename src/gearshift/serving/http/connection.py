@@ -29,7 +29,7 @@ from gearshift.serving.http.http_exchange import (
     HttpExchange,
     announced_length,
 )
-from gearshift.serving.http.known_head import EXPECT, HEAD_END, METHOD, KnownHead
+from gearshift.serving.http.known_request import EXPECT, HEAD_END, METHOD, KnownHead
 from gearshift.v2 import json as v2_json
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20

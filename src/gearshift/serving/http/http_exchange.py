@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gearshift.runtime.service.room import Client as Held
 from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
-from gearshift.serving.http.known_head import CONTENT_LENGTH, EXPECT, KnownHead
+from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
 
 ID_HEADER = REQUEST_ID.encode()
 TRANSFER_ENCODING = b"transfer-encoding"
