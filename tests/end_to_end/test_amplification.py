@@ -26,9 +26,9 @@ from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.bounds import limits_of
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections
+from gearshift.serving.http.handlers import Application
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Wire
 

@@ -32,7 +32,7 @@ from gearshift.runtime.service.service import Service
 from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_socket
-from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.fine_timer import FineSleeper
 

@@ -30,7 +30,7 @@ from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_sockets, is_loopback, server_context
 from gearshift.serving.front_ends.front_ends import FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
-from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.server import HttpServer
 from gearshift.serving.operate.assembly import make_cache_adaptation, make_service
 from gearshift.serving.operate.control import Control

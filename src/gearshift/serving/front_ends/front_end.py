@@ -55,7 +55,7 @@ from gearshift.serving.front_ends.front_messages import (
     Submit,
     Untrusted,
 )
-from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.http.server import HttpServer

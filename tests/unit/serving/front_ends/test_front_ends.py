@@ -25,8 +25,8 @@ from gearshift.serving.front_ends.board import Board
 from gearshift.serving.front_ends.front_end import FrontEnd, RouterLink
 from gearshift.serving.front_ends.front_ends import FrontEndProcess, FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
-from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
+from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.http_exchange import HttpExchange
 from tests.little_task import little_profile
 from tests.unit.serving.door.test_origins import (  # noqa: F401

@@ -21,9 +21,9 @@ from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend
 from gearshift.runtime.router.recovery import Recovery
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys
-from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections, Handler
+from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.v2.bodies import InferRequest
 from tests.little_task import little_plan, little_profile
