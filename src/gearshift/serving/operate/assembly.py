@@ -43,7 +43,7 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    operator = task.plan.operators[task.tables.operator]
+    operator = task.plan.pipelines[task.tables.operator]
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
     deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))
@@ -109,7 +109,7 @@ def make_adapting(
     run_ns: Sequence[Sequence[int]],
 ) -> Adapting:
     """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
-    planned = task.plan.operators[task.tables.operator].planned_load
+    planned = task.plan.pipelines[task.tables.operator].planned_load
     share, seed = settings.audit_share, settings.audit_seed
     audit = make_audit(task.tables, task.plan, task.profile, share=share, seed=seed, run_ns=run_ns)
     as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)

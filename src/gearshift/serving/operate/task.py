@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import PlanTables, only_operator, plan_tables
+from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
