@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gearshift.gear import Gear, GearPlan
     from gearshift.hardware import Device, Hardware, identical_devices
     from gearshift.model import Predicted
-    from gearshift.models.loading import Samples
+    from gearshift.models.samples import Samples
     from gearshift.models.torch_module import load_weights
     from gearshift.objective import Objective
     from gearshift.plans.hardware_file import read_hardware
@@ -68,7 +68,7 @@ _HOMES = {
     "gearshift.hardware": ("Device", "Hardware", "identical_devices"),
     "gearshift.plans.hardware_file": ("read_hardware",),
     "gearshift.verbs.init": ("init",),
-    "gearshift.models.loading": ("Samples",),
+    "gearshift.models.samples": ("Samples",),
     "gearshift.model": ("Predicted",),
     "gearshift.objective": ("Objective",),
     "gearshift.plans.plan_file": ("read_plan", "write_plan"),

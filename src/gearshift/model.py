@@ -86,7 +86,7 @@ class Predicted:
 
 @runtime_checkable
 class Model(Protocol):
-    """A user's model: `predict` is required, the other methods have defaults (`loading.py`).
+    """A user's model: `predict` is required, the other methods have defaults (`user_model.py`).
 
     `setup()` runs once in the worker. `decode(inputs)` turns named arrays of n rows into the
     argument of `predict` (default: the only input's array, or several by name). `predict(batch)`

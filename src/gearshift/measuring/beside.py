@@ -24,7 +24,7 @@ from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.measuring.measure import FrontEndTime
 from gearshift.measuring.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.model import spec_of
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch

@@ -23,7 +23,7 @@ from gearshift.models.classes import class_names
 from gearshift.models.config import ProfileSettings, Project, read_project
 from gearshift.models.declared_outputs import common_outputs
 from gearshift.models.loaded_from import LoadedFrom, settings_of
-from gearshift.models.loading import Samples, load_samples
+from gearshift.models.samples import Samples, load_samples
 from gearshift.profiles.doubts import doubts_about, require_common_class
 from gearshift.profiles.measure import (
     curve_from_timings,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput
 from gearshift.model import LABEL
 from gearshift.models.config import ModelSettings, Project
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import settle
 from gearshift.runtime.wire.messages import Done

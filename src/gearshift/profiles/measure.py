@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gearshift.errors import require
 from gearshift.model import Predicted
 from gearshift.models.classes import class_names
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 from gearshift.profiles.doubts import require_common_class, require_some_right
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import PerformanceModel, Statistic, fit_performance_model

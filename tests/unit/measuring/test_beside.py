@@ -7,7 +7,7 @@ import psutil
 
 from gearshift.measuring.beside import front_end_beside
 from gearshift.measuring.measure import FrontEndTime
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 
 
 def measured(samples: Samples) -> tuple[FrontEndTime, int]:

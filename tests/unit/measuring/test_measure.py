@@ -27,7 +27,7 @@ repeats = 3
 TASK = """
 import os, time
 import numpy as np
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 
 def samples():
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)

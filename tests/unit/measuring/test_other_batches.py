@@ -8,7 +8,7 @@ import pytest
 from gearshift.measuring.other_batches import found_in_other_batches
 from gearshift.model import Predicted
 from gearshift.models.certainty import top_two_difference
-from gearshift.models.loading import RunnableModel
+from gearshift.models.user_model import UserModel
 from gearshift.request import Request, Sample
 
 X = np.random.default_rng(2).normal(size=(200, 3))
@@ -20,7 +20,7 @@ def found(
     predict: Callable[[Any], Any], x: Any = X, *, sizes: tuple[int, ...] = SIZES, **how: Any
 ) -> tuple[list[str], int]:
     """The warnings about a model, and the number of batches run to find them; a batch takes 1 s."""
-    model = RunnableModel("m", predict, top_two_difference)
+    model = UserModel("m", predict, top_two_difference)
     parts = [model.run({"x": x[begin : begin + sizes[-1]]}) for begin in range(0, len(x), sizes[-1])]
     answers = Predicted(
         {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},

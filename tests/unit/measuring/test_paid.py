@@ -17,7 +17,7 @@ from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.measuring.measure import profile_project
 from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
 from gearshift.models.config import Project, read_project
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.messages import Done
 from gearshift.verbs import api

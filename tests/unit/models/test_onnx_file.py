@@ -10,8 +10,9 @@ from onnx import TensorProto, helper
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import softmax, top_two_difference
 from gearshift.models.config import ModelSettings, Project
-from gearshift.models.loading import RunnableModel, load_model
+from gearshift.models.loading import load_model
 from gearshift.models.onnx_file import open_onnx_file
+from gearshift.models.user_model import UserModel
 from tests.onnx_files import write_labelled, write_linear, write_onnx
 
 WEIGHTS = np.array([[1, 0, 0], [0, 1, 0]], dtype=np.float32)
@@ -19,7 +20,7 @@ X = np.array([[3, 1], [0.5, 2]], dtype=np.float32)
 FIELD = "gearshift.toml, field models.m.load"
 
 
-def loaded(file: Path, **settings: Any) -> RunnableModel:
+def loaded(file: Path, **settings: Any) -> UserModel:
     models = {"m": ModelSettings(load=file.name, **settings)}
     return load_model(Project(operator="pets", samples="samples.py:load", models=models), file.parent, "m")
 
@@ -73,7 +74,7 @@ def test_labels_and_probabilities_of_an_exported_estimator_are_kept(tmp_path: Pa
     assert said.certainty == pytest.approx(top_two_difference(softmax(X @ WEIGHTS)))
 
 
-def named(file: Path, outputs: dict[str, str]) -> RunnableModel:
+def named(file: Path, outputs: dict[str, str]) -> UserModel:
     """A model of a label `said` and scores `p`, with a setting that says what each is."""
     return loaded(write_labelled(file, WEIGHTS, label="said", scores="p"), outputs=outputs)
 

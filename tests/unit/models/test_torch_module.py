@@ -11,8 +11,9 @@ import gearshift
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import highest_probability, softmax, top_two_difference
 from gearshift.models.config import ModelSettings, Project
-from gearshift.models.loading import RunnableModel, load_model
+from gearshift.models.loading import load_model
 from gearshift.models.torch_module import TorchModule, arrays_of, cuda_bytes, device_name, load_weights, placed
+from gearshift.models.user_model import UserModel
 
 X = np.array([[3, 1], [0.5, 2]], dtype=np.float32)
 
@@ -28,8 +29,8 @@ class Answers(torch.nn.Module):
         return self.answer(*args, **inputs)
 
 
-def runnable(module: torch.nn.Module, **options: Any) -> RunnableModel:
-    return RunnableModel("m", placed("m", module, "cpu"), top_two_difference, **options)
+def runnable(module: torch.nn.Module, **options: Any) -> UserModel:
+    return UserModel("m", placed("m", module, "cpu"), top_two_difference, **options)
 
 
 def linear() -> torch.nn.Linear:
@@ -54,7 +55,7 @@ def test_scores_give_the_best_class_and_the_chosen_certainty() -> None:
 
 
 def test_softmax_makes_probabilities_of_scores() -> None:
-    said = RunnableModel("m", placed("m", linear(), "cpu"), highest_probability, softmax=True).run({"x": X})
+    said = UserModel("m", placed("m", linear(), "cpu"), highest_probability, softmax=True).run({"x": X})
     assert said.certainty == pytest.approx(softmax(X @ linear().weight.detach().numpy().T).max(axis=1))
 
 
@@ -160,7 +161,7 @@ def test_no_memory_is_held_on_a_device_that_is_not_used() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_a_module_answers_the_same_on_cuda_and_its_memory_is_seen() -> None:
     before = cuda_bytes()
-    said = RunnableModel("m", placed("m", linear(), "cuda"), top_two_difference).run({"x": X})
+    said = UserModel("m", placed("m", linear(), "cuda"), top_two_difference).run({"x": X})
     assert said.certainty.tolist() == [2, 1.5]
     assert cuda_bytes(peak=True) > before
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.model import Predicted
-from gearshift.models.loading import Samples
+from gearshift.models.samples import Samples
 from gearshift.profiles.measure import (
     curve_from_timings,
     fit_overheads,

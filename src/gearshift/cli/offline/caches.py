@@ -16,7 +16,7 @@ from gearshift.cli.common.options import PATH, SEED, listed
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.errors import InvalidInput, require
-from gearshift.models.loading import call_reference
+from gearshift.models.user_code import call_reference
 from gearshift.support.extras import load_extra
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.support.processors import usable_processors

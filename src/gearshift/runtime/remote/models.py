@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from gearshift.errors import ModelFailed
 from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.models.config import PROJECT_FILE, Project
-from gearshift.models.loading import RunnableModel, load_certainty
+from gearshift.models.loading import load_certainty
 from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.asking_again import PASSING, Asking
 from gearshift.runtime.remote.chat import RemoteChat
 from gearshift.runtime.remote.endpoint import Asked, Endpoint
@@ -27,7 +28,7 @@ def is_remote_model(project: Project, name: str) -> bool:
     return name in project.models and project.models[name].remote is not None
 
 
-def open_remote(project: Project, directory: Path, name: str, *, profiling: bool = False) -> RunnableModel:
+def open_remote(project: Project, directory: Path, name: str, *, profiling: bool = False) -> UserModel:
     """Model `name` of the project behind its endpoint; `directory` has the `gearshift.toml`.
 
     While `profiling` there is more time to ask again. Raises `InvalidInput` if key or certificates
@@ -49,7 +50,7 @@ def open_remote(project: Project, directory: Path, name: str, *, profiling: bool
     else:
         asking = Asking(endpoint, settings.remote, profiling=profiling)
         model = RemoteChat(name, settings.remote, endpoint, asking, quoting=profiling)
-    return RunnableModel(name, model, load_certainty(project, directory), settings.softmax)
+    return UserModel(name, model, load_certainty(project, directory), settings.softmax)
 
 
 def without_answers(n: int, failure: str) -> Predicted:

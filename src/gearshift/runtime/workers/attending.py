@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.models.config import read_project
-from gearshift.models.loading import RunnableModel, load_model
+from gearshift.models.loading import load_model
+from gearshift.models.user_model import UserModel
 from gearshift.runtime.wire.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
 from gearshift.runtime.wire.transport import BlockingConnection, shortened, unpack_tensors
 from gearshift.support.priority import give_way_to_all
@@ -98,7 +99,7 @@ def give_way() -> None:
 
 
 class Attendant:
-    def __init__(self, model: RunnableModel, settings: dict[str, Any], connection: BlockingConnection) -> None:
+    def __init__(self, model: UserModel, settings: dict[str, Any], connection: BlockingConnection) -> None:
         if not hasattr(model.model, "adapter"):
             raise InvalidInput("it has no learned caches", where=f"model {model.name!r}")
         self._connection, self._decode = connection, getattr(model.model, "decode", None)

@@ -14,7 +14,7 @@ from gearshift.caches.store.manifest import MANIFEST, read_manifest
 from gearshift.caches.store.store import load_caches, save_caches
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import top_two_difference
-from gearshift.models.loading import RunnableModel
+from gearshift.models.user_model import UserModel
 from tests.unit.caches.digit_networks import built, digits, example, network
 
 
@@ -142,7 +142,7 @@ def test_a_batch_answers_as_its_rows_do_alone() -> None:
 def test_rows_that_miss_everywhere_answer_as_the_base_model() -> None:
     images = digits()[0][1300:1310]
     model = CachedModel(built().model.chain, {}, logits=True)
-    said = RunnableModel("m", model, top_two_difference).run({"images": images})
+    said = UserModel("m", model, top_two_difference).run({"images": images})
     with torch.inference_mode():
         assert np.allclose(said.outputs["scores"], torch.softmax(network()(torch.from_numpy(images)), 1), atol=1e-5)
     assert said.exit_segment is not None
@@ -154,7 +154,7 @@ def test_classes_and_decode_of_the_module_keep_their_meaning() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     module.classes_ = np.array(["no", "yes"])
     module.decode = lambda inputs: np.stack([inputs["a"], inputs["b"]], axis=1)
-    model = RunnableModel("m", CachedModel(chain_of(module), {}, logits=True), top_two_difference)
+    model = UserModel("m", CachedModel(chain_of(module), {}, logits=True), top_two_difference)
     ones = np.ones(3, dtype=np.float32)
     assert set(model.run({"a": ones, "b": ones}).outputs["label"].tolist()) <= {"no", "yes"}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.models.config import ModelSettings, Project
-from gearshift.models.loading import RunnableModel
 from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.models import open_remote
 
-OPENED: list[RunnableModel] = []
+OPENED: list[UserModel] = []
 """Models whose connections are closed when the test is over."""
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -78,7 +78,7 @@ def endpoint(answer: Callable[[str, bytes], Answer], certificate: dict[str, str]
             thread.join()
 
 
-def opened(remote: dict[str, Any], folder: Path = Path(), *, profiling: bool = False, **model: Any) -> RunnableModel:
+def opened(remote: dict[str, Any], folder: Path = Path(), *, profiling: bool = False, **model: Any) -> UserModel:
     """The model that such a section of a project declares."""
     settings = ModelSettings(remote=RemoteSettings(**remote), **model)
     project = Project(operator="o", samples="s.py:s", models={"large": settings})

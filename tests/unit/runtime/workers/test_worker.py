@@ -8,7 +8,7 @@ import pytest
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, TensorSpec
 from gearshift.models.certainty import top_two_difference
-from gearshift.models.segmented_model import SegmentedModel
+from gearshift.models.early_exit_model import EarlyExitModel
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
@@ -186,7 +186,7 @@ def test_rows_that_are_left_behind_an_exit_run_again_as_they_came():
             finally:
                 x += 100
 
-    samples, _ = run_telling(SegmentedModel("m", Spoils(), top_two_difference), *(np.array([[v]]) for v in (0.5, 7, 3)))
+    samples, _ = run_telling(EarlyExitModel("m", Spoils(), top_two_difference), *(np.array([[v]]) for v in (0.5, 7, 3)))
     assert [sample.result and float(sample.result["y"][0, 0]) for sample in samples] == [0.5, None, 3.0]
 
 
@@ -392,7 +392,7 @@ class Leaves:
 def leaving(*values: float, through: bool = False) -> tuple[list[tuple[bool, list[int]]], list[Sample], Leaves, Done]:
     """What was told in turn (whether more follows, the rows), the samples, the model and the last `Done`."""
     model = Leaves()
-    runnable = SegmentedModel("m", model, top_two_difference)
+    runnable = EarlyExitModel("m", model, top_two_difference)
     samples, told = run_telling(runnable, *(np.array([[value]]) for value in values), through=through)
     return [(done.more, settled) for done, settled in told], samples, model, told[-1][0]
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.model import Arrays, Predicted
-from gearshift.models.loading import RunnableModel
+from gearshift.models.user_model import UserModel
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentedModel(RunnableModel):
-    """A runnable model whose rows leave after one of several segments."""
+class EarlyExitModel(UserModel):
+    """A model whose rows leave after one of several segments."""
 
     @property
     def segments(self) -> int:

@@ -1,0 +1,138 @@
+"""Samples on which a project's models are measured, checked when they are made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, ModelFailed, require
+from gearshift.model import Arrays, datatype_of, in_own_order
+from gearshift.models.config import Project
+from gearshift.models.user_code import call_in_folder, said_in_one_line
+
+DEFAULT_INPUT = "input"
+ONE_TARGET = "an operator answers one label per row: serve one for each target, or make one class of each combination"
+REGRESSION = (
+    "a regression is not judged here: make classes of its values, or plan from records of how good each answer is"
+)
+MOST_FRACTIONS = 20
+"""Up to this many different fractions, such as half stars, are classes even in few samples."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Samples on which a task's models are measured: named inputs of n rows, labels, and groups.
+
+    `inputs` is a mapping of arrays, one array (then named "input"), or a data frame whose columns
+    are the inputs. NaN in an input of fractions is a missing value; models must accept it.
+    `labels` (n,) are compared with the models' output `label`. Samples that share a value of
+    `groups` (n,), such as the frames of one video, stay in the same part when samples are split in
+    two. Lists become arrays. Raises `InvalidInput` for lengths that differ, fewer than two rows,
+    and unusable values.
+    """
+
+    inputs: Mapping[str, NDArray[Any]] | NDArray[Any]
+    labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        named = _by_name(self.inputs)
+        require(len(named) >= 1, "there are no inputs", where="samples", remedy="give at least one array")
+        arrays = {str(name): _sample_array(f"input {name!r}", value, missing=True) for name, value in named.items()}
+        object.__setattr__(self, "inputs", arrays)
+        name, first = next(iter(arrays.items()))
+        n = len(first)
+        require(n >= 2, f"there are {n} rows, needs at least 2", where="samples", remedy="give more, better thousands")
+        beside = {f"input {name!r}": array for name, array in arrays.items()}
+        for what in ("labels", "groups"):
+            if getattr(self, what) is not None:
+                array = _sample_array(what, getattr(self, what))
+                one_each = f"{what} have shape {array.shape}, needs one value per row"
+                require(
+                    array.ndim == 1, one_each, where="samples", remedy=f"give a one-dimensional array; {ONE_TARGET}"
+                )
+                object.__setattr__(self, what, array)
+                beside[what] = array
+        for what, array in beside.items():
+            unequal = f"{what} has {len(array)} rows, but input {name!r} has {n}"
+            require(len(array) == n, unequal, where="samples", remedy="give one row of each per sample")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def arrays(self) -> Arrays:
+        return self.inputs if isinstance(self.inputs, Mapping) else {DEFAULT_INPUT: self.inputs}
+
+    def batch(self, rows: NDArray[np.integer[Any]] | slice) -> dict[str, NDArray[Any]]:
+        return {name: array[rows] for name, array in self.arrays.items()}
+
+
+def load_samples(project: Project, directory: Path) -> Samples:
+    """Call the project's `samples` function; `directory` is the folder of `gearshift.toml`.
+
+    Raises `InvalidInput` for a missing file or function and for unusable samples, `ModelFailed`
+    where the function raises or returns another type.
+    """
+    samples = call_in_folder(project.samples, directory, field="samples")
+    if not isinstance(samples, Samples):
+        raise ModelFailed(
+            f"{project.samples} answered {type(samples).__name__}; answer gearshift.Samples(inputs, labels)"
+        )
+    _require_classes(samples.labels, project.samples)
+    return samples
+
+
+def _require_classes(labels: NDArray[Any] | None, where: str) -> None:
+    if labels is None or labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all()):
+        return
+    distinct = len(np.unique(labels))
+    require(
+        distinct <= max(MOST_FRACTIONS, len(labels) // 2),
+        f"labels hold {distinct} different fractions in {len(labels)} rows, which are no classes",
+        where=where,
+        remedy=REGRESSION,
+    )
+
+
+def _by_name(inputs: Any) -> Mapping[Any, Any]:
+    if isinstance(inputs, Mapping):
+        return inputs
+    if hasattr(inputs, "columns") and hasattr(inputs, "__getitem__"):
+        return {column: inputs[column].to_numpy() for column in inputs.columns}
+    return {DEFAULT_INPUT: inputs}
+
+
+def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[Any]:
+    """Convert to an array that can be sent; NaN is refused unless `missing` values are allowed."""
+    remedy = "give a NumPy array of numbers or text"
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise InvalidInput(f"{what} is no array ({said_in_one_line(error)})", where="samples", remedy=remedy) from error
+    require(array.ndim >= 1, f"{what} is {type(value).__name__}, no array of rows", where="samples", remedy=remedy)
+    require(0 not in array.shape[1:], f"{what} has shape {array.shape}", where="samples", remedy=remedy)
+    array = in_own_order(array)
+    problem = unusable_values(array)
+    require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
+    if array.dtype.kind == "f":
+        usable = ~np.isinf(array) if missing else np.isfinite(array)
+        bad = np.flatnonzero(~usable.all(axis=tuple(range(1, array.ndim))))
+        kind = "infinity" if missing else "NaN or infinity"
+        rows = f"{what} holds {kind} in {len(bad)} rows, the first is row {bad[0] if len(bad) else 0}"
+        require(len(bad) == 0, rows, where="samples", remedy="fill it in or leave those rows out")
+    return array
+
+
+def unusable_values(array: NDArray[Any]) -> str:
+    if array.dtype.kind == "O":
+        others = {type(value).__name__ for value in array.flat if not isinstance(value, str | bytes)}
+        return f"objects of type {min(others)}" if others else ""
+    try:
+        datatype_of(array)
+    except ValueError as error:
+        return str(error)
+    return ""
