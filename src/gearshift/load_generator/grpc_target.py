@@ -12,12 +12,12 @@ from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.load_generator.counters import Counters
 from gearshift.load_generator.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
 from gearshift.model import Arrays
-from gearshift.runtime.wire.transport import datatype_named
 from gearshift.serving.door.deadline_headers import timing_headers
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import read_tensor, write_tensor
 from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE, STATUS
 from gearshift.v2.grpc_tensors import from_contents
+from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import SERVER_NAME
 
 OF_THE_SERVER = RETRY_AFTER[0][0]

@@ -4,7 +4,6 @@ Numbers are little-endian; an element of BYTES is its length in 4 bytes, then it
 """
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,10 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES
-from gearshift.runtime.wire.transport import FrameError, datatype_named, unpack_bytes
+from gearshift.v2.packing import LENGTH, PackingError, datatype_named, unpack_bytes
 
 INFERENCE_HEADER = "inference-header-content-length"
 """The header with the number of a body's bytes that are JSON, in lower case."""
-_LENGTH = struct.Struct("<I")
 
 
 class BinaryTensors:
@@ -66,7 +64,7 @@ def read_tensor(data: memoryview, shape: Sequence[int], datatype: str, where: st
 def _read_bytes(data: memoryview, shape: Sequence[int], where: str) -> NDArray[Any]:
     try:
         return unpack_bytes(data, shape, text=False)
-    except FrameError as error:
+    except PackingError as error:
         raise InvalidInput(str(error), where=where) from None
 
 
@@ -84,7 +82,7 @@ def text_where_it_is(array: NDArray[Any]) -> NDArray[Any]:
 def write_tensor(array: NDArray[Any]) -> bytes | memoryview:
     if datatype_named(array.dtype) == "BYTES":
         elements = [as_bytes(element) for element in array.ravel().tolist()]
-        return b"".join([part for element in elements for part in (_LENGTH.pack(len(element)), element)])
+        return b"".join([part for element in elements for part in (LENGTH.pack(len(element)), element)])
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return little.reshape(-1).view(np.uint8).data
 

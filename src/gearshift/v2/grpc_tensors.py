@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.grpc_messages_pb2 import (
@@ -19,6 +18,7 @@ from gearshift.v2.grpc_messages_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
 )
+from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import (
     MODEL_VERSION,
     Limits,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, NotAcceptable, printable, require
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.v2.bodies import (
     AskedOutput,
@@ -26,6 +25,7 @@ from gearshift.v2.bodies import (
     WrittenAnswer,
     WrittenTensor,
 )
+from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import (
     FLOATS,
     MODEL_VERSION,

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, TooLargeInside, require
 from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
 from gearshift.request import Answer
-from gearshift.runtime.wire.transport import Buffer
 from gearshift.v2 import json as v2_json
 from gearshift.v2.bodies import InferBody, InferRequest, InputTensor
+from gearshift.v2.packing import Buffer
 from gearshift.v2.tensors import Limits, answered_arrays
 
 LARGE_BYTES = 256 << 10

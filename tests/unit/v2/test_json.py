@@ -7,7 +7,6 @@ import pytest
 from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer, RowFacts
-from gearshift.runtime.wire.transport import datatype_named
 from gearshift.v2.binary import read_tensor
 from gearshift.v2.bodies import (
     AskedOutput,
@@ -19,6 +18,7 @@ from gearshift.v2.bodies import (
     InputTensor,
 )
 from gearshift.v2.json import DEFAULT_LIMITS, encode_answer, encode_error, parse_request
+from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import Limits
 
 SPECS = {

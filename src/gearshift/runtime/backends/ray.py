@@ -24,11 +24,12 @@ from gearshift.runtime.wire.messages import (
     Message,
     Run,
 )
-from gearshift.runtime.wire.transport import Buffer, FrameProtocol
+from gearshift.runtime.wire.transport import FrameProtocol
 from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, WorkerLink
 from gearshift.runtime.workers.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.workers.tcp import SECRET_BYTES, Listener
 from gearshift.runtime.workers.worker_process import thread_settings
+from gearshift.v2.packing import Buffer
 
 LEAST_CPU = 0.001
 LOST = "lost its connection, as its process or its node has ended"

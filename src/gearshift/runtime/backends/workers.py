@@ -31,9 +31,10 @@ from gearshift.runtime.wire.messages import (
     RunPart,
     TensorHeader,
 )
-from gearshift.runtime.wire.transport import Buffer, FrameError, bytes_of, datatype_named, pack_tensors, unpack_tensors
+from gearshift.runtime.wire.transport import FrameError, pack_tensors, unpack_tensors
 from gearshift.runtime.wire.worker_link import OnDone, OnEnd, why_not_loaded
 from gearshift.runtime.workers.worker import part_bytes
+from gearshift.v2.packing import Buffer, bytes_of, datatype_named
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0

@@ -16,7 +16,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -24,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import printable
-from gearshift.model import DATATYPES, Arrays, datatype_of
+from gearshift.model import DATATYPES, Arrays
 from gearshift.runtime.wire.messages import Message, TensorHeader
 from gearshift.runtime.wire.seal import TAG_BYTES, Seal
+from gearshift.v2.packing import Buffer, bytes_of, datatype_named, pack_bytes, unpack_bytes
 
 LARGEST_HEADER_BYTES = 16 << 20
 LARGEST_BODY_BYTES = 4 << 30
@@ -37,11 +37,9 @@ LONGEST_TEXT = 1000
 AWAKE_PART, LEAST_AWAKE_S = 1 / 8, 1e-4
 
 _PREFIX = struct.Struct("<IQ")
-_LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 WORKERS: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
-Buffer = bytes | memoryview
 Decoder = msgspec.msgpack.Decoder[Any]
 M = TypeVar("M", bound=msgspec.Struct)
 N = TypeVar("N", bound=msgspec.Struct)
@@ -60,11 +58,6 @@ class EndOfStream(EOFError):
 # Tensors -------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def datatype_named(dtype: np.dtype[Any]) -> str:
-    return datatype_of(np.empty(0, dtype))
-
-
 def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
     """Headers and buffers of `arrays`; contiguous numbers are not copied."""
     headers: list[TensorHeader] = []
@@ -81,10 +74,6 @@ def pack_tensors(arrays: Arrays) -> tuple[tuple[TensorHeader, ...], list[Buffer]
         headers.append(TensorHeader(name=name, datatype=datatype, shape=array.shape, size_bytes=size_bytes, text=text))
         buffers.append(buffer)
     return tuple(headers), buffers
-
-
-def bytes_of(numbers: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def unpack_tensors(headers: Iterable[TensorHeader], body: memoryview, offset: int = 0) -> dict[str, NDArray[Any]]:
@@ -108,41 +97,6 @@ def _unpack(header: TensorHeader, data: memoryview) -> NDArray[Any]:
         return np.frombuffer(data, dtype=DATATYPES[header.datatype]).reshape(header.shape)
     except (KeyError, ValueError) as error:
         raise FrameError(f"tensor {shortened(header.name)!r}: {error}") from error
-
-
-def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
-    """Elements, each after its length, and whether they are text (one byte each if mixed)."""
-    elements = array.ravel().tolist()
-    are_text = [isinstance(element, str) for element in elements]
-    text = all(are_text) or (bytes(are_text) if any(are_text) else False)
-    parts: list[bytes] = []
-    for element in elements:
-        data = element.encode("utf-8", "surrogatepass") if isinstance(element, str) else bytes(element)
-        parts += (_LENGTH.pack(len(data)), data)
-    return b"".join(parts), text
-
-
-def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) -> NDArray[Any]:
-    count = math.prod(shape)
-    if isinstance(text, bytes) and len(text) != count:
-        raise FrameError(f"a BYTES tensor of {count} elements says of {len(text)} whether they are text")
-    elements: list[str | bytes] = []
-    offset = 0
-    while offset < len(data) and len(elements) < count:
-        if offset + 4 > len(data):
-            raise FrameError("a BYTES tensor ends within a length")
-        (length,) = _LENGTH.unpack_from(data, offset)
-        offset += 4 + length
-        if offset > len(data):
-            raise FrameError("a BYTES tensor ends within an element")
-        element = bytes(data[offset - length : offset])
-        is_text = text if isinstance(text, bool) else text[len(elements)]
-        elements.append(element.decode("utf-8", "surrogatepass") if is_text else element)
-    if len(elements) != count or offset != len(data):
-        raise FrameError(f"a BYTES tensor of shape {list(shape)} has {len(elements)} elements or bytes to spare")
-    array = np.empty(count, dtype=object)
-    array[:] = elements
-    return array.reshape(shape)
 
 
 # Frames --------------------------------------------------------------------------------------------------------------

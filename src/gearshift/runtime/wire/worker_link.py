@@ -24,7 +24,8 @@ from gearshift.runtime.wire.messages import (
     Stop,
     ThreadsSet,
 )
-from gearshift.runtime.wire.transport import Buffer, FrameProtocol
+from gearshift.runtime.wire.transport import FrameProtocol
+from gearshift.v2.packing import Buffer
 
 SENT = "it sent what no worker may: {}"
 

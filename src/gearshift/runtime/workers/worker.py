@@ -47,17 +47,11 @@ from gearshift.runtime.wire.messages import (
     Stop,
     TensorHeader,
 )
-from gearshift.runtime.wire.transport import (
-    BlockingConnection,
-    Buffer,
-    EndOfStream,
-    pack_tensors,
-    shortened,
-    unpack_tensors,
-)
+from gearshift.runtime.wire.transport import BlockingConnection, EndOfStream, pack_tensors, shortened, unpack_tensors
 from gearshift.runtime.workers.inference_threads import InferenceThreads
 from gearshift.support.kept_memory import keep_freed_memory
 from gearshift.support.processors import pin
+from gearshift.v2.packing import Buffer
 
 PR_SET_PDEATHSIG = 1
 LEAST_WARM_UPS = 2

@@ -12,10 +12,11 @@ from pathlib import Path
 from gearshift.errors import WorkerDied, require
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.wire.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
-from gearshift.runtime.wire.transport import Buffer, FrameProtocol, widen
+from gearshift.runtime.wire.transport import FrameProtocol, widen
 from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
 from gearshift.runtime.workers.worker_variables import worker_variables
 from gearshift.support.process_end import ProcessEnd
+from gearshift.v2.packing import Buffer
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",

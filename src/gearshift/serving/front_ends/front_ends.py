@@ -26,7 +26,7 @@ from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
 from gearshift.runtime.service.answers import refused
 from gearshift.runtime.service.room import Client
-from gearshift.runtime.wire.transport import Buffer, FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
+from gearshift.runtime.wire.transport import FrameError, FrameProtocol, pack_tensors, unpack_tensors, widen
 from gearshift.runtime.workers.worker_process import how_it_ended
 from gearshift.serving.door.sockets import beside
 from gearshift.serving.front_ends.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
@@ -53,6 +53,7 @@ from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.operate.control import Control
 from gearshift.support.process_end import ProcessEnd
 from gearshift.support.processors import pin
+from gearshift.v2.packing import Buffer
 
 LONGEST_START_S = 60.0
 SHORTEST_RESTART_WAIT_S, LONGEST_RESTART_WAIT_S = 0.1, 5.0

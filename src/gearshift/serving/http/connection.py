@@ -18,7 +18,6 @@ from typing import Any, cast
 import httptools
 
 from gearshift.runtime.service.room import Client
-from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.door.origins import HOST, host_name
 from gearshift.serving.http.connections import STEP_BYTES, Connections
 from gearshift.serving.http.http_exchange import (
@@ -31,6 +30,7 @@ from gearshift.serving.http.http_exchange import (
 )
 from gearshift.serving.http.known_request import EXPECT, HEAD_END, METHOD, KnownHead
 from gearshift.v2 import json as v2_json
+from gearshift.v2.packing import Buffer
 
 LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 """After its last answer the server reads from a client for this time and this many bytes."""

@@ -15,7 +15,6 @@ from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.answers import raise_if_refused
 from gearshift.runtime.service.room import Reading
-from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.door import compression, deadline_headers, metadata
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
@@ -28,6 +27,7 @@ from gearshift.v2 import json as v2_json
 from gearshift.v2 import large_json
 from gearshift.v2 import tensors as v2
 from gearshift.v2.bodies import InferRequest
+from gearshift.v2.packing import Buffer
 
 Work = Coroutine[Any, Any, None]
 Refusal = tuple[int, str, Headers]

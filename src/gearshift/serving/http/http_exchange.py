@@ -6,9 +6,9 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from gearshift.runtime.service.room import Client as Held
-from gearshift.runtime.wire.transport import Buffer
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
 from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
+from gearshift.v2.packing import Buffer
 
 ID_HEADER = REQUEST_ID.encode()
 TRANSFER_ENCODING = b"transfer-encoding"

@@ -73,17 +73,6 @@ def test_several_tensors_follow_one_another():
     assert {name: array.tolist() for name, array in crossed.items()} == {n: a.tolist() for n, a in arrays.items()}
 
 
-@pytest.mark.parametrize("data", [b"\x05\x00\x00\x00ab", b"\x01\x00", b"\x01\x00\x00\x00a\x01\x00\x00\x00b", b""])
-def test_a_damaged_bytes_tensor_is_refused(data):
-    with pytest.raises(FrameError):
-        transport.unpack_bytes(memoryview(data), (1,), text=True)
-
-
-def test_kinds_of_elements_that_are_not_as_many_as_the_elements_are_refused():
-    with pytest.raises(FrameError, match="1 elements says of 2"):
-        transport.unpack_bytes(memoryview(b"\x01\x00\x00\x00a"), (1,), text=b"\1\0")
-
-
 def test_a_tensor_that_ends_past_the_body_is_refused():
     headers, _ = pack_tensors({"x": np.arange(4)})
     with pytest.raises(FrameError, match="ends at byte 32"):

@@ -1,0 +1,67 @@
+"""Tensors as bytes, as in the Open Inference Protocol's binary form, for messages of any kind.
+
+Numbers are little-endian; an element of BYTES is its length in 4 bytes, then its bytes.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.model import datatype_of
+
+LENGTH = struct.Struct("<I")
+
+Buffer = bytes | memoryview
+
+
+class PackingError(ValueError):
+    """Bytes are not those of a tensor of this shape."""
+
+
+@lru_cache(maxsize=1024)
+def datatype_named(dtype: np.dtype[Any]) -> str:
+    return datatype_of(np.empty(0, dtype))
+
+
+def bytes_of(numbers: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
+
+
+def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
+    """Elements, each after its length, and whether they are text (one byte each if mixed)."""
+    elements = array.ravel().tolist()
+    are_text = [isinstance(element, str) for element in elements]
+    text = all(are_text) or (bytes(are_text) if any(are_text) else False)
+    parts: list[bytes] = []
+    for element in elements:
+        data = element.encode("utf-8", "surrogatepass") if isinstance(element, str) else bytes(element)
+        parts += (LENGTH.pack(len(data)), data)
+    return b"".join(parts), text
+
+
+def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) -> NDArray[Any]:
+    count = math.prod(shape)
+    if isinstance(text, bytes) and len(text) != count:
+        raise PackingError(f"a BYTES tensor of {count} elements says of {len(text)} whether they are text")
+    elements: list[str | bytes] = []
+    offset = 0
+    while offset < len(data) and len(elements) < count:
+        if offset + 4 > len(data):
+            raise PackingError("a BYTES tensor ends within a length")
+        (length,) = LENGTH.unpack_from(data, offset)
+        offset += 4 + length
+        if offset > len(data):
+            raise PackingError("a BYTES tensor ends within an element")
+        element = bytes(data[offset - length : offset])
+        is_text = text if isinstance(text, bool) else text[len(elements)]
+        elements.append(element.decode("utf-8", "surrogatepass") if is_text else element)
+    if len(elements) != count or offset != len(data):
+        raise PackingError(f"a BYTES tensor of shape {list(shape)} has {len(elements)} elements or bytes to spare")
+    array = np.empty(count, dtype=object)
+    array[:] = elements
+    return array.reshape(shape)
