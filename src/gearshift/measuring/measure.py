@@ -41,7 +41,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.actuators.own_group import bounded
 from gearshift.runtime.backends.local import assign_cores, router_cores
-from gearshift.runtime.backends.workers import assemble, settle
+from gearshift.runtime.backends.workers_backend import assemble, settle
 from gearshift.runtime.cores.core_pool import on_processors
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model

@@ -16,7 +16,7 @@ from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
-from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
 from gearshift.serving.operate.assembly import attended, longest_remote_s, make_cache_adaptation

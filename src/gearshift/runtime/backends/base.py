@@ -1,6 +1,7 @@
 """The interface of backends: start a batch, and report its samples."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,3 +55,10 @@ class Backend(Protocol):
     async def stop(self) -> None:
         """End all workers and release everything; may be called twice."""
         ...
+
+
+async def all_ended(endings: Iterable[Awaitable[None]]) -> None:
+    """Wait until all have ended, then raise the first fault among them."""
+    for fault in await asyncio.gather(*endings, return_exceptions=True):
+        if fault is not None:
+            raise fault

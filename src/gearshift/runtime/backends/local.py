@@ -8,7 +8,7 @@ from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.runtime.backends.workers import DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.backends.workers_backend import DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.wire.messages import Release, ThreadsSet
 from gearshift.runtime.wire.worker_link import OnDone, OnEnd
 from gearshift.runtime.workers.worker_process import WorkerProcess

@@ -11,9 +11,8 @@ from gearshift.errors import GearshiftError, InvalidInput, NotReady, WorkerDied,
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.runtime.backends.base import BatchEvents
-from gearshift.runtime.backends.endings import all_ended
-from gearshift.runtime.backends.workers import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
+from gearshift.runtime.backends.base import BatchEvents, all_ended
+from gearshift.runtime.backends.workers_backend import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,

@@ -18,8 +18,7 @@ from gearshift.observability.metrics import Known, Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
-from gearshift.runtime.backends.base import Backend, Batch
-from gearshift.runtime.backends.endings import all_ended
+from gearshift.runtime.backends.base import Backend, Batch, all_ended
 from gearshift.runtime.cores.vertical import NoScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.recovery import Recovery

@@ -20,9 +20,8 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
-from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.backends.endings import all_ended
-from gearshift.runtime.backends.workers import WorkersBackend
+from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
+from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.runtime.wire.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
 from gearshift.runtime.wire.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.workers.attending import ANSWERED

@@ -25,7 +25,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.ray import RayBackend, places_of
-from gearshift.runtime.backends.workers import DeviceSet
+from gearshift.runtime.backends.workers_backend import DeviceSet
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.workers.ray_cluster import RayCluster, knock, pin
 from tests.conformance.test_backend_contract import Events

@@ -11,7 +11,7 @@ from gearshift.models.certainty import top_two_difference
 from gearshift.models.early_exit_model import EarlyExitModel
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
-from gearshift.runtime.backends.workers import LARGE_ROW_BYTES, assemble, settle
+from gearshift.runtime.backends.workers_backend import LARGE_ROW_BYTES, assemble, settle
 from gearshift.runtime.wire.messages import (
     Done,
     DonePart,

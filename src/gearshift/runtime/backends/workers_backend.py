@@ -17,8 +17,7 @@ from gearshift.model import Arrays, TensorSpec
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.recovery import hangs_after_ns
 from gearshift.request import Sample
-from gearshift.runtime.backends.base import Batch, BatchEvents
-from gearshift.runtime.backends.endings import all_ended
+from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
 from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,
