@@ -123,3 +123,10 @@ def in_own_order(array: NDArray[Any]) -> NDArray[Any]:
 def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
     missing = array.dtype.kind == "f" and bool(np.isnan(array).any())
     return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]), missing=missing)
+
+
+def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
+    shape = (rows, *(1 if dimension == -1 else dimension for dimension in spec.shape[1:]))
+    if spec.datatype == "BYTES":
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, dtype=DATATYPES[spec.datatype])

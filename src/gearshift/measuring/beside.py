@@ -29,12 +29,12 @@ from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.service.service import Service
-from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_socket
 from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.fine_timer import FineSleeper
+from gearshift.support.process_end import die_with_parent
 
 LARGEST_BATCH_SIZE = 32
 REQUESTS_PER_S = 200

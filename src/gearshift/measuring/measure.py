@@ -41,11 +41,11 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
 from gearshift.runtime.actuators.own_group import bounded
 from gearshift.runtime.backends.local import assign_cores, router_cores
-from gearshift.runtime.backends.workers_backend import assemble, settle
 from gearshift.runtime.cores.core_pool import on_processors
 from gearshift.runtime.remote.checks import require_askable
 from gearshift.runtime.remote.models import is_remote_model
 from gearshift.runtime.service.answers import rows_of, stack_results
+from gearshift.runtime.wire.batch_messages import assemble, settle
 from gearshift.runtime.wire.messages import Done, Load, Loaded, ReplicaToLoad, Run
 from gearshift.runtime.workers.worker_process import WorkerProcess
 from gearshift.support.own_loop import run_in_own_loop

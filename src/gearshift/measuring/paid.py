@@ -24,7 +24,7 @@ from gearshift.model import LABEL
 from gearshift.models.config import ModelSettings, Project
 from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
-from gearshift.runtime.backends.workers_backend import settle
+from gearshift.runtime.wire.batch_messages import settle
 from gearshift.runtime.wire.messages import Done
 from gearshift.support.files import write_atomically
 

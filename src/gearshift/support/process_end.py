@@ -1,10 +1,15 @@
-"""The end of a child process, as an event of the loop."""
+"""The end of a process: of a child, as an event of the loop, and of one that ends with its parent."""
 
 import asyncio
+import ctypes
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+
+PR_SET_PDEATHSIG = 1
 
 
 class ProcessEnd:
@@ -42,3 +47,10 @@ class ProcessEnd:
         if self._open:
             self.close()
             self._ended()
+
+
+def die_with_parent(parent: int) -> bool:
+    """Have the kernel kill this process when its parent ends (Linux); False if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    return os.getppid() == parent

@@ -5,19 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Required, TypedDict, Unpack
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, Required, TypedDict, Unpack
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.hardware import Device, Hardware
-from gearshift.model import Arrays, TensorSpec
+from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.recovery import hangs_after_ns
-from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
+from gearshift.runtime.wire.batch_messages import assemble, settle
 from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,
@@ -28,20 +25,16 @@ from gearshift.runtime.wire.messages import (
     ReplicaToLoad,
     Run,
     RunPart,
-    TensorHeader,
 )
-from gearshift.runtime.wire.transport import FrameError, pack_tensors, unpack_tensors
+from gearshift.runtime.wire.transport import FrameError
 from gearshift.runtime.wire.worker_link import OnDone, OnEnd, why_not_loaded
-from gearshift.runtime.workers.worker import part_bytes
-from gearshift.v2.packing import Buffer, bytes_of, datatype_named
+from gearshift.v2.packing import Buffer
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 LONGEST_STOP_S = 5.0
 WARM_UP_SHARE = 0.5
 """Share of `longest_start_s`; the rest is for loading and a last, longer batch."""
-LARGE_ROW_BYTES = 16 << 10
-"""From this size on, copying a row costs more than sending it from where it lies."""
 
 Say = Callable[[str], None]
 
@@ -336,81 +329,3 @@ def _say_nothing(text: str) -> None:
 
 def _nobody_hears(replica: int, count: int) -> None:
     """Ignore the count."""
-
-
-# Batches -------------------------------------------------------------------------------------------------------------
-
-
-def assemble(samples: Sequence[Sample]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
-    """A batch's rows as parts of equal shapes, one if possible, and the tensors' buffers."""
-    payloads: list[dict[str, NDArray[Any]]] = [sample.payload for sample in samples]  # type: ignore[misc]
-    try:
-        headers, buffers = pack_rows(payloads)
-    except ValueError:  # rows differ in a variable dimension
-        return _assemble_by_shape(payloads)
-    return (RunPart(rows=tuple(range(len(samples))), tensors=headers),), buffers
-
-
-def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
-    by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-    for row, payload in enumerate(payloads):
-        by_shape.setdefault(tuple(array.shape for array in payload.values()), []).append(row)
-    parts: list[RunPart] = []
-    buffers: list[Buffer] = []
-    for rows in by_shape.values():
-        headers, part_buffers = pack_rows([payloads[row] for row in rows])
-        parts.append(RunPart(rows=tuple(rows), tensors=headers))
-        buffers += part_buffers
-    return tuple(parts), buffers
-
-
-def pack_rows(payloads: Sequence[Arrays]) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """Concatenate small rows, send large ones uncopied; raises `ValueError` if shapes differ."""
-    headers: list[TensorHeader] = []
-    buffers: list[Buffer] = []
-    for name, first in payloads[0].items():
-        rows = [payload[name] for payload in payloads]
-        if len(rows) == 1 or first.nbytes < LARGE_ROW_BYTES or first.dtype == object or _differ(rows):
-            one_headers, one_buffers = pack_tensors({name: first if len(rows) == 1 else np.concatenate(rows)})
-            headers += one_headers
-            buffers += one_buffers
-        else:
-            datatype, shape = datatype_named(first.dtype), (len(rows), *first.shape[1:])
-            headers.append(TensorHeader(name=name, datatype=datatype, shape=shape, size_bytes=len(rows) * first.nbytes))
-            buffers += [bytes_of(row) for row in rows]
-    return tuple(headers), buffers
-
-
-def _differ(rows: Sequence[NDArray[Any]]) -> bool:
-    first = rows[0]
-    return any(row.shape != first.shape or row.dtype != first.dtype for row in rows)
-
-
-def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:
-    """Give samples the result and certainty, or error, that `done` has for them; return these.
-
-    Raises `FrameError` for malformed tensors, before any sample is changed.
-    """
-    offset, rows = 0, list(done.failed)
-    unpacked: list[tuple[NDArray[np.float64], Arrays]] = []
-    for part in done.parts:
-        first, others = part.tensors[:1], part.tensors[1:]
-        (certainty,) = unpack_tensors(first, body, offset).values()
-        unpacked.append((certainty, unpack_tensors(others, body, offset + first[0].size_bytes)))
-        offset += part_bytes(part)
-        if any(value != value for value in certainty.tolist()):  # noqa: PLR0124  NaN, faster than NumPy for few values
-            raise FrameError("a certainty that is not a number")
-    for part, (certainty, outputs) in zip(done.parts, unpacked, strict=True):
-        rows += part.rows
-        for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
-            sample = samples[row]
-            sample.certainty = value
-            sample.exit_segment = part.exits[i] if part.exits else 0
-            sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
-    for row in done.failed:
-        if row in done.unanswered:
-            samples[row].unanswered = True
-            samples[row].unreached = row not in done.unusable
-        else:
-            samples[row].error = f"model {model!r} failed on this sample"
-    return [samples[row] for row in sorted(rows)]

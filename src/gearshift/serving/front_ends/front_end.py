@@ -34,7 +34,6 @@ from gearshift.runtime.service.answers import Done
 from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service.service import Withdraw
 from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
-from gearshift.runtime.workers.worker import die_with_parent
 from gearshift.serving.door.bounds import limits_of, most_waiting_bytes
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import keys_in
@@ -61,6 +60,7 @@ from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.kept_memory import give_back_freed_memory
+from gearshift.support.process_end import die_with_parent
 
 log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name: this module runs as __main__
 

@@ -11,11 +11,11 @@ import msgspec
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.hardware import is_cuda, is_remote
+from gearshift.model import zeros
 from gearshift.observability.journal import Journal, NoJournal, Tagged
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.service import Service
-from gearshift.runtime.workers.worker import zeros
 from gearshift.serving.door.machine_memory import FreeBytes, free_bytes
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.shadow import Comparison, Shadow

@@ -20,7 +20,7 @@ from gearshift.hardware import identical_devices
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
-from gearshift.runtime.backends import workers
+from gearshift.runtime.backends import workers_backend
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.cores.core_pool import CorePool
@@ -106,7 +106,7 @@ def test_every_batch_size_that_the_plan_allows_has_run_before_a_replica_is_ready
 
 
 def test_batch_sizes_for_which_there_is_no_time_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "WARM_UP_SHARE", 0.0)
+    monkeypatch.setattr(workers_backend, "WARM_UP_SHARE", 0.0)
     told: list[str] = []
     start(backend_of(tmp_path, TASK + SIZES, say=told.append))
     assert (tmp_path / "sizes").read_text() == "1 8 "
