@@ -16,11 +16,12 @@ from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import NoJournal
-from gearshift.runtime.backends.workers_backend import WorkersBackend
+from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
 from gearshift.serving.operate.assembly import attended, longest_remote_s, make_cache_adaptation
 from gearshift.serving.operate.task import read_task
+from gearshift.serving.operate.task import attend_caches, longest_remote_s, make_cache_adaptation, read_task
 from gearshift.serving.serve import tell_changes, tell_quota
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 from tests.little_task import write_little_task
@@ -162,7 +163,7 @@ def cached_task(tmp_path):
     """A task of one model with learned caches."""
     return SimpleNamespace(
         profile=SimpleNamespace(curves=[SimpleNamespace(model="cached", segment=1)]),
-        tables=SimpleNamespace(models=["cached"], replica_model=np.zeros(1, int)),
+        tables=SimpleNamespace(models=["cached"], replica_model=np.zeros(1, int), replica_ids=[]),
         project=tmp_path,
         router_cores=(0,),
     )
@@ -196,5 +197,7 @@ def test_to_adapt_a_model_without_caches_is_refused_by_name(cached_task):
 def test_that_nobody_audits_learned_caches_is_said(cached_task, caplog, adapt, share, told):
     caches = attendance_of(cached_task, adapt=adapt, cache_audit_share=share)
     backend = Mock(spec=WorkersBackend)
-    assert (attended(cached_task, backend, caches) is backend) == (caches is None)
+    backend.listener = listener = ReplicaListener()
+    attend_caches(cached_task, backend, caches)
+    assert (backend.listener is listener) == (caches is None)
     assert sum("should the learned caches of cached answer" in message for message in caplog.messages) == told

@@ -13,6 +13,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.recovery import hangs_after_ns
+from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
 from gearshift.runtime.wire.batch_messages import assemble, settle
 from gearshift.runtime.wire.messages import (
@@ -39,7 +40,19 @@ WARM_UP_SHARE = 0.5
 Say = Callable[[str], None]
 
 
-# The backend ---------------------------------------------------------------------------------------------------------
+class ReplicaListener:
+    """Hears of a backend's replicas and samples before the router does; this one ignores them."""
+
+    def samples_finished(self, replica: int, samples: Sequence[Sample]) -> None: ...
+
+    def not_finite(self, replica: int, count: int) -> None:
+        """`count` cache lookups of a batch met NaN or infinity."""
+
+    def replica_ready(self, replica: int) -> None: ...
+
+    def replica_lost(self, replica: int) -> None: ...
+
+    def stopped(self) -> None: ...
 
 
 class Worker(Protocol):
@@ -138,8 +151,7 @@ class WorkersBackend(ABC):
         self._slot_of = {replica: slot for slot in self._slots for replica in slot.replicas}
         self._events: BatchEvents | None = None
         self._stopped = False
-        self.on_not_finite: Callable[[int, int], None] = _nobody_hears
-        """Called with a replica and its cache lookups of a batch that met NaN or infinity."""
+        self.listener = ReplicaListener()
         self._told_cold: set[str] = set()
 
     @abstractmethod
@@ -177,6 +189,7 @@ class WorkersBackend(ABC):
 
     async def stop(self) -> None:
         """End all workers, by force where a batch is running; nothing is left running."""
+        self.listener.stopped()
         self._stopped = True
         self._events = None
         restarts = [slot.restart for slot in self._slots if slot.restart is not None]
@@ -265,8 +278,10 @@ class WorkersBackend(ABC):
             return
         model = self._tables.model_of(batch.replica)
         if done.not_finite:
-            self.on_not_finite(batch.replica, done.not_finite)
-        self._events.samples_finished(batch, settle(batch.samples, done, body, model))
+            self.listener.not_finite(batch.replica, done.not_finite)
+        finished = settle(batch.samples, done, body, model)
+        self.listener.samples_finished(batch.replica, finished)
+        self._events.samples_finished(batch, finished)
         if not done.more and self._events is not None:
             self._events.batch_finished(batch)
 
@@ -275,6 +290,7 @@ class WorkersBackend(ABC):
             return
         for sample in batch.samples:
             sample.error = "the batch is too large to be sent to its model"
+        self.listener.samples_finished(batch.replica, batch.samples)
         self._events.samples_finished(batch, batch.samples)
         self._events.batch_finished(batch)
 
@@ -284,6 +300,8 @@ class WorkersBackend(ABC):
         if self._stopped or self._events is None:
             return
         slot.restart = asyncio.get_running_loop().create_task(self._restart(slot, how))
+        for replica in slot.replicas:
+            self.listener.replica_lost(replica)
         self._events.replicas_lost(slot.replicas, how)
 
     async def _restart(self, slot: _Slot, how: str) -> None:
@@ -303,6 +321,7 @@ class WorkersBackend(ABC):
     def _tell_ready(self, slot: _Slot) -> None:
         if self._events is not None:
             for replica in slot.loaded:
+                self.listener.replica_ready(replica)
                 self._events.replica_ready(replica)
 
     @staticmethod
@@ -325,7 +344,3 @@ def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
 
 def _say_nothing(text: str) -> None:
     """Ignore the message."""
-
-
-def _nobody_hears(replica: int, count: int) -> None:
-    """Ignore the count."""

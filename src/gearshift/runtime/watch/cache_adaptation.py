@@ -20,8 +20,8 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
-from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
-from gearshift.runtime.backends.workers_backend import WorkersBackend
+from gearshift.runtime.backends.base import all_ended
+from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.runtime.wire.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
 from gearshift.runtime.wire.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.workers.attending import ANSWERED
@@ -74,8 +74,10 @@ class CacheAdaptation:
     def audits(self) -> bool:
         return float(self._settings.get("audit_share", 0.0)) > 0
 
-    def attend(self, models: Collection[str]) -> None:
+    def attend(self, models: Collection[str], backend: WorkersBackend, tables: PlanTables) -> None:
+        """Attend to `models` in this backend, too, from its start on."""
         self._models |= set(models)
+        backend.listener = _CacheListener(backend, tables, self)
 
     def replica_ready(self, model: str, replica: int, backend: WorkersBackend) -> None:
         if model not in self._models:
@@ -289,48 +291,25 @@ class _Attendance:
         )
 
 
-class AttendedBackend:
-    """A backend that also reports answers and replicas to the adaptation service."""
-
+class _CacheListener(ReplicaListener):
     def __init__(self, backend: WorkersBackend, tables: PlanTables, caches: CacheAdaptation) -> None:
         self._backend, self._caches = backend, caches
-        self._models = [tables.models[model] for model in tables.replica_model.tolist()]
-        self._events: BatchEvents | None = None
-        backend.on_not_finite = self._not_finite
+        self._models = [tables.model_of(replica) for replica in range(len(tables.replica_ids))]
 
-    async def start(self, events: BatchEvents) -> None:
-        self._events = events
-        await self._backend.start(self)
+    def samples_finished(self, replica: int, samples: Sequence[Sample]) -> None:
+        self._caches.samples_finished(self._models[replica], samples, (self._backend, replica))
 
-    def run(self, batch: Batch) -> None:
-        self._backend.run(batch)
-
-    async def stop(self) -> None:
-        self._caches.forget(self._backend)
-        await self._backend.stop()
-
-    def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
-        self._caches.samples_finished(self._models[batch.replica], samples, (self._backend, batch.replica))
-        if self._events is not None:
-            self._events.samples_finished(batch, samples)
-
-    def batch_finished(self, batch: Batch) -> None:
-        if self._events is not None:
-            self._events.batch_finished(batch)
-
-    def _not_finite(self, replica: int, count: int) -> None:
+    def not_finite(self, replica: int, count: int) -> None:
         self._caches.not_finite(self._models[replica], count)
-
-    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
-        for replica in replicas:
-            self._caches.replica_lost(self._models[replica], replica, self._backend)
-        if self._events is not None:
-            self._events.replicas_lost(replicas, how)
 
     def replica_ready(self, replica: int) -> None:
         self._caches.replica_ready(self._models[replica], replica, self._backend)
-        if self._events is not None:
-            self._events.replica_ready(replica)
+
+    def replica_lost(self, replica: int) -> None:
+        self._caches.replica_lost(self._models[replica], replica, self._backend)
+
+    def stopped(self) -> None:
+        self._caches.forget(self._backend)
 
 
 def _ignore(done: Done, body: memoryview) -> None:

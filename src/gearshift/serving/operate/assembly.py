@@ -23,7 +23,7 @@ from gearshift.runtime.router.recovery import Recovery
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import make_audit
-from gearshift.runtime.watch.cache_adaptation import AttendedBackend, CacheAdaptation
+from gearshift.runtime.watch.cache_adaptation import CacheAdaptation
 from gearshift.runtime.watch.load_drift import window_of
 from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.door.bounds import most_waiting_bytes
@@ -49,10 +49,11 @@ def make_service(
     deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))
     backend = make_backend(task, settings, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
+    attend_caches(task, backend, caches)
     backlog = _backlog(task, settings)
     return Service(
         task.tables if scales else replace(task.tables, scale_minutes=0),
-        attended(task, backend, caches),
+        backend,
         most_waiting_requests=backlog.most_waiting,
         most_waiting_bytes=most_waiting_bytes(settings),
         capacity_qps=backlog.capacity_qps,
@@ -147,20 +148,18 @@ def longest_remote_s(project: Project) -> float:
     return max(waits_s, default=0.0)
 
 
-def attended(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> Backend:
-    """Wrap the backend so that `caches` audits and adapts learned caches, if there are any."""
+def attend_caches(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> None:
+    """Have `caches` audit and adapt the learned caches of the backend's models, if there are any."""
     models = cached_models(task)
     if not models or not isinstance(backend, WorkersBackend):
-        return backend
+        return
     if caches is None or not caches.audits:
         log.warning(
             "nobody will tell should the learned caches of %s answer other than the whole model, as the share of "
             "answers to audit is 0; serve with --cache-audit-share 0.01", ", ".join(sorted(models)),
         )  # fmt: skip
-    if caches is None:
-        return backend
-    caches.attend(models)
-    return AttendedBackend(backend, task.tables, caches)
+    if caches is not None:
+        caches.attend(models, backend, task.tables)
 
 
 def cached_models(task: ServingTask) -> set[str]:

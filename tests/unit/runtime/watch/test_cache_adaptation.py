@@ -17,7 +17,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.watch import cache_adaptation
-from gearshift.runtime.watch.cache_adaptation import AttendedBackend, CacheAdaptation
+from gearshift.runtime.watch.cache_adaptation import CacheAdaptation
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, TASK, little_plan, write_little_task
 
@@ -138,8 +138,8 @@ class World:
             metrics=CacheMetrics(self.registry),
             journal=self.told,
         )
-        local = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
-        self.backend = AttendedBackend(local, tables, self.caches)
+        self.backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
+        self.caches.attend({"small"}, self.backend, tables)
         self.small = tables.replica_model.tolist().index(tables.models.index("small"))
 
     async def ask(self, *x: float) -> Sample:
