@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 from machine import describe, pin_to_last_core, seconds_of
 
-from gearshift.policies.cores.demand import Demand, Scaling
+from gearshift.policies.cores.demand import Scaling, SharedCores, WorkerDemand
 from gearshift.policies.cores.look_ahead import Sight, cores_ahead
 from gearshift.policies.cores.scaling import fewest_cores, share_cores
 
@@ -49,16 +49,16 @@ def main() -> None:
         repeats,
     )
     for rate in (50, 1000):
-        served = Demand(run_ns, CORES, BATCH, Scaling())
+        served = WorkerDemand(SharedCores(Scaling(), CORES, [run_ns], [CORES], BATCH), [0])
         for i in range(10 * rate):
-            served.arrived(i * NS // rate, i * NS // rate + NS)
+            served.arrived(0, i * NS // rate, i * NS // rate + NS)
         waiting = [(i, 11 * NS + i * 100_000) for i in range(1000)]
         what = f"as served, 1,000 queued and {rate}/s"
-        report(what, lambda d=served, w=waiting: d.wanted(10 * NS, w, 10 * NS, 1), repeats)
+        report(what, lambda d=served, w=waiting: d.wanted(10 * NS, [w], 10 * NS, 1), repeats)
         what = f"as served, 1,000 queued and {rate}/s, who misses"
-        report(what, lambda d=served, w=waiting: d.misses(10 * NS, w, 10 * NS, CORES), repeats)
+        report(what, lambda d=served, w=waiting: d.misses(10 * NS, [w], 10 * NS, CORES), repeats)
         late = [(i, 10 * NS + i * 100_000) for i in range(1000)]
-        report(f"{what}, overload", lambda d=served, w=late: d.misses(10 * NS, w, 10 * NS, CORES), repeats)
+        report(f"{what}, overload", lambda d=served, w=late: d.misses(10 * NS, [w], 10 * NS, CORES), repeats)
     misses = [[100] + [max(0, 60 - (5 + r) * c) for c in range(1, CORES + 1)] for r in range(8)]
     report("16 cores shared by 8 replicas", lambda: share_cores(misses, CORES, [1] * len(misses)), repeats)
 

@@ -11,9 +11,8 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.plans.workers import scaled_workers, shared_pool
-from gearshift.policies.cores.demand import Scaling, SharedCores, Waiting
+from gearshift.policies.cores.demand import MachineDemand, Scaling, SharedCores, Waiting
 from gearshift.policies.cores.gear_cores import cores_in_gear
-from gearshift.policies.cores.worker_demand import MachineDemand
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.kernel.gear_cores import Cores

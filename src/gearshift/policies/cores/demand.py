@@ -1,15 +1,22 @@
-"""The cores that replicas need, from recent requests; without a clock of its own."""
+"""The cores that the workers of one machine need, from recent requests; without a clock of its own."""
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead
-from gearshift.policies.cores.scaling import NO_CHOICE, fewest_misses, misses_by_cores, printed_algorithm_1, share_cores
+from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, cores_of_turns
+from gearshift.policies.cores.scaling import (
+    NO_CHOICE,
+    fewest_misses,
+    misses_by_cores,
+    misses_in_turns,
+    printed_algorithm_1,
+    share_cores,
+)
 
 MOST_REMEMBERED = 4096
 """Requests, so that a decision takes no longer at high rates; memory then reaches less far back."""
@@ -19,8 +26,10 @@ CORES_EFFECT_S = 0.01
 
 Waiting = tuple[int, int]
 """A request's arrival and its deadline, in nanoseconds."""
-Waits = TypeVar("Waits")
-Waits_contra = TypeVar("Waits_contra", contravariant=True)
+Queues = Sequence[Sequence[Waiting]]
+"""The waiting requests of each replica of a worker."""
+ReplicaQueue = tuple[Sequence[Waiting], int]
+"""The waiting requests of a replica, and when its worker should be free."""
 
 
 def require_period(period_s: float, name: str = "period_s") -> None:
@@ -50,86 +59,12 @@ class Scaling:
         require(self.scaler != "paper" or known, "the printed algorithm needs one SLO", remedy="give slo_s")
 
 
-class Demand:
-    """The demand of one replica.
-
-    `run_ns` is as in `scaling`, for up to `most` cores and batches of `largest`, with the margin.
-    """
-
-    def __init__(self, run_ns: Sequence[int], most: int, largest: int, scaling: Scaling) -> None:
-        self.run_ns, self._most, self.largest, self._scaling = run_ns, most, largest, scaling
-        self._since_ns = 0
-        self._period_ns = to_ns(scaling.period_s)
-        self.came: deque[Waiting] = deque(maxlen=MOST_REMEMBERED)
-
-    def let_in(self, now_ns: int) -> None:
-        """Count all requests from now on; earlier ones may have been a sample for a shadow."""
-        self._since_ns = now_ns
-        self.came.clear()
-
-    def arrived(self, now_ns: int, deadline_ns: int) -> None:
-        self.came.append((now_ns, deadline_ns))
-
-    def wanted(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, idle: int) -> int:
-        """Cores for waiting and expected requests, on a worker that is free at `free_ns`.
-
-        With `static`, and where nothing came recently, `idle`.
-        """
-        self.forget(now_ns)
-        if self._scaling.scaler == "static" or not self.came:
-            return idle
-        return self._printed(waiting) if self._scaling.scaler == "paper" else self._exact(now_ns, waiting, free_ns)
-
-    def misses(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int, most: int) -> list[int]:
-        due_ns = sorted([deadline_ns for _, deadline_ns in waiting])
-        ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
-        return misses_by_cores(
-            len(due_ns), most, lambda c: fewest_misses(due_ns, len(due_ns), ready_ns, self.run_ns, c, self.largest)
-        )
-
-    def _exact(self, now_ns: int, waiting: Sequence[Waiting], free_ns: int) -> int:
-        seen = Sight(
-            now_ns,
-            self._period_ns,
-            self.remembered_ns(now_ns),
-            [deadline_ns for _, deadline_ns in waiting],
-            [arrived_ns for arrived_ns, _ in self.came],  # cheaper than `zip(*came)`
-            [deadline_ns for _, deadline_ns in self.came],
-        )
-        ready_ns = max(free_ns, now_ns + to_ns(self._scaling.effect_s))
-        return cores_ahead(seen, ready_ns, self.run_ns, self._most, self.largest)
-
-    def _printed(self, waiting: Sequence[Waiting]) -> int:
-        """Cores only: its batch size is not used (docs/design/vertical-scaling.md)."""
-        slo_ns = to_ns(self._scaling.slo_s or 0.0)
-        left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
-        cores, _ = printed_algorithm_1(len(waiting), slo_ns, slo_ns - left_ns, self.run_ns, self._most, self.largest)
-        return self._most if cores == NO_CHOICE else cores
-
-    def forget(self, now_ns: int) -> None:
-        while self.came and self.came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
-            self.came.popleft()
-
-    def remembered_ns(self, now_ns: int) -> int:
-        if len(self.came) == MOST_REMEMBERED:
-            return max(1, now_ns - self.came[0][0])
-        reaches_ns = min(REMEMBERED_PERIODS * self._period_ns, now_ns - self._since_ns)
-        return max(self._period_ns, reaches_ns)  # a rate over less than a period would be chance
-
-
-class Needs(Protocol[Waits_contra]):
-    """A demand of one replica, or of a worker with several, over its type of queue."""
-
-    def wanted(self, now_ns: int, waiting: Waits_contra, free_ns: int, idle: int) -> int: ...
-
-    def misses(self, now_ns: int, waiting: Waits_contra, free_ns: int, most: int) -> list[int]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SharedCores:
     """A scaler of `cores` that workers share.
 
-    For each replica: its `run_ns`, as in `Demand`, up to its `most` and `largest`. `workers` lists
+    For each replica: its `run_ns`, as in `scaling` and with the margin, up to its `most`
+    cores and batches of `largest`. `workers` lists
     the numbers of the replicas that take turns on each; by default each has one. Replicas begin
     with the `first` cores where gears have no cores of their own.
     """
@@ -145,41 +80,153 @@ class SharedCores:
     def replicas_of_workers(self) -> Sequence[Sequence[int]]:
         return self.workers or [[replica] for replica in range(len(self.run_ns))]
 
-    def demands(self) -> list[Demand]:
-        rows = zip(self.run_ns, self.most, strict=True)
-        return [Demand(run_ns, most, self.largest, self.scaling) for run_ns, most in rows]
+
+class WorkerDemand:
+    """The cores that one worker needs for its replica, or for several that take turns on it."""
+
+    def __init__(self, shared: SharedCores, replicas: Sequence[int]) -> None:
+        self._scaling, self._largest, self._most = shared.scaling, shared.largest, shared.most[replicas[0]]
+        self._run_ns = [shared.run_ns[replica] for replica in replicas]
+        sizes = shared.largest + 1
+        self._tables = [[row[at : at + sizes] for at in range(0, len(row), sizes)] for row in self._run_ns]
+        self._since_ns = 0
+        self._period_ns, self._effect_ns = to_ns(shared.scaling.period_s), to_ns(shared.scaling.effect_s)
+        self._came = [deque[Waiting](maxlen=MOST_REMEMBERED) for _ in replicas]
+
+    def let_in(self, now_ns: int) -> None:
+        """Count all requests from now on; earlier ones may have been a sample for a shadow."""
+        self._since_ns = now_ns
+        for came in self._came:
+            came.clear()
+
+    def arrived(self, k: int, now_ns: int, deadline_ns: int) -> None:
+        """A request of the worker's replica `k`."""
+        self._came[k].append((now_ns, deadline_ns))
+
+    def wanted(self, now_ns: int, waiting: Queues, free_ns: int, idle: int) -> int:
+        """Cores for waiting and expected requests, on a worker that is free at `free_ns`.
+
+        With `static`, and where nothing came recently, `idle`.
+        """
+        self._forget(now_ns)
+        if self._scaling.scaler == "static" or not any(self._came):
+            return idle
+        ready_ns = max(free_ns, now_ns + self._effect_ns)
+        if len(self._came) > 1:
+            sights = [self._sight(came, queue, now_ns) for came, queue in zip(self._came, waiting, strict=True)]
+            return cores_of_turns(sights, ready_ns, self._tables)
+        if self._scaling.scaler == "paper":
+            return self._printed(waiting[0])
+        seen = self._sight(self._came[0], waiting[0], now_ns)
+        return cores_ahead(seen, ready_ns, self._run_ns[0], self._most, self._largest)
+
+    def misses(self, now_ns: int, waiting: Queues, free_ns: int, most: int) -> list[int]:
+        """Waiting requests that miss their deadline, by number of cores from 0 to `most`."""
+        due_ns = [sorted(_dues(queue)) for queue in waiting]
+        everyone, ready_ns = sum(map(len, due_ns)), max(free_ns, now_ns + self._effect_ns)
+
+        def missed(cores: int) -> int:
+            if len(due_ns) == 1:
+                return fewest_misses(due_ns[0], everyone, ready_ns, self._run_ns[0], cores, self._largest)
+            times = [table[cores] for table in self._tables]
+            return misses_in_turns(due_ns, ready_ns, times, [self._largest] * len(times), everyone)
+
+        return misses_by_cores(everyone, most, missed)
+
+    def _sight(self, came: deque[Waiting], waiting: Sequence[Waiting], now_ns: int) -> Sight:
+        arrivals_ns = [arrived_ns for arrived_ns, _ in came]  # cheaper than `zip(*came)`
+        remembered_ns = self._remembered_ns(came, now_ns)
+        return Sight(now_ns, self._period_ns, remembered_ns, _dues(waiting), arrivals_ns, _dues(came))
+
+    def _printed(self, waiting: Sequence[Waiting]) -> int:
+        """Cores only: its batch size is not used (docs/design/vertical-scaling.md)."""
+        slo_ns = to_ns(self._scaling.slo_s or 0.0)
+        left_ns = min((deadline_ns - arrived_ns for arrived_ns, deadline_ns in waiting), default=slo_ns)
+        cores, _ = printed_algorithm_1(
+            len(waiting), slo_ns, slo_ns - left_ns, self._run_ns[0], self._most, self._largest
+        )
+        return self._most if cores == NO_CHOICE else cores
+
+    def _forget(self, now_ns: int) -> None:
+        for came in self._came:
+            while came and came[0][0] < now_ns - REMEMBERED_PERIODS * self._period_ns:
+                came.popleft()
+
+    def _remembered_ns(self, came: deque[Waiting], now_ns: int) -> int:
+        if len(came) == MOST_REMEMBERED:
+            return max(1, now_ns - came[0][0])
+        reaches_ns = min(REMEMBERED_PERIODS * self._period_ns, now_ns - self._since_ns)
+        return max(self._period_ns, reaches_ns)  # a rate over less than a period would be chance
 
 
-def share(
-    demands: Sequence[Needs[Waits]],
-    queues: Sequence[tuple[Waits, int]],
-    now_ns: int,
-    cores: int,
-    *,
-    in_gear: Sequence[int] = (),
-    asked: Sequence[int],
-) -> list[int]:
-    """Cores for each worker of one machine, `cores` in all, from its queue and when it is free.
+class MachineDemand:
+    """The cores that the workers of one machine get, by the numbers of replicas."""
 
-    Each gets at least its `in_gear` cores, or one where the gear in force has none for workers.
-    Workers without recent requests get those of the gear, or else those `asked` for before. Others
-    get the cores they want if there are enough. If not, shares minimise the missed deadlines of
-    all waiting requests; the remaining cores go one by one to workers that want more. Raises
-    `InvalidInput` for less than the least.
-    """
-    least, idle = in_gear or [1] * len(demands), in_gear or asked
-    require(sum(least) <= cores, f"{len(demands)} replicas cannot share {cores} cores", remedy="give each a core")
-    states = list(zip(demands, queues, strict=True))
-    wanted = [
-        max(low, demand.wanted(now_ns, *queue, none))
-        for (demand, queue), low, none in zip(states, least, idle, strict=True)
-    ]
-    if sum(wanted) <= cores:
-        return wanted
-    misses = [demand.misses(now_ns, *queue, want) for (demand, queue), want in zip(states, wanted, strict=True)]
-    shares = share_cores(misses, cores, least)
-    for i in itertools.cycle(range(len(shares))):
-        if sum(shares) == cores:
-            return shares
-        shares[i] += shares[i] < wanted[i]
-    return shares
+    def __init__(self, shared: SharedCores) -> None:
+        self._cores, self._numbers = shared.cores, shared.replicas_of_workers()
+        self._workers = [WorkerDemand(shared, replicas) for replicas in self._numbers]
+        self._place = {
+            r: (one, k) for one, each in zip(self._workers, self._numbers, strict=True) for k, r in enumerate(each)
+        }
+
+    def let_in(self, now_ns: int) -> None:
+        for one in self._workers:
+            one.let_in(now_ns)
+
+    def arrived(self, replica: int, now_ns: int, deadline_ns: int) -> None:
+        worker, k = self._place[replica]
+        worker.arrived(k, now_ns, deadline_ns)
+
+    def shares(
+        self, queues: Sequence[ReplicaQueue], now_ns: int, *, in_gear: Sequence[int] = (), asked: Sequence[int]
+    ) -> list[int]:
+        """Cores for each worker, from its replicas' queues; `in_gear` and `asked` are by worker.
+
+        Each gets at least its `in_gear` cores, or one where the gear in force has none for
+        workers. Workers without recent requests get those of the gear, or else those `asked` for
+        before. Others get the cores they want if there are enough. If not, shares minimise the
+        missed deadlines of all waiting requests; the remaining cores go one by one to workers that
+        want more. Raises `InvalidInput` for less than the least.
+        """
+        cores, count = self._cores, len(self._workers)
+        least, idle = in_gear or [1] * count, in_gear or asked
+        require(sum(least) <= cores, f"{count} replicas cannot share {cores} cores", remedy="give each a core")
+        waiting = [[queues[r][0] for r in each] for each in self._numbers]
+        free_ns = [queues[each[0]][1] for each in self._numbers]
+        workers = list(zip(self._workers, waiting, free_ns, strict=True))
+        wanted = [
+            max(low, one.wanted(now_ns, queue, free, none))
+            for (one, queue, free), low, none in zip(workers, least, idle, strict=True)
+        ]
+        if sum(wanted) <= cores:
+            return wanted
+        misses = [
+            worker.misses(now_ns, queue, free, most)
+            for (worker, queue, free), most in zip(workers, wanted, strict=True)
+        ]
+        shares = share_cores(misses, cores, least)
+        for i in itertools.cycle(range(count)):
+            if sum(shares) == cores:
+                return shares
+            shares[i] += shares[i] < wanted[i]
+        return shares
+
+    def wanted(
+        self, queues: Sequence[ReplicaQueue], now_ns: int, *, in_gear: Sequence[int], asked: Sequence[int]
+    ) -> list[int]:
+        """`shares` by replica: those on one worker have its cores together."""
+        found = [*(in_gear or asked)]
+        shares = self.shares(
+            queues,
+            now_ns,
+            in_gear=[max(in_gear[r] for r in each) for each in self._numbers] if in_gear else (),
+            asked=[max(asked[r] for r in each) for each in self._numbers],
+        )
+        for each, cores in zip(self._numbers, shares, strict=True):
+            for replica in each:
+                found[replica] = cores
+        return found
+
+
+def _dues(waiting: Iterable[Waiting]) -> list[int]:
+    return [due for _, due in waiting]

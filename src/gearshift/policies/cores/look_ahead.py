@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from operator import sub
 from typing import NamedTuple
 
-from gearshift.policies.cores.scaling import NO_CHOICE, fewest_cores, fewest_one_core_workers
+from gearshift.policies.cores.scaling import NO_CHOICE, fewest_cores, fewest_cores_in_turns, fewest_one_core_workers
 
 REMEMBERED_PERIODS = 10
 """How long the tightest request and the arrival rate are remembered: bandwidth that dipped may dip
@@ -83,3 +83,11 @@ def workers_ahead(seen: Sight, ready_ns: int, run_ns: Sequence[int], most_worker
     """Like `cores_ahead`, for one-core workers, all free from `ready_ns`; else `NO_CHOICE`."""
     fastest_ns = run_ns[largest_batch + 2]
     return fewest_one_core_workers(*_to_serve(seen, ready_ns, fastest_ns), run_ns, most_workers, largest_batch)
+
+
+def cores_of_turns(seen: Sequence[Sight], ready_ns: int, run_ns: Sequence[Sequence[Sequence[int]]]) -> int:
+    """Like `cores_ahead`, for replicas that take turns on a worker; `run_ns[r][cores][size]`."""
+    served = [_to_serve(one, ready_ns, table[-1][1]) for one, table in zip(seen, run_ns, strict=True)]
+    deadlines_ns, _, _, rates_qps, longest_ns = zip(*served, strict=True)
+    cores = fewest_cores_in_turns(deadlines_ns, ready_ns, rates_qps, min(longest_ns), run_ns)
+    return len(run_ns[0]) - 1 if cores == NO_CHOICE else cores
