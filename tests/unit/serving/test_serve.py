@@ -19,9 +19,8 @@ from gearshift.observability.journal import NoJournal
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
-from gearshift.serving.operate.assembly import attended, longest_remote_s, make_cache_adaptation
+from gearshift.serving.operate.assembly import attend_caches, longest_remote_s, make_cache_adaptation
 from gearshift.serving.operate.task import read_task
-from gearshift.serving.operate.task import attend_caches, longest_remote_s, make_cache_adaptation, read_task
 from gearshift.serving.serve import tell_changes, tell_quota
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
 from tests.little_task import write_little_task

@@ -17,7 +17,7 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend, available_cores
 from gearshift.runtime.backends.ray import RayBackend
-from gearshift.runtime.backends.workers import WorkersBackend, WorkersOptions
+from gearshift.runtime.backends.workers_backend import WorkersBackend, WorkersOptions
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.recovery import Recovery
 from gearshift.runtime.service.service import Service
