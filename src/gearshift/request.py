@@ -18,8 +18,8 @@ Late = Literal["answer", "refuse"]
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request of `rows` samples; times are nanoseconds since the run began.
 
-    `deadline_ns` is `NO_DEADLINE_NS` when absent. `deadline_is_default` marks a deadline from the
-    operator's default, which does not count in the order of queues.
+    `deadline_ns` is the client's deadline, which orders queues and may drop samples; `answer_by_ns`
+    is when the objective wants the answer. Both are `NO_DEADLINE_NS` when absent.
     """
 
     id: int
@@ -28,14 +28,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 1
     sent_ns: int | None = None
     deadline_ns: int = NO_DEADLINE_NS
-    deadline_is_default: bool = False
+    answer_by_ns: int = NO_DEADLINE_NS
     priority: int = LEAST_URGENT
     payload_bytes: int = 0
     attempt: int = 1
 
     @property
-    def order_deadline_ns(self) -> int:
-        return NO_DEADLINE_NS if self.deadline_is_default else self.deadline_ns
+    def late_after_ns(self) -> int:
+        """The client's deadline, or the objective's where the client gave none."""
+        return self.answer_by_ns if self.deadline_ns == NO_DEADLINE_NS else self.deadline_ns
 
 
 class Sample(msgspec.Struct, eq=False):

@@ -5,17 +5,17 @@ from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS, Request
 
 def test_a_request_without_a_deadline_is_due_at_the_end_of_time() -> None:
     request = Request(id=1, operator="task", arrived_ns=0)
-    assert request.deadline_ns == request.order_deadline_ns == NO_DEADLINE_NS == 2**62
+    assert request.deadline_ns == request.late_after_ns == NO_DEADLINE_NS == 2**62
 
 
-def test_a_requests_own_deadline_orders_queues() -> None:
-    assert Request(id=1, operator="task", arrived_ns=0, deadline_ns=7).order_deadline_ns == 7
+def test_a_request_is_late_after_its_clients_deadline_also_where_the_objective_wants_it_before() -> None:
+    assert Request(id=1, operator="task", arrived_ns=0, deadline_ns=7, answer_by_ns=5).late_after_ns == 7
 
 
-def test_an_operators_default_deadline_counts_as_absent_in_the_order_of_queues() -> None:
-    request = Request(id=1, operator="task", arrived_ns=0, deadline_ns=7, deadline_is_default=True)
-    assert request.order_deadline_ns == NO_DEADLINE_NS
-    assert request.deadline_ns == 7
+def test_without_a_clients_deadline_a_request_is_late_after_the_objectives() -> None:
+    request = Request(id=1, operator="task", arrived_ns=0, answer_by_ns=7)
+    assert request.late_after_ns == 7
+    assert request.deadline_ns == NO_DEADLINE_NS
 
 
 def test_a_request_is_least_urgent_unless_it_says_otherwise() -> None:

@@ -37,7 +37,7 @@ class DeadlineMetrics:
             self.untrusted.labels(reason)
 
     def started(self, samples: Sequence[Sample], now_ns: int) -> None:
-        tightest_ns = min([sample.request.order_deadline_ns for sample in samples])
+        tightest_ns = min([sample.request.deadline_ns for sample in samples])
         if tightest_ns < NO_DEADLINE_NS:
             self.dispatch.observe((tightest_ns - now_ns) / NS_PER_S)
 

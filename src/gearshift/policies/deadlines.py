@@ -1,7 +1,7 @@
 """Deadlines: limit batch sizes, drop samples, and answer with an earlier stage's answer.
 
 Run times are those of the performance model, per replica and batch size. Only a client's deadline
-decides; one that comes from the operator's objective (`Request.order_deadline_ns`) does not.
+decides; the objective's (`Request.answer_by_ns`) does not.
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ class EmulatedCores:
     """Changes rows of `times` (replicas, sizes) with the replicas' cores, from `run_ns` by cores.
 
     It starts with the cores of the first gear. Without `run_ns` nothing ever changes; with
-    `shared`, which needs deadlines, a scaler chooses cores, no fewer than the gear's, if it has
+    `shared` a scaler chooses cores, no fewer than the gear's, if it has
     some. `log` takes each decision.
     """
 
@@ -51,21 +51,21 @@ class EmulatedCores:
 
     def came(self, replica: int, sample: Sample) -> None:
         if self._demand is not None:
-            self._demand.arrived(replica, self._now(), sample.request.deadline_ns)
+            self._demand.arrived(replica, self._now(), sample.request.late_after_ns)
 
-    def period(self, gear: int, queues: DeadlineQueues | None) -> None:
+    def period(self, gear: int, queues: DeadlineQueues) -> None:
         self.next_period_ns += self._period_ns
         self._ask(gear, queues)
 
-    def shifted(self, gear: int, queues: DeadlineQueues | None) -> None:
+    def shifted(self, gear: int, queues: DeadlineQueues) -> None:
         if self._in_gear:
             self._ask(gear, queues)
 
-    def _ask(self, gear: int, queues: DeadlineQueues | None) -> None:
+    def _ask(self, gear: int, queues: DeadlineQueues) -> None:
         now_ns, replicas = self._now(), len(self._run_ns)
         here = range(replicas if self._in_gear else 0)
         wanted = in_gear = [cores_in_gear(self._in_gear, gear, replicas, replica) for replica in here]
-        if self._demand is not None and queues is not None:
+        if self._demand is not None:
             waiting = [queues.waiting(replica, now_ns) for replica in range(replicas)]
             wanted = self._demand.wanted(waiting, now_ns, in_gear=in_gear, asked=self._asked)
         for replica, cores in enumerate(wanted):
@@ -78,14 +78,13 @@ class EmulatedCores:
             if self._due[replica] == now_ns:
                 self._reckon_with(replica, now_ns, queues)
 
-    def take_effect(self, now_ns: int, queues: DeadlineQueues | None) -> None:
+    def take_effect(self, now_ns: int, queues: DeadlineQueues) -> None:
         for replica in sorted(self._due):
             if self._due[replica] <= now_ns:
                 self._reckon_with(replica, now_ns, queues)
 
-    def _reckon_with(self, replica: int, now_ns: int, queues: DeadlineQueues | None) -> None:
+    def _reckon_with(self, replica: int, now_ns: int, queues: DeadlineQueues) -> None:
         del self._due[replica]
         self._in_force[replica] = self._asked[replica]
         self._times[replica] = self._run_ns[replica][self._asked[replica]]
-        if queues is not None:
-            queues.take_run_times(replica, self._times[replica], now_ns)
+        queues.take_run_times(replica, self._times[replica], now_ns)

@@ -51,8 +51,8 @@ def run_virtually(
 
     With `exits`, samples leave their batches at their recorded exits, and batches shrink. With
     `core_run_ns` (replicas, cores + 1, sizes) in place of `run_ns`, replicas have the cores of the
-    gear in force, additional ones from `effect_s` after they are requested; with `shared`, which
-    needs deadlines, a scaler chooses the number. `certainty` is (models, records) in the order of
+    gear in force, additional ones from `effect_s` after they are requested; with `shared` a
+    scaler chooses the number. `certainty` is (models, records) in the order of
     `tables.models`. At one instant batches finish first (by their first device), then the meter
     ticks, then a scaler chooses, then samples arrive, then cores take effect, then longest waits
     end. Events due while the router is busy, by `front_end`, wait for it.
@@ -71,7 +71,7 @@ def run_virtually(
     times = [row.tolist() for row in run_ns]
     effect_ns = round(effect_s * NS_PER_S)
     cores = EmulatedCores(tables, core_run_ns, times, effect_ns, shared, log=log.append, now=clock.now_ns)
-    rules = None if workload.deadline_ns is None else DeadlineRules(tables, times, late)
+    rules = DeadlineRules(tables, times, late)
     profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
     answered, free_ns = 0, 0
 
@@ -99,8 +99,7 @@ def run_virtually(
         cores.shifted(gear, router.by_deadline)
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
-    if router.by_deadline is not None:
-        router.by_deadline.told = cores.came
+    router.by_deadline.told = cores.came
     samples = _samples(workload, tables.operator)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):

@@ -69,7 +69,7 @@ class NoScaling:
     def tell(self, metrics: CoreMetrics) -> None:
         """Do nothing."""
 
-    async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
+    async def start(self, queues: DeadlineQueues, changed: Callable[[], None]) -> None:
         """Do nothing."""
 
     def let_in(self) -> None:
@@ -147,8 +147,7 @@ class VerticalScaling(NoScaling):
             for result in ("whole", "short"):
                 metrics.changes.labels(one.id, result)
 
-    async def start(self, queues: DeadlineQueues | None, changed: Callable[[], None]) -> None:
-        assert queues is not None
+    async def start(self, queues: DeadlineQueues, changed: Callable[[], None]) -> None:
         self._queues, self._changed = queues, changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cores")
         journal = _FromThread(self._journal, asyncio.get_running_loop())
@@ -243,7 +242,7 @@ class VerticalScaling(NoScaling):
 
     def _came(self, replica: int, sample: Sample) -> None:
         if replica in self._numbers:
-            self._demand.arrived(self._numbers[replica], self._clock.now_ns(), sample.request.deadline_ns)
+            self._demand.arrived(self._numbers[replica], self._clock.now_ns(), sample.request.late_after_ns)
 
     async def _scale(self) -> None:
         """Run every period, on a fixed grid; periods that a change takes up are skipped."""

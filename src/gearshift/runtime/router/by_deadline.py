@@ -41,7 +41,7 @@ TOO_LATE = {
 
 
 class DeadlineRules:
-    """Decisions for deadlines, from profiled times `run_ns` (replicas, sizes).
+    """Decisions for deadlines, from profiled times `run_ns` (replicas, sizes), all 0 by default.
 
     `late` says whether samples without any answer are refused or answered late. All decisions aim
     `margin_ns` before a deadline. The margin follows from the delays of recent answers compared
@@ -49,9 +49,14 @@ class DeadlineRules:
     """
 
     def __init__(
-        self, tables: PlanTables, run_ns: Sequence[Sequence[int]], late: Late = "refuse", way_ns: int = 0
+        self,
+        tables: PlanTables,
+        run_ns: Sequence[Sequence[int]] = (),
+        late: Late = "refuse",
+        way_ns: int = 0,
     ) -> None:
-        self.tables, self.run_ns = tables, [*run_ns]
+        no_time_ns = [0] * (int(tables.largest_batch_size.max()) + 1)
+        self.tables, self.run_ns = tables, [*run_ns] or [no_time_ns] * len(tables.replica_ids)
         self.refuses = late == "refuse"
         self.margin_ns = self._way_ns = way_ns
         self._overshoots_ns: deque[int] = deque(maxlen=RECENT_ANSWERS)
@@ -74,7 +79,7 @@ class DeadlineRules:
         self.margin_ns = margin_ns(self._overshoots_ns, self._way_ns)
 
     def aimed_ns(self, request: Request) -> int:
-        return aimed_ns(request.order_deadline_ns, self.margin_ns)
+        return aimed_ns(request.deadline_ns, self.margin_ns)
 
     def may_drop(self, sample: Sample) -> bool:
         return self.refuses or sample.visited != 0
@@ -135,7 +140,7 @@ class DeadlineQueues:
 
     def waiting(self, replica: int, now_ns: int) -> tuple[list[tuple[int, int]], int]:
         """Entry times and deadlines of the waiting samples, and when the devices are free."""
-        waiting = [(sample.entered_ns, sample.request.deadline_ns) for sample in self._queues[replica].waiting()]
+        waiting = [(sample.entered_ns, sample.request.late_after_ns) for sample in self._queues[replica].waiting()]
         return waiting, self._devices.free_ns(replica, now_ns)
 
     def take_run_times(self, replica: int, run_ns: Sequence[int], now_ns: int) -> None:
@@ -247,5 +252,5 @@ class DeadlineQueues:
         return batch
 
     def _drop(self, sample: Sample, replica: int, now_ns: int) -> None:
-        ending = why_dropped(sample.request.order_deadline_ns, now_ns)
+        ending = why_dropped(sample.request.deadline_ns, now_ns)
         self._end(sample, replica, Ending.DEGRADED if sample.visited else Ending(ending), now_ns)

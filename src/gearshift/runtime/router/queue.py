@@ -83,7 +83,7 @@ class WaitingQueue:
         sample.entered_ns = now_ns
         self._waiting[sample.sequence] = now_ns
         request = sample.request
-        deadline_ns = request.order_deadline_ns
+        deadline_ns = request.deadline_ns
         self.limited = self.limited or deadline_ns < NO_DEADLINE_NS
         priority, by_ns, entered_ns, sequence = queue_key(request.priority, deadline_ns, now_ns, sample.sequence)
         self._by_urgency.add((priority, by_ns, entered_ns, sequence, sample))

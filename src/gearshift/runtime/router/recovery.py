@@ -166,7 +166,7 @@ class Recovery:
         return f"no worker of model {self._models[model]!r} is running"
 
     def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
-        deadline_ns = sample.request.order_deadline_ns
+        deadline_ns = sample.request.deadline_ns
         sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 
     def _all(self) -> list[Sample]:

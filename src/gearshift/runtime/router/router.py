@@ -37,8 +37,8 @@ class Router:
 
     `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a
     sample with its result or error; `log(row)` and `shifted(from, to)` report decisions.
-    `recovery` decides what happens to samples whose replica is lost. Without `deadlines`, these
-    only order queues.
+    `recovery` decides what happens to samples whose replica is lost, `deadlines` what clients'
+    deadlines do; without it batches count as taking no time, and late answers are wanted.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Router:
         self._queued = 0
         self._starvation_ns = tables.starvation_ns
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
-        held = self._queues, self._turns, self._devices
-        self._by_deadline = None if deadlines is None else DeadlineQueues(deadlines, *held, self._drop)
+        rules = deadlines or DeadlineRules(tables, late="answer")
+        self.by_deadline = DeadlineQueues(rules, self._queues, self._turns, self._devices, self._drop)
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
         self._in_batch = [False] * self._replicas
         self._started_ns = [0] * self._replicas
@@ -89,11 +89,6 @@ class Router:
     @property
     def waiting(self) -> int:
         return self._queued + self._recovery.count
-
-    @property
-    def by_deadline(self) -> DeadlineQueues | None:
-        """The queues ordered by deadline, or None if deadlines decide nothing."""
-        return self._by_deadline
 
     # Events. At the same instant they are handled in this order.
 
@@ -117,7 +112,7 @@ class Router:
             if following == ANSWER:
                 self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
                 self._answered(sample)
-            elif self._by_deadline is not None and not self._by_deadline.may_forward(sample, following, now_ns):
+            elif not self.by_deadline.may_forward(sample, following, now_ns):
                 self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.gear)
                 self._answered(end_early(sample, Ending.DEGRADED))
             else:
@@ -165,8 +160,8 @@ class Router:
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue a request's samples; refuse them if no replica can be in time."""
-        first, by_deadline = self._first, self._by_deadline
-        late = by_deadline is not None and by_deadline.misses_anyway(samples[0].request, first, now_ns)
+        first = self._first
+        late = self.by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
             self._meter.arrived(now_ns)
             if late:
@@ -178,9 +173,8 @@ class Router:
 
     def wake(self, now_ns: int) -> None:
         """Start batches whose longest wait is over; drop samples that can no longer be on time."""
-        if self._by_deadline is not None:
-            for replica in self._by_deadline.shed_due(now_ns):
-                self._touched.extend(self._spans[replica])
+        for replica in self.by_deadline.shed_due(now_ns):
+            self._touched.extend(self._spans[replica])
         due = sorted([*self._devices.due(now_ns), *((now_ns, device) for device in self._touched)])
         self._touched.clear()
         for _, device in due:
@@ -191,8 +185,8 @@ class Router:
 
     def next_wake_ns(self) -> int:
         first_ns = self._devices.next_wake_ns()
-        if self._by_deadline is not None and self._by_deadline.gives_up_ns:
-            first_ns = min(first_ns, *self._by_deadline.gives_up_ns.values())
+        if self.by_deadline.gives_up_ns:
+            first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
         if self._recovery.count and self._recovery.next_ns is not None:
             first_ns = min(first_ns, self._recovery.next_ns)
         return first_ns
@@ -206,8 +200,7 @@ class Router:
         self._turns.share_among_the_living(self.gear)
         for replica in replicas:
             queued = self._queues[replica].clear()
-            if self._by_deadline is not None:
-                self._by_deadline.watch(replica, now_ns)
+            self.by_deadline.watch(replica, now_ns)
             self._queued -= len(queued)
             for sample in queued:
                 sample.queue_ns += now_ns - sample.entered_ns
@@ -236,8 +229,7 @@ class Router:
                 continue
             self._queued -= 1
             self._touched.extend(self._spans[replica])
-            if self._by_deadline is not None:
-                self._by_deadline.watch(replica, now_ns)
+            self.by_deadline.watch(replica, now_ns)
         self._start_on_touched(now_ns)
 
     @property
@@ -286,8 +278,7 @@ class Router:
         self._queues[replica].add(sample, now_ns)
         self._queued += 1
         self._touched.extend(self._spans[replica])
-        if self._by_deadline is not None:
-            self._by_deadline.routed(sample, replica, now_ns)
+        self.by_deadline.routed(sample, replica, now_ns)
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
     def _start_on_touched(self, now_ns: int) -> None:
@@ -303,13 +294,12 @@ class Router:
         if self._recovery.count and self._start_group(device, now_ns):
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
-        endangered: DeadlineQueues | None = None
+        limited = False
         for replica in self._devices.on_device[device]:
             queue = self._queues[replica]
-            by_deadline = self._by_deadline if queue.limited else None
-            if by_deadline is not None:
-                endangered = by_deadline
-                by_deadline.shed(replica, now_ns)
+            if queue.limited:
+                limited = True
+                self.by_deadline.shed(replica, now_ns)
             waiting = len(queue)
             if not waiting:
                 continue
@@ -318,9 +308,9 @@ class Router:
             reason = start_reason(waiting, oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
             if reason == NOT_YET:
                 start_ns = oldest_ns + self._longest_wait_ns[cell]
-                if by_deadline is not None:
-                    start_ns = by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
-                if by_deadline is None or now_ns < start_ns:
+                if queue.limited:
+                    start_ns = self.by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
+                if not queue.limited or now_ns < start_ns:
                     self._devices.wake_by(device, start_ns)
                     continue
                 reason = DEADLINE
@@ -328,25 +318,24 @@ class Router:
             if not starving and self._devices.any_busy(replica):
                 continue
             head = queue.head().request
-            key = replica_key(starving, head.priority, head.order_deadline_ns, oldest_ns)
+            key = replica_key(starving, head.priority, head.deadline_ns, oldest_ns)
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
-        if endangered is not None and chosen_key[0]:
+        if limited and chosen_key[0]:
             base = self.gear * self._replicas
-            chosen, chosen_reason = endangered.endangered_first(device, chosen, chosen_reason, base, now_ns)
+            chosen, chosen_reason = self.by_deadline.endangered_first(device, chosen, chosen_reason, base, now_ns)
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
         queue = self._queues[replica]
         size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
-        by_deadline = self._by_deadline
-        batch = queue.take(size, now_ns) if by_deadline is None else by_deadline.fill(replica, size, now_ns)
+        batch = self.by_deadline.fill(replica, size, now_ns)
         self._queued -= len(batch)
         self._run(replica, batch, reason, now_ns)
 
     def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
-        run_ns = 0 if self._by_deadline is None else self._by_deadline.run_ns[replica][len(samples)]
+        run_ns = self.by_deadline.run_ns[replica][len(samples)]
         self._devices.hold(replica, now_ns + run_ns)
         self._running[replica], self._in_batch[replica] = samples, True
         self._started_ns[replica] = now_ns

@@ -12,7 +12,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
 from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
 from gearshift.model import Arrays
-from gearshift.request import NO_DEADLINE_NS, Answer, Late, Outcome, Request, RowFacts, Sample
+from gearshift.request import NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE
 from gearshift.runtime.service.room import Client
 
@@ -74,15 +74,15 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     )
 
 
-def judged(answer: Answer, request: Request, now_ns: int, late: Late) -> Answer:
-    """`answer` with the time left until the client's deadline; after it, `late` or refused."""
-    deadline_ns = request.order_deadline_ns
+def judged(answer: Answer, request: Request, now_ns: int, *, refuses: bool) -> Answer:
+    """`answer` with the time left until the client's deadline; after it, refused or `late`."""
+    deadline_ns = request.deadline_ns
     if deadline_ns == NO_DEADLINE_NS:
         return answer
     answer = msgspec.structs.replace(answer, remaining_s=(deadline_ns - now_ns) / NS_PER_S)
     if now_ns <= deadline_ns or answer.outcome not in ("answered", "degraded"):
         return answer
-    if late == "answer":
+    if not refuses:
         return msgspec.structs.replace(answer, outcome="late")
     text = TOO_LATE[Ending.EXECUTION]
     return msgspec.structs.replace(answer, outcome="refused", reason=EXECUTION, errors=(text,), rows=(), outputs=None)

@@ -17,8 +17,8 @@ from gearshift.observability.journal import Journal, NoJournal
 from gearshift.observability.metrics import Known, Metrics, NoMetrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Late, Request, Sample
 from gearshift.runtime.backends.base import Backend, Batch, all_ended
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
 from gearshift.runtime.cores.vertical import NoScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.recovery import Recovery
@@ -54,12 +54,12 @@ class Service:
 
     `most_waiting_requests` bounds the samples in queues; `most_waiting_bytes` bounds the bytes of
     all requests that are being read or not answered yet. `capacity_qps` is the rate at which
-    waiting samples are answered; refused clients get their retry time from it. A request without a
-    deadline gets one `default_deadline_s` after its arrival, if that is given; such a deadline
-    neither orders queues nor decides anything. `recovery` decides what happens to samples that
+    waiting samples are answered; refused clients get their retry time from it. The objective wants
+    answers `answer_within_s` after arrivals, if that is given; later ones count as late if the
+    client gave no deadline, and nothing else is decided by it. `recovery` decides what happens to samples that
     were on a lost worker. `deadlines` decides what clients' deadlines do apart from ordering
-    queues. `vertical` changes the cores of replicas and needs `deadlines`. `accuracies` are the
-    plan's predictions for its gears, for the metrics.
+    queues; without it late answers are wanted. `vertical` changes the cores of replicas.
+    `accuracies` are the plan's predictions for its gears, for the metrics.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Service:
         most_waiting_bytes: int = 256 << 20,
         capacity_qps: float = math.inf,
         default_priority: int = LEAST_URGENT,
-        default_deadline_s: float | None = None,
+        answer_within_s: float | None = None,
         accuracies: Sequence[float] = (),
         recovery: Recovery | None = None,
         adapting: Adapting | None = None,
@@ -86,14 +86,13 @@ class Service:
         self._model_names = [tables.model_of(replica) for replica in replicas]
         self._device_names = [tables.devices_of(replica) for replica in replicas]
         self._default_priority = default_priority
-        self._default_deadline_ns = None if default_deadline_s is None else round(default_deadline_s * NS_PER_S)
+        self._answer_within_ns = NO_DEADLINE_NS if answer_within_s is None else round(answer_within_s * NS_PER_S)
         self._clock = clock or WallClock()
         self._metrics = metrics or NoMetrics()
         self._journal = journal or NoJournal()
-        self._late: Late = "refuse" if deadlines is not None and deadlines.refuses else "answer"
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
-        self._deadlines = deadlines
-        self.router = Router(tables, **told, recovery=recovery, deadlines=deadlines)
+        self._deadlines = deadlines or DeadlineRules(tables, late="answer")
+        self.router = Router(tables, **told, recovery=recovery, deadlines=self._deadlines)
         self.room = Room(
             self.router,
             most_waiting_requests,
@@ -290,9 +289,6 @@ class Service:
         arrived_ns = self._clock.now_ns()
         if sent_ns is not None:
             self._metrics.deadlines.communication.observe((arrived_ns - sent_ns) / NS_PER_S)
-        by_default = False
-        if deadline_ns == NO_DEADLINE_NS and self._default_deadline_ns is not None:
-            deadline_ns, by_default = arrived_ns + self._default_deadline_ns, True
         request = Request(
             id=next(self._request_ids),
             operator=self._tables.operator,
@@ -300,7 +296,7 @@ class Service:
             rows=rows,
             sent_ns=sent_ns,
             deadline_ns=deadline_ns,
-            deadline_is_default=by_default,
+            answer_by_ns=min(NO_DEADLINE_NS, arrived_ns + self._answer_within_ns),
             priority=priority or self._default_priority,
             payload_bytes=payload_bytes,
         )
@@ -368,17 +364,17 @@ class Service:
             span.answered(answer)
         now_ns = self._clock.now_ns()
         if request.deadline_ns != NO_DEADLINE_NS:
-            answer = judged(answer, request, now_ns, self._late)
+            answer = judged(answer, request, now_ns, refuses=self._deadlines.refuses)
             self._metrics.deadlines.settled(answer)
         outcome = answer.outcome
         if outcome == "refused":
             self._count_refused(why_refused(answer))
         else:
             self._metrics.answered(self._tables.operator, answer, (now_ns - request.arrived_ns) / NS_PER_S)
-        if now_ns > request.deadline_ns and outcome in ("answered", "degraded", "late"):
+        if now_ns > request.late_after_ns and outcome in ("answered", "degraded", "late"):
             self._metrics.late(self._tables.operator)
         due_ns = 0
-        if self._deadlines is not None and (outcome in ("answered", "late") or answer.reason == EXECUTION):
+        if outcome in ("answered", "late") or answer.reason == EXECUTION:
             due_ns = max([sample.due_ns for sample in opened.samples])
         self._settled.append((opened.done, answer, due_ns))
         self._deliver_soon()
@@ -398,7 +394,7 @@ class Service:
             while self._settled:
                 done, answer, due_ns = self._settled.popleft()
                 done(answer)
-                if due_ns and self._deadlines is not None:
+                if due_ns:
                     self._deadlines.written(due_ns, self._clock.now_ns())
         finally:
             if self._ended or self._settled:  # an error affects one answer only
@@ -532,8 +528,7 @@ class Service:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if self._deadlines is not None:
-            self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
+        self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
         self.router.tick(now_ns := self._clock.now_ns())
         self.adapting.ticked(self.router, now_ns)
         self._tell_silence(now_ns)

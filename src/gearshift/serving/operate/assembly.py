@@ -58,7 +58,7 @@ def make_service(
         most_waiting_bytes=most_waiting_bytes(settings),
         capacity_qps=backlog.capacity_qps,
         default_priority=operator.default_priority,
-        default_deadline_s=operator.objective.latency_s,
+        answer_within_s=operator.objective.latency_s,
         accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
         recovery=_recovery(task, settings),
         adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),

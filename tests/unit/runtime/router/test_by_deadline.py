@@ -42,7 +42,7 @@ def test_a_deadline_that_only_the_operator_gave_limits_and_drops_nothing() -> No
     world = driven()
     arrive(world, 0, 100)
     for sequence in (1, 2, 3):
-        arrive(world, sequence, 2, ms=1, deadline_is_default=True)
+        world.arrive(sequence, ms=1, answer_by_ns=2 * MS)
     world.finish("a0", 5)
     assert world.started[1:] == [("a0", [1, 2, 3])]
 

@@ -56,8 +56,8 @@ def test_within_a_class_the_earliest_deadline_leaves_first() -> None:
     assert sequences(queue.take(3, 40)) == [2, 1, 3]
 
 
-def test_a_default_deadline_does_not_order_the_queue() -> None:
-    request = Request(id=2, operator="task", arrived_ns=0, deadline_ns=1, deadline_is_default=True)
+def test_the_time_that_the_objective_wants_does_not_order_the_queue() -> None:
+    request = Request(id=2, operator="task", arrived_ns=0, answer_by_ns=1)
     queue = a_queue((sample(1), 10), (Sample(request, 0, 2), 20))
     assert queue.head().sequence == 1
 

@@ -137,7 +137,7 @@ def test_a_client_s_deadline_that_leaves_no_time_for_another_run_ends_it() -> No
 
 def test_a_deadline_that_only_the_objective_gave_ends_nothing() -> None:
     bench = Bench(small_plan(PAIR, small_gear(PAIR, "a")))
-    bench.arrive(0, deadline_ns=5 * MS, deadline_is_default=True)
+    bench.arrive(0, answer_by_ns=5 * MS)
     bench.lose("a0", ms=3)
     assert bench.started[-1] == ("a1", [0])
 

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from gearshift.errors import DeadlinePassed, NotReady, QueueFull
-from gearshift.request import Answer, Late, Outcome, Request, RowFacts, Sample
+from gearshift.request import NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.service.answers import answer_of, judged, raise_if_refused, refused
 
 FACTS = RowFacts(model="a", stage=0, certainty=1.0)
 
 
-def judge(now_ns: int, *, late: Late = "refuse", outcome: Outcome = "answered", **request: Any) -> Answer:
+def judge(now_ns: int, *, refuses: bool = True, outcome: Outcome = "answered", **request: Any) -> Answer:
     asked = Request(id=1, operator="task", arrived_ns=0, **({"deadline_ns": 1000} | request))
-    return judged(Answer(outcome=outcome, rows=(FACTS,), outputs={}), asked, now_ns, late)
+    return judged(Answer(outcome=outcome, rows=(FACTS,), outputs={}), asked, now_ns, refuses=refuses)
 
 
 def test_an_answer_at_its_deadline_is_in_time_and_says_what_was_left() -> None:
@@ -26,7 +26,7 @@ def test_an_answer_after_its_deadline_is_refused_as_execution_or_given_as_late(o
     assert (refused.outcome, refused.reason, refused.rows, refused.outputs) == ("refused", "execution", (), None)
     with pytest.raises(DeadlinePassed, match=r"^execution: "):
         raise_if_refused(refused)
-    late = judge(1001, outcome=outcome, late="answer")
+    late = judge(1001, outcome=outcome, refuses=False)
     assert (late.outcome, late.rows, late.outputs) == ("late", (FACTS,), {})
 
 
@@ -34,8 +34,9 @@ def test_a_failure_after_the_deadline_stays_one() -> None:
     assert judge(1001, outcome="failed").outcome == "failed"
 
 
-def test_the_operators_own_deadline_judges_nothing() -> None:
-    assert judge(1001, deadline_is_default=True) == judge(0, deadline_is_default=True)
+def test_the_time_that_the_objective_wants_judges_nothing() -> None:
+    wanted = {"deadline_ns": NO_DEADLINE_NS, "answer_by_ns": 1000}
+    assert judge(1001, **wanted) == judge(0, **wanted)
 
 
 def test_any_other_refusal_says_to_try_again() -> None:

@@ -105,7 +105,7 @@ def test_an_answer_says_what_is_left_of_its_deadline_and_of_none_where_there_is_
         answers = [await server.infer(samples(0), {"x-slo-ms": "10000"}), await server.infer(samples(0))]
         return [answer.json()["parameters"] for answer in answers]
 
-    with_deadline, without = serve(use, service=rules() | {"default_deadline_s": 5.0})
+    with_deadline, without = serve(use, service=rules() | {"answer_within_s": 5.0})
     assert 0 < with_deadline["remaining_s"] < 10
     assert "remaining_s" not in without
 
