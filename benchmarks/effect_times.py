@@ -38,8 +38,8 @@ from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.observability.journal import NoJournal
 from gearshift.pipeline import Node
+from gearshift.observability.journal import Journal
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
@@ -425,7 +425,7 @@ def measured(way: Way, changes: int, seed: int) -> Seen:
         batches.write_bytes(b"")
         with pinned(task.router_cores), actuators_of(way, effects):
             settings = ServerSettings(core_share=way.share)
-            service = make_service(task, settings, None, NoJournal(), WallClock(origin_ns=0))
+            service = make_service(task, settings, None, Journal(), WallClock(origin_ns=0))
             work = under_load(service, walk(way.most, changes, rng), batches, effects, rng)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 done, answers = runner.run(work)

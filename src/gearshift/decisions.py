@@ -17,7 +17,7 @@ class Decision(IntEnum):
     ANSWER = 5
     """Sample a is answered by model b in gear c."""
     SHIFT = 6
-    """Gear a gives way to gear b."""
+    """Gear a of pipeline c gives way to gear b."""
     DROP = 7
     """Sample a leaves the queue of replica b without an answer; c is an `Ending`."""
     DEGRADE = 8

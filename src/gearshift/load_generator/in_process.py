@@ -9,7 +9,7 @@ from gearshift.errors import GearshiftError, NoAnswer
 from gearshift.load_generator.counters import Counters, counters_in
 from gearshift.load_generator.targets import MODEL, STAGE, Reply, Sending, answered_with
 from gearshift.model import Arrays
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.serving.door.deadline_headers import deadline_ns_of
 from gearshift.serving.door.settings import ServerSettings
@@ -26,7 +26,7 @@ class InProcessTarget:
     def __init__(self, task: ServingTask, output: str, sending: Sending) -> None:
         self._output, self._sending = output, sending
         self._metrics = Metrics()
-        self._service = make_service(task, ServerSettings(), self._metrics, NoJournal())
+        self._service = make_service(task, ServerSettings(), self._metrics, Journal())
         self.where = f"{task.tables.operator} in this process"
         self.encoded_deadline_s: float | None = None
 

@@ -19,8 +19,8 @@ ROTATE_AT_BYTES = 64 << 20
 log = logging.getLogger(__name__)
 
 
-class NoJournal:
-    """Null object: keeps nothing."""
+class Journal:
+    """Takes the events of a service; this one keeps none."""
 
     def write(self, event: str, **facts: object) -> None:
         pass
@@ -29,17 +29,17 @@ class NoJournal:
         pass
 
 
-class Tagged(NoJournal):
+class Tagged(Journal):
     """Writes to another journal, with the same facts added to every event, and leaves it open."""
 
-    def __init__(self, journal: "Journal | NoJournal", **tags: object) -> None:
+    def __init__(self, journal: Journal, **tags: object) -> None:
         self._journal, self._tags = journal, tags
 
     def write(self, event: str, **facts: object) -> None:
         self._journal.write(event, **self._tags, **facts)
 
 
-class Journal:
+class JournalFile(Journal):
     """Appends one line per event to `path`; a full file becomes `path.1`, replacing an older one.
 
     Pipes, sockets and devices, such as /dev/stdout, are written in place, among other output

@@ -28,14 +28,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Watched(Protocol):
-    """Values read from the router when metrics are requested."""
+    """Values read from a pipeline when metrics are requested."""
 
     gear: int
     pinned: bool
     rate_qps: float
-
-    @property
-    def waiting(self) -> int: ...
 
 
 class Serving(Protocol):
@@ -43,6 +40,9 @@ class Serving(Protocol):
 
     @property
     def ready(self) -> bool: ...
+
+    @property
+    def waiting(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,51 +75,6 @@ class Known:
 
 LAST_SEGMENT = 999
 """Higher exit segments share this label, so that a model cannot create labels without end."""
-
-
-class NoMetrics:
-    """Null object: counts nothing."""
-
-    def __init__(self) -> None:
-        self.adapting = AdaptingMetrics()
-        self.deadlines = DeadlineMetrics()
-        self.cores = CoreMetrics()
-
-    def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
-        pass
-
-    def begin(self, known: Known) -> None:
-        pass
-
-    def late(self, operator: str) -> None:
-        pass
-
-    def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
-        pass
-
-    def finished(self, operator: str, outcome: str) -> None:
-        pass
-
-    def refused(self, operator: str, reason: str) -> None:
-        pass
-
-    def batch_started(self, model: str, size: int, reason: int) -> None:
-        pass
-
-    def batch_finished(self, model: str, devices: Sequence[str], run_s: float) -> None:
-        pass
-
-    def restarted(self, replica: str) -> None:
-        pass
-
-    def replicas_ready(self, model: str, count: int) -> None:
-        pass
-
-    def totals(self, operator: str) -> Totals:
-        return Totals()
-
-    def text(self) -> bytes:
-        return b""
 
 
 class Metrics:
@@ -188,18 +143,18 @@ class Metrics:
         self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
         self._of_rows: dict[tuple[str, int, int], list[Count]] = {}
 
-    def watch(self, router: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
-        """Read `router` and `serving` whenever metrics are requested.
+    def watch(self, pipeline: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
+        """Read `pipeline` and `serving` whenever metrics are requested.
 
         `accuracies` are the plan's predicted accuracy by gear, NaN where unknown.
         """
         self._ready.set_function(lambda: serving.ready)
         self._last_gear.set(last_gear)
-        self._gear.set_function(lambda: router.gear)
-        self._accuracy.set_function(lambda: accuracies[router.gear] if accuracies else math.nan)
-        self._pinned.set_function(lambda: router.pinned)
-        self._load.set_function(lambda: router.rate_qps)
-        self._waiting.set_function(lambda: router.waiting)
+        self._gear.set_function(lambda: pipeline.gear)
+        self._accuracy.set_function(lambda: accuracies[pipeline.gear] if accuracies else math.nan)
+        self._pinned.set_function(lambda: pipeline.pinned)
+        self._load.set_function(lambda: pipeline.rate_qps)
+        self._waiting.set_function(lambda: serving.waiting)
 
     def begin(self, known: Known) -> None:
         for outcome in OUTCOMES:

@@ -105,7 +105,7 @@ def run_virtually(
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
         end_ns = ends[0][0] if ends else NEVER_NS
-        others_ns = cores.next_period_ns, cores.next_ns, router.next_wake_ns()
+        others_ns = cores.next_period_ns, cores.next_ns, router.next_timer_ns()
         due_ns = min(end_ns, next_tick_ns, arrival_ns, *others_ns)
         arrives = due_ns == arrival_ns and due_ns not in (end_ns, next_tick_ns, cores.next_period_ns)
         now_ns = free_ns = max(due_ns, free_ns) + (front_end.arrival_ns if arrives else 0)
@@ -115,9 +115,9 @@ def run_virtually(
             for sample in leaving.samples:
                 record = workload.record[sample.sequence]
                 sample.certainty = float(certainty[tables.replica_model[replica], record])
-            router.samples_finished(replica, leaving.samples, now_ns)
+            router.stage_ended(replica, leaving.samples, now_ns)
             if leaving.last:
-                router.batch_finished(replica, now_ns)
+                router.executor_free(replica, now_ns)
         elif next_tick_ns == due_ns:
             router.tick(now_ns)
             next_tick_ns += METER_WINDOW_NS
@@ -129,7 +129,7 @@ def run_virtually(
             arrived += rows
         else:
             cores.take_effect(now_ns, router.by_deadline)
-            router.wake(now_ns)
+            router.timer(now_ns)
     return VirtualRun(log=log, finished_ns=finished_ns, written_ns=written_ns, model=model, ended=ended)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gearshift.clock import WallClock
 from gearshift.errors import require
 from gearshift.models.loaded_from import changes
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
@@ -98,7 +98,7 @@ def serve(
     if settings.tls_certificate is not None and settings.tls_key is not None:
         server_context(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
-    journal = NoJournal() if journal_path is None else Journal(Path(journal_path))
+    journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     traces = tracing_if(settings.otel, task.tables.operator)
     bound = bound_sockets(settings.host, settings.port, shared=settings.front_ends > 1)
@@ -162,7 +162,7 @@ async def _main(
     read: Read,
     settings: ServerSettings,
     keys: Keys | None,
-    journal: Journal | NoJournal,
+    journal: Journal,
     socks: Sequence[socket.socket],
     say: Say,
     tracing: Tracing | None,
@@ -179,7 +179,7 @@ class ServerProcess:
         read: Read,
         settings: ServerSettings,
         keys: Keys | None,
-        journal: Journal | NoJournal,
+        journal: Journal,
         socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
@@ -190,7 +190,7 @@ class ServerProcess:
 
         unsent = Unsent()
 
-        def make(task: ServingTask, journal: Journal | NoJournal) -> Service:
+        def make(task: ServingTask, journal: Journal) -> Service:
             service = make_service(task, settings, None, journal, clock, caches=caches)
             service.room.elsewhere = unsent
             return service

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.observability.journal import Journal
+from gearshift.observability.journal import JournalFile
 
 
 def test_a_full_journal_makes_room_and_keeps_the_one_before(tmp_path):
-    journal = Journal(tmp_path / "a" / "journal.jsonl", rotate_at_bytes=200)
+    journal = JournalFile(tmp_path / "a" / "journal.jsonl", rotate_at_bytes=200)
     for i in range(20):
         journal.write("shift", number=i)
     journal.close()
@@ -30,7 +30,7 @@ def test_a_full_journal_makes_room_and_keeps_the_one_before(tmp_path):
 
 
 def test_what_others_have_a_part_in_does_nothing_to_a_terminal(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
     journal.write("poisonous", reason="a\nb\x1b[2J\u202e\u009b")
     journal.close()
     (line,) = (tmp_path / "journal.jsonl").read_text().splitlines()
@@ -40,13 +40,13 @@ def test_what_others_have_a_part_in_does_nothing_to_a_terminal(tmp_path):
 
 def test_a_journal_that_cannot_be_begun_says_so() -> None:
     with pytest.raises(InvalidInput, match=r"/dev/full: cannot be written \(No space left on device\)"):
-        Journal(Path("/dev/full")).write("ready")
+        JournalFile(Path("/dev/full")).write("ready")
 
 
 def test_a_pipe_is_written_as_it_is_and_never_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    journal = Journal(path, rotate_at_bytes=1)
+    journal = JournalFile(path, rotate_at_bytes=1)
     with pytest.raises(InvalidInput, match="cannot be written"):
         journal.write("begun before anybody reads")
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
@@ -64,7 +64,7 @@ def test_a_pipe_is_written_as_it_is_and_never_waited_for(tmp_path: Path, caplog:
 def test_a_full_journal_makes_room_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there/journal.jsonl")
-    journal = Journal(tmp_path / "link", rotate_at_bytes=100)
+    journal = JournalFile(tmp_path / "link", rotate_at_bytes=100)
     for _ in range(2):
         journal.write("shift", text="x" * 60)
     journal.close()
@@ -74,7 +74,7 @@ def test_a_full_journal_makes_room_where_a_link_leads(tmp_path: Path) -> None:
 
 def test_events_that_find_no_room_are_lost_and_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
+    journal = JournalFile(path)
     journal.write("ready")
     journal.close()
     path.rename(tmp_path / "before.jsonl")
@@ -106,7 +106,7 @@ def room_for(file_bytes: int) -> Iterator[None]:
 @pytest.mark.parametrize("room_bytes", [1, 20, 60])
 def test_what_goes_through_of_an_event_on_a_full_disk_does_not_stay(tmp_path: Path, room_bytes: int) -> None:
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
+    journal = JournalFile(path)
     journal.write("ready")
     with room_for(path.stat().st_size + room_bytes):
         for number in range(2):
@@ -119,7 +119,7 @@ def test_what_goes_through_of_an_event_on_a_full_disk_does_not_stay(tmp_path: Pa
 def test_a_line_whose_writer_was_killed_within_it_spoils_no_other(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"event":"ready"}\n{"event":"shi')
-    journal = Journal(path)
+    journal = JournalFile(path)
     journal.write("stop")
     journal.close()
     first, torn, last = path.read_text().splitlines()
@@ -130,9 +130,9 @@ def test_a_line_whose_writer_was_killed_within_it_spoils_no_other(tmp_path: Path
 PRINTS_BETWEEN = """
 import sys
 from pathlib import Path
-from gearshift.observability.journal import Journal
+from gearshift.observability.journal import JournalFile
 
-journal = Journal(Path(sys.argv[1]))
+journal = JournalFile(Path(sys.argv[1]))
 for number in range(3):
     journal.write("shift", number=number)
     print("printed", number, flush=True)
@@ -172,7 +172,7 @@ def test_a_socket_is_never_waited_for_and_a_line_that_went_through_in_part_is_en
 ) -> None:
     here, there = socket.socketpair()
     with here, there:
-        journal = Journal(Path(f"/dev/fd/{there.fileno()}"))
+        journal = JournalFile(Path(f"/dev/fd/{there.fileno()}"))
         with caplog.at_level(logging.ERROR):
             for number in range(20):
                 journal.write("more than a socket holds", number=number, text="x" * 100_000)

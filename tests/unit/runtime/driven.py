@@ -48,8 +48,8 @@ class Driven:
         samples = self.running.pop(replica)
         for one in samples:
             one.certainty = certainty
-        self.router.samples_finished(self.index(replica), samples, int(ms * MS))
-        self.router.batch_finished(self.index(replica), int(ms * MS))
+        self.router.stage_ended(self.index(replica), samples, int(ms * MS))
+        self.router.executor_free(self.index(replica), int(ms * MS))
 
     def lose(self, *replicas: str, ms: float) -> None:
         for replica in replicas:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.runtime.actuators.base import Actuator, Effect
 
 
@@ -12,7 +12,7 @@ class Scaler:
     `cores` are those in force; somebody else may change them, which the next `give` notices.
     """
 
-    def __init__(self, worker: str, actuator: Actuator, *, cores: int, journal: Journal | NoJournal) -> None:
+    def __init__(self, worker: str, actuator: Actuator, *, cores: int, journal: Journal) -> None:
         self.worker, self.cores = worker, float(cores)
         self._actuator, self._journal = actuator, journal
         self._written: tuple[float, float, str] | None = None

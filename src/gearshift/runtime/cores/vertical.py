@@ -11,8 +11,8 @@ from functools import partial
 from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
-from gearshift.observability.journal import Journal, NoJournal
 from gearshift.policies.cores.demand import MachineDemand, SharedCores
+from gearshift.observability.journal import Journal
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.cores.scaler import Scaler, give_all
@@ -109,7 +109,7 @@ class VerticalScaling(NoScaling):
         *,
         shared: SharedCores,
         clock: Clock,
-        journal: Journal | NoJournal,
+        journal: Journal,
         in_gear: Sequence[Sequence[int]] = (),
         tell_worker: TellWorker = lambda replica, cores: None,
         close: Callable[[], None] = lambda: None,
@@ -313,8 +313,8 @@ def effect_s(effect: Effect, batches: Sequence[Span]) -> float:
     return (effect.effective_ns - from_ns) / NS_PER_S
 
 
-class _FromThread(NoJournal):
-    def __init__(self, journal: Journal | NoJournal, loop: asyncio.AbstractEventLoop) -> None:
+class _FromThread(Journal):
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal, self._loop = journal, loop
 
     def write(self, event: str, **facts: object) -> None:

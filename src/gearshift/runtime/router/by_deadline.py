@@ -23,6 +23,7 @@ from gearshift.policies.deadlines import (
 from gearshift.profiles.run_times import fastest_ns
 from gearshift.request import NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.router.devices import Devices
+from gearshift.runtime.router.gear_settings import GearSettings
 from gearshift.runtime.router.queue import WaitingQueue
 from gearshift.runtime.router.turns import Turns
 
@@ -101,10 +102,15 @@ class DeadlineQueues:
     """
 
     def __init__(
-        self, rules: DeadlineRules, queues: Sequence[WaitingQueue], turns: Turns, devices: Devices, end: End
+        self,
+        rules: DeadlineRules,
+        settings: GearSettings,
+        queues: Sequence[WaitingQueue],
+        turns: Turns,
+        devices: Devices,
+        end: End,
     ) -> None:
-        self._rules, self.run_ns = rules, rules.run_ns
-        self._largest: list[int] = rules.tables.largest_batch_size.tolist()
+        self._rules, self.run_ns, self._settings = rules, rules.run_ns, settings
         self._queues, self._turns, self._devices, self._end = queues, turns, devices, end
         self.gives_up_ns: dict[int, int] = {}
         self.told: Callable[[int, Sample], None] | None = None
@@ -172,22 +178,19 @@ class DeadlineQueues:
         if dropped:
             self.watch(replica, now_ns)
 
-    def start_by_ns(self, replica: int, wait_ends_ns: int, most: int) -> int:
-        queue = self._queues[replica]
+    def start_by_ns(self, replica: int, wait_ends_ns: int) -> int:
+        queue, most = self._queues[replica], self._settings.largest_batch_size[replica]
         run_ns = self.run_ns[replica][batch_size(len(queue), most)]
         return start_by_ns(wait_ends_ns, self._rules.aimed_ns(queue.head().request), run_ns)
 
-    def endangered_first(self, device: int, chosen: int, reason: int, base: int, now_ns: int) -> tuple[int, int]:
-        """`chosen`, or a replica of `device` whose samples go first (`goes_first`); its reason.
-
-        `base` is where the gear's settings begin.
-        """
-        queue, largest = self._queues[chosen], self._largest
-        head, size = queue.head(), batch_size(len(queue), largest[base + chosen])
+    def endangered_first(self, device: int, chosen: int, reason: int, now_ns: int) -> tuple[int, int]:
+        """`chosen`, or a replica of `device` whose samples go first (`goes_first`); its reason."""
+        queue, largest = self._queues[chosen], self._settings.largest_batch_size
+        head, size = queue.head(), batch_size(len(queue), largest[chosen])
         if not head.visited:
             return chosen, reason
         for replica in self._devices.on_device[device]:
-            waiting, most = len(self._queues[replica]), largest[base + replica]
+            waiting, most = len(self._queues[replica]), largest[replica]
             if waiting == 0 or self._devices.any_busy(replica):
                 continue
             first, run_ns = self._queues[replica].head(), self.run_ns[replica][batch_size(waiting, most)]

@@ -1,9 +1,9 @@
 """The router: takes all events of an operator and makes all decisions; no clock, no I/O.
 
-It handles one event at a time: samples finish, a batch finishes, the meter ticks, samples arrive,
-a longest wait ends. Each event calls the policies and then starts batches on the devices it
-touched. The simulator's kernel does the same in the same order (`simulator/kernel.py`); the
-conformance test compares their logs.
+It decides at five points: a stage ended, an executor is free, the meter ticks, a request arrives,
+a timer ends. At each it calls the policies and then starts batches on the devices it touched.
+The simulator's kernel does the same in the same order (`simulator/kernel`); the conformance test
+compares their logs.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,12 @@ from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
 from gearshift.policies.forwarding import ANSWER, next_model
-from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.router.devices import Devices
-from gearshift.runtime.router.load_scaling import LoadScaling
-from gearshift.runtime.router.meter import Meter
+from gearshift.runtime.router.gear_settings import GearSettings
+from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.router.queue import WaitingQueue
 from gearshift.runtime.router.recovery import Recovery
 from gearshift.runtime.router.turns import Turns
@@ -65,26 +64,22 @@ class Router:
         self._thresholds: list[float] = tables.thresholds.tolist()
         self._stage_of: list[int] = tables.stage_of.tolist()
         self._turns = Turns(tables)
-        self._minimum: list[int] = tables.minimum_queue_length.tolist()
-        self._largest: list[int] = tables.largest_batch_size.tolist()
-        self._longest_wait_ns: list[int] = tables.longest_wait_ns.tolist()
-        self._range_starts: list[float] = tables.range_starts.tolist()
+        self._settings = GearSettings(tables)
 
-        self.gear, self._first = 0, self._stage_models[0]
-        self.rate_qps = self.load = 0.0
-        self.pinned = False
-        self.scaling = LoadScaling(tables)
-        self._eased_ticks = 0
+        self.pipeline = Pipeline(tables)
         self._queued = 0
         self._starvation_ns = tables.starvation_ns
         self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
         rules = deadlines or DeadlineRules(tables, late="answer")
-        self.by_deadline = DeadlineQueues(rules, self._queues, self._turns, self._devices, self._drop)
+        self.by_deadline = DeadlineQueues(rules, self._settings, self._queues, self._turns, self._devices, self._drop)
         self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
         self._in_batch = [False] * self._replicas
         self._started_ns = [0] * self._replicas
         self._touched: list[int] = []
-        self._meter = Meter()
+
+    @property
+    def gear(self) -> int:
+        return self.pipeline.gear
 
     @property
     def waiting(self) -> int:
@@ -92,7 +87,7 @@ class Router:
 
     # Events. At the same instant they are handled in this order.
 
-    def samples_finished(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
+    def stage_ended(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
         """Answer or forward samples; start batches here only if theirs goes on."""
         model, running = self._model_of[replica], self._running[replica]
         whole = len(samples) >= len(running)
@@ -110,10 +105,10 @@ class Router:
             sample.model = model
             following = self._next_model(sample)
             if following == ANSWER:
-                self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.gear)
+                self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.pipeline.gear)
                 self._answered(sample)
             elif not self.by_deadline.may_forward(sample, following, now_ns):
-                self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.gear)
+                self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.pipeline.gear)
                 self._answered(end_early(sample, Ending.DEGRADED))
             else:
                 sample.stage += 1
@@ -121,7 +116,7 @@ class Router:
         if not whole:
             self._start_on_touched(now_ns)
 
-    def batch_finished(self, replica: int, now_ns: int) -> None:
+    def executor_free(self, replica: int, now_ns: int) -> None:
         self._running[replica] = ()
         self._in_batch[replica] = False
         self._devices.free(replica)
@@ -129,41 +124,27 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        self.rate_qps = self._meter.tick(now_ns)
-        tables = self._tables
-        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
-        longest, starts = self._longest_first_stage_queue(), self._range_starts
-        asked = gear_asked_for(tables.meter, self.gear, self.load, longest, tables.alpha, starts, tables.gears)
-        gear, self._eased_ticks = gear_in_force(
-            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
-        )
-        if gear != self.gear and not self.pinned:
-            self._shift(gear, now_ns)
-        self.scaling.ticked(self.rate_qps)
+        pipeline = self.pipeline
+        self._shift(pipeline.tick(self.waiting, self._longest_first_stage_queue(), now_ns), now_ns)
+        pipeline.scaling.ticked(pipeline.rate_qps)
 
     def pin(self, gear: int, now_ns: int) -> None:
-        self.pinned = True
-        if gear != self.gear:
-            self._shift(gear, now_ns)
+        self.pipeline.pinned = True
+        self._shift(gear, now_ns)
 
     def free(self) -> None:
-        self.pinned = False
+        self.pipeline.pinned = False
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
-        """Take over the meter of `before` and its arrivals' gear; waiting samples do not count."""
-        self._meter = before._meter.copy()
-        self.rate_qps = self.load = before.rate_qps
-        tables = self._tables
-        gear = gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
-        if gear != self.gear:
-            self._shift(gear, now_ns)
+        """Take over the meter of `before` and its arrivals' gear."""
+        self._shift(self.pipeline.take_meter(before.pipeline), now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue a request's samples; refuse them if no replica can be in time."""
-        first = self._first
+        first = self.pipeline.first_model
         late = self.by_deadline.misses_anyway(samples[0].request, first, now_ns)
         for sample in samples:
-            self._meter.arrived(now_ns)
+            self.pipeline.meter.arrived(now_ns)
             if late:
                 self._write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
                 self._answered(end_early(sample, Ending.INFEASIBLE))
@@ -171,7 +152,7 @@ class Router:
                 self._route(sample, first, now_ns)
         self._start_on_touched(now_ns)
 
-    def wake(self, now_ns: int) -> None:
+    def timer(self, now_ns: int) -> None:
         """Start batches whose longest wait is over; drop samples that can no longer be on time."""
         for replica in self.by_deadline.shed_due(now_ns):
             self._touched.extend(self._spans[replica])
@@ -183,7 +164,7 @@ class Router:
             for sample in self._recovery.end_expired(now_ns):
                 self._end(sample, now_ns)
 
-    def next_wake_ns(self) -> int:
+    def next_timer_ns(self) -> int:
         first_ns = self._devices.next_wake_ns()
         if self.by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
@@ -197,7 +178,7 @@ class Router:
         """Move queued samples to other replicas; run running ones again, apart from others."""
         for replica in replicas:
             self._turns.lost[replica] = True
-        self._turns.share_among_the_living(self.gear)
+        self._turns.share_among_the_living(self.pipeline.gear)
         for replica in replicas:
             queued = self._queues[replica].clear()
             self.by_deadline.watch(replica, now_ns)
@@ -215,7 +196,7 @@ class Router:
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
         self._turns.lost[replica] = False
-        self._turns.share_among_the_living(self.gear)
+        self._turns.share_among_the_living(self.pipeline.gear)
         self._place_stranded(now_ns)
         self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
@@ -234,11 +215,11 @@ class Router:
 
     @property
     def first_model(self) -> str:
-        return str(self._tables.models[self._first])
+        return str(self._tables.models[self.pipeline.first_model])
 
     @property
     def lacks_first_model(self) -> bool:
-        return not self._turns.lives(self._first)
+        return not self._turns.lives(self.pipeline.first_model)
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
@@ -294,7 +275,7 @@ class Router:
         if self._recovery.count and self._start_group(device, now_ns):
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
-        limited = False
+        limited, settings = False, self._settings
         for replica in self._devices.on_device[device]:
             queue = self._queues[replica]
             if queue.limited:
@@ -303,13 +284,12 @@ class Router:
             waiting = len(queue)
             if not waiting:
                 continue
-            cell = self.gear * self._replicas + replica
-            oldest_ns = queue.oldest().entered_ns
-            reason = start_reason(waiting, oldest_ns, now_ns, self._minimum[cell], self._longest_wait_ns[cell])
+            oldest_ns, wait_ns = queue.oldest().entered_ns, settings.longest_wait_ns[replica]
+            reason = start_reason(waiting, oldest_ns, now_ns, settings.minimum_queue_length[replica], wait_ns)
             if reason == NOT_YET:
-                start_ns = oldest_ns + self._longest_wait_ns[cell]
+                start_ns = oldest_ns + wait_ns
                 if queue.limited:
-                    start_ns = self.by_deadline.start_by_ns(replica, start_ns, self._largest[cell])
+                    start_ns = self.by_deadline.start_by_ns(replica, start_ns)
                 if not queue.limited or now_ns < start_ns:
                     self._devices.wake_by(device, start_ns)
                     continue
@@ -322,14 +302,12 @@ class Router:
             if chosen < 0 or key < chosen_key:
                 chosen, chosen_key, chosen_reason = replica, key, reason
         if limited and chosen_key[0]:
-            base = self.gear * self._replicas
-            chosen, chosen_reason = self.by_deadline.endangered_first(device, chosen, chosen_reason, base, now_ns)
+            chosen, chosen_reason = self.by_deadline.endangered_first(device, chosen, chosen_reason, now_ns)
         if chosen >= 0 and not self._devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
-        queue = self._queues[replica]
-        size = batch_size(len(queue), self._largest[self.gear * self._replicas + replica])
+        size = batch_size(len(self._queues[replica]), self._settings.largest_batch_size[replica])
         batch = self.by_deadline.fill(replica, size, now_ns)
         self._queued -= len(batch)
         self._run(replica, batch, reason, now_ns)
@@ -347,10 +325,13 @@ class Router:
         self._start(replica, samples, reason)
 
     def _shift(self, gear: int, now_ns: int) -> None:
-        before, self.gear, self._eased_ticks = self.gear, gear, 0
-        self._first = self._stage_models[gear * self._tables.most_stages]
+        before = self.pipeline.gear
+        if gear == before:
+            return
+        self.pipeline.shift(gear)
+        self._settings.shift(gear)
         self._turns.share(gear)
-        self._write(now_ns, Decision.SHIFT, before, gear, 0)
+        self._write(now_ns, Decision.SHIFT, before, gear, self.pipeline.number)
         if self._shifted is not None:
             self._shifted(before, gear)
         self._place_stranded(now_ns)
@@ -359,7 +340,7 @@ class Router:
             self._start_on(device, now_ns)
 
     def _longest_first_stage_queue(self) -> int:
-        return max(len(self._queues[replica]) for replica in self._replicas_of(self._first))
+        return max(len(self._queues[replica]) for replica in self._replicas_of(self.pipeline.first_model))
 
     # Steps for deadlines.
 
@@ -367,7 +348,7 @@ class Router:
         self._queued -= 1
         sample.queue_ns += now_ns - sample.entered_ns
         if ending == Ending.DEGRADED:
-            self._write(now_ns, Decision.DEGRADE, sample.sequence, sample.model, self.gear)
+            self._write(now_ns, Decision.DEGRADE, sample.sequence, sample.model, self.pipeline.gear)
         else:
             self._write(now_ns, Decision.DROP, sample.sequence, replica, ending)
         self._answered(end_early(sample, ending))
@@ -375,10 +356,10 @@ class Router:
     # Steps after a loss.
 
     def _place(self, sample: Sample, now_ns: int) -> None:
-        following = self._next_model(sample) if sample.visited else self._first
+        following = self._next_model(sample) if sample.visited else self.pipeline.first_model
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
-            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.pipeline.gear)
             self._answered(sample)
         else:
             sample.stage = sample.visited.bit_count()
@@ -414,7 +395,7 @@ class Router:
 
     def _end(self, sample: Sample, now_ns: int) -> None:
         if sample.degraded_by:
-            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.gear)
+            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.pipeline.gear)
         self._answered(sample)
 
     def _replicas_of(self, model: int) -> range:

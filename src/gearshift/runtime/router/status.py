@@ -129,19 +129,20 @@ def status_of(
     most_held_bytes: int,
     adapting: AdaptingStatus | None = None,
 ) -> Status:
+    pipeline = router.pipeline
     waiting, running = router.queue_lengths(), router.running_lengths()
     return Status(
         plan=plan,
         operator=tables.operator,
         state=state,
         uptime_s=uptime_s,
-        load=router.load,
-        rate_qps=router.rate_qps,
-        gear=router.gear,
+        load=pipeline.load,
+        rate_qps=pipeline.rate_qps,
+        gear=pipeline.gear,
         last_gear=tables.gears - 1,
-        pinned=router.pinned,
-        load_range=tables.load_range(router.gear),
-        cascade=tables.cascade(router.gear),
+        pinned=pipeline.pinned,
+        load_range=tables.load_range(pipeline.gear),
+        cascade=tables.cascade(pipeline.gear),
         replicas=[
             ReplicaStatus(
                 id=replica_id,
@@ -165,13 +166,14 @@ def status_of(
 
 def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
     """The reason of the shift is the rate, the backlog, or an operator's pin."""
-    metered = "backlog" if router.load > router.scaling.factor * router.rate_qps else "rate"
+    pipeline = router.pipeline
+    metered = "backlog" if pipeline.load > pipeline.scaling.factor * pipeline.rate_qps else "rate"
     return {
         "before": before,
         "after": after,
         "direction": "downshift" if after > before else "upshift",
-        "reason": "pin" if router.pinned else metered,
-        "load": round(router.load, 3),
-        "rate_qps": round(router.rate_qps, 3),
+        "reason": "pin" if pipeline.pinned else metered,
+        "load": round(pipeline.load, 3),
+        "rate_qps": round(pipeline.rate_qps, 3),
         "waiting": router.waiting,
     }

@@ -13,8 +13,8 @@ from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, require
 from gearshift.model import Arrays
 from gearshift.observability.core_metrics import CoreMetrics
-from gearshift.observability.journal import Journal, NoJournal
-from gearshift.observability.metrics import Known, Metrics, NoMetrics
+from gearshift.observability.journal import Journal
+from gearshift.observability.metrics import Known, Metrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.base import Backend, Batch, all_ended
@@ -78,8 +78,8 @@ class Service:
         deadlines: DeadlineRules | None = None,
         vertical: NoScaling | None = None,
         clock: Clock | None = None,
-        metrics: Metrics | NoMetrics | None = None,
-        journal: Journal | NoJournal | None = None,
+        metrics: Metrics | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._tables, self._backend, self._accuracies = tables, backend, tuple(accuracies)
         replicas = range(len(tables.replica_ids))
@@ -88,8 +88,8 @@ class Service:
         self._default_priority = default_priority
         self._answer_within_ns = NO_DEADLINE_NS if answer_within_s is None else round(answer_within_s * NS_PER_S)
         self._clock = clock or WallClock()
-        self._metrics = metrics or NoMetrics()
-        self._journal = journal or NoJournal()
+        self._metrics = metrics or Metrics()
+        self._journal = journal or Journal()
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self._deadlines = deadlines or DeadlineRules(tables, late="answer")
         self.router = Router(tables, **told, recovery=recovery, deadlines=self._deadlines)
@@ -176,6 +176,10 @@ class Service:
         return self._accepting
 
     @property
+    def waiting(self) -> int:
+        return self.router.waiting
+
+    @property
     def most_waiting(self) -> int:
         return self.room.most_requests
 
@@ -213,7 +217,7 @@ class Service:
         self._arm_wake()
 
     def free_gear(self) -> None:
-        self._journal.write("free", gear=self.router.gear)
+        self._journal.write("free", gear=self.router.pipeline.gear)
         self.router.free()
 
     def refuse_new(self) -> None:
@@ -424,7 +428,7 @@ class Service:
 
     def _answered(self, sample: Sample) -> None:
         if sample.request.id in self._open:
-            self._ended.append((sample, self.router.gear))
+            self._ended.append((sample, self.router.pipeline.gear))
             self._deliver_soon()
         else:
             self.adapting.second_answer(sample)
@@ -456,7 +460,7 @@ class Service:
         if self._spans:
             self._trace(batch, samples, now_ns)
         self._silence.samples_finished(self._model_names[batch.replica], samples, now_ns)
-        self.router.samples_finished(batch.replica, samples, now_ns)
+        self.router.stage_ended(batch.replica, samples, now_ns)
         if len(samples) < len(batch.samples):  # else `batch_finished` arms it
             self._arm_wake()
 
@@ -466,7 +470,7 @@ class Service:
             samples,
             model=self._model_names[batch.replica],
             replica=self._tables.replica_ids[batch.replica],
-            gear=self.router.gear,
+            gear=self.router.pipeline.gear,
             size=len(batch.samples),
             started_ns=self._started_ns.get(batch.replica, now_ns),
             now_ns=now_ns,
@@ -475,7 +479,7 @@ class Service:
     def batch_finished(self, batch: Batch) -> None:
         now_ns = self._clock.now_ns()
         run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
-        self.router.batch_finished(batch.replica, now_ns)
+        self.router.executor_free(batch.replica, now_ns)
         model, devices = self._model_names[batch.replica], self._device_names[batch.replica]
         self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
         self._vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
@@ -504,7 +508,7 @@ class Service:
         self._arm_wake()
 
     def _watch(self) -> None:
-        self._metrics.watch(self.router, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
+        self._metrics.watch(self.router.pipeline, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
         self._metrics.begin(
             Known(
                 operator=self._tables.operator,
@@ -544,8 +548,8 @@ class Service:
                 log.warning("model %r is taken to answer again", model)
 
     def _wake(self) -> None:
-        self.router.wake(self._clock.now_ns())
+        self.router.timer(self._clock.now_ns())
         self._arm_wake()
 
     def _arm_wake(self) -> None:
-        self._pulse.wake_by(self.router.next_wake_ns())
+        self._pulse.wake_by(self.router.next_timer_ns())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from gearshift.observability.adapting_metrics import AdaptingMetrics
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.audit import ABOVE, BELOW, INSIDE
 from gearshift.request import Sample
@@ -38,11 +38,11 @@ class Adapting:
         window_s: float = SHORTEST_WINDOW_S,
         run_ns: Sequence[Sequence[int]] = (),
         audit: Audit | None = None,
-        journal: Journal | NoJournal | None = None,
+        journal: Journal | None = None,
         drifts: Callable[[], None] = _nobody,
     ) -> None:
         self._tables, self._audit, self._drifts = tables, audit, drifts
-        self._journal = journal or NoJournal()
+        self._journal = journal or Journal()
         self._load, self._times = LoadDrift(tables, window_s), ProfileDrift(tables, run_ns)
         self._metrics = AdaptingMetrics()
         self.trace = LiveTrace()
@@ -68,9 +68,9 @@ class Adapting:
     def ticked(self, router: Router, now_ns: int) -> None:
         self.trace.ticked(now_ns)
         before = self._load.drifting
-        if self._load.ticked(router.rate_qps):
+        if self._load.ticked(router.pipeline.rate_qps):
             self._judge_load(before)
-        self._metrics.load_factor.set(router.scaling.factor)
+        self._metrics.load_factor.set(router.pipeline.scaling.factor)
         for times in self._times.ticked():
             self._tell_times(times)
         self.audit(router, now_ns)
@@ -153,7 +153,7 @@ class Adapting:
             load_distance=self._load.distance,
             load_drifts=self._load.drifting,
             window_s=self._load.window_s,
-            load_factor=router.scaling.factor,
+            load_factor=router.pipeline.scaling.factor,
             slow_or_fast_models=[m for m, off in zip(tables.models, self._times.drifting, strict=True) if off],
             disagreement=[] if audit is None else [self._disagreement(audit, cell) for cell in sorted(audit.cells)],
             audits_dropped=0 if audit is None else audit.dropped,

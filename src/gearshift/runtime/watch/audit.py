@@ -109,7 +109,7 @@ class Audit:
         audit, self._now_ns = self._waiting, now_ns
         if audit is None:
             return
-        if has_slack(router.waiting, router.load, self._planned_qps, now_ns, self._rest_until_ns):
+        if has_slack(router.waiting, router.pipeline.load, self._planned_qps, now_ns, self._rest_until_ns):
             for replica in self._replicas:
                 if router.run_if_idle(replica, audit.sample, AUDIT, now_ns):
                     self._running[audit.sample.request.id] = audit

@@ -16,7 +16,7 @@ import numpy as np
 from gearshift.errors import ModelFailed, WorkerDied
 from gearshift.model import SCORES
 from gearshift.observability.cache_metrics import CacheMetrics
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
@@ -62,10 +62,10 @@ class CacheAdaptation:
         seed: int = 0,
         core: int | None = None,
         metrics: CacheMetrics | None = None,
-        journal: Journal | NoJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._project, self._adapting, self._settings, self._seed = project, adapting, dict(settings), seed
-        self._core, self._metrics, self._journal = core, metrics or CacheMetrics(), journal or NoJournal()
+        self._core, self._metrics, self._journal = core, metrics or CacheMetrics(), journal or Journal()
         self._models = set(models)
         self._told_not_finite: set[str] = set()
         self._attended: dict[str, _Attendance] = {}
@@ -124,9 +124,7 @@ class CacheAdaptation:
 
 
 class _Attendance:
-    def __init__(
-        self, model: str, load: Load, core: int | None, metrics: CacheMetrics, journal: Journal | NoJournal
-    ) -> None:
+    def __init__(self, model: str, load: Load, core: int | None, metrics: CacheMetrics, journal: Journal) -> None:
         self._model, self._load, self._core, self._metrics, self._journal = model, load, core, metrics, journal
         self.replicas: dict[Place, int] = {}
         """The version that each replica looks up."""

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gearshift.errors import GearshiftError, WorkerDied
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
 from gearshift.runtime.service.answers import refused
@@ -81,7 +81,7 @@ class FrontEnds:
         *,
         refused: Callable[[], None],
         distrusted: Callable[[str], None],
-        journal: Journal | NoJournal,
+        journal: Journal,
     ) -> None:
         self.control, self.application, self.serve = control, application, serve
         self.refused, self.distrusted, self._journal = refused, distrusted, journal

@@ -25,7 +25,7 @@ from gearshift.errors import (
     UnknownModel,
 )
 from gearshift.model import TensorSpec
-from gearshift.observability.metrics import Metrics, NoMetrics
+from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service.room import Client, Reading, Room
@@ -99,7 +99,7 @@ class GrpcServer:
         outputs: Sequence[TensorSpec],
         settings: ServerSettings,
         limits: v2.Limits,
-        metrics: Metrics | NoMetrics,
+        metrics: Metrics,
         keys: Keys | None,
         tracing: Tracing | None = None,
         times: SendingTimes | None = None,

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from gearshift.errors import GearshiftError, InvalidInput, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
 from gearshift.model import TensorSpec
-from gearshift.observability.metrics import CONTENT_TYPE, Metrics, NoMetrics
+from gearshift.observability.metrics import CONTENT_TYPE, Metrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.router.status import ServedPlan
@@ -66,7 +66,7 @@ class Application:
         outputs: Sequence[TensorSpec],
         largest_body_bytes: int,
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
-        metrics: Metrics | NoMetrics | None = None,
+        metrics: Metrics | None = None,
         keys: Keys | None = None,
         names: OwnNames | None = None,
         tracing: Tracing | None = None,
@@ -82,7 +82,7 @@ class Application:
         self._largest_body_bytes = largest_body_bytes
         self._given_limits = self._limits_now = limits
         self._outputs = outputs
-        self._metrics = metrics or NoMetrics()
+        self._metrics = metrics or Metrics()
         self._keys, self._names, self._tracing = keys, names or OwnNames(), tracing
         self._server_metadata = v2_json.encode(metadata.server_metadata())
         self._model_metadata = v2_json.encode(metadata.model_metadata(operator, inputs, outputs))

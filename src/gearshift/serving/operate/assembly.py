@@ -9,7 +9,7 @@ from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.errors import require
 from gearshift.models.config import Project, read_project
 from gearshift.observability.cache_metrics import CacheMetrics
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.run_times import expected_ns, overheads_ns
@@ -38,7 +38,7 @@ def make_service(
     task: ServingTask,
     settings: ServerSettings,
     metrics: Metrics | None,
-    journal: Journal | NoJournal,
+    journal: Journal,
     clock: Clock | None = None,
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
@@ -105,7 +105,7 @@ def _recovery(task: ServingTask, settings: ServerSettings) -> Recovery:
 def make_adapting(
     task: ServingTask,
     settings: ServerSettings,
-    journal: Journal | NoJournal,
+    journal: Journal,
     drifts: Callable[[], None],
     run_ns: Sequence[Sequence[int]],
 ) -> Adapting:
@@ -167,7 +167,7 @@ def cached_models(task: ServingTask) -> set[str]:
 
 
 def make_cache_adaptation(
-    task: ServingTask, settings: ServerSettings, metrics: CacheMetrics, journal: Journal | NoJournal
+    task: ServingTask, settings: ServerSettings, metrics: CacheMetrics, journal: Journal
 ) -> CacheAdaptation | None:
     """Return the audit and adaptation of learned caches; None if emulated or not asked for.
 

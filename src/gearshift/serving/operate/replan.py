@@ -14,7 +14,7 @@ import msgspec
 from gearshift.errors import GearshiftError
 from gearshift.gear import PipelinePlan
 from gearshift.objective import Objective
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.result import ServingResult
 from gearshift.runtime.router.status import ReplanStatus
@@ -59,7 +59,7 @@ class Replans:
         task: Callable[[], ServingTask],
         longest_s: float,
         metrics: Metrics,
-        journal: Journal | NoJournal,
+        journal: Journal,
         swap: Callable[[SwapBody], Awaitable[SwapResult]] | None = None,
     ) -> None:
         self._control, self._plans, self._task, self._longest_s = control, plans, task, longest_s

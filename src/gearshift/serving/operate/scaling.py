@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gearshift.clock import Clock
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.placement import Replica
 from gearshift.plans.workers import Worker, cores_in_gears, scaled_workers, shared_pool
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
@@ -44,7 +44,7 @@ def make_scaling(
     settings: ServerSettings,
     backend: Backend,
     clock: Clock,
-    journal: Journal | NoJournal,
+    journal: Journal,
     pod: Callable[[str, Now], Actuator] = this_pod,
 ) -> NoScaling:
     """Return what changes cores while `backend`, not started, serves `task`.

@@ -12,7 +12,7 @@ import msgspec
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.hardware import is_cuda, is_remote
 from gearshift.model import zeros
-from gearshift.observability.journal import Journal, NoJournal, Tagged
+from gearshift.observability.journal import Journal, Tagged
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.service import Service
@@ -72,9 +72,9 @@ class Swaps:
         plans: Path | None,
         task: ServingTask,
         read: Callable[[Path], ServingTask],
-        make: Callable[[ServingTask, Journal | NoJournal], Service],
+        make: Callable[[ServingTask, Journal], Service],
         metrics: Metrics,
-        journal: Journal | NoJournal,
+        journal: Journal,
         pin: Callable[[frozenset[int]], None] | None = None,
         free: FreeBytes = free_bytes,
     ) -> None:

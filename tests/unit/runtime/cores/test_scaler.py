@@ -1,12 +1,12 @@
 import json
 from pathlib import Path
 
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal, JournalFile
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.cores.scaler import Scaler, give_all
 
 
-class Kept(NoJournal):
+class Kept(Journal):
     """The changes of cores, from and to."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class Kept(NoJournal):
 
 
 def test_changes_are_made_once_and_stand_in_the_journal(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
     one = Scaler("m-0", EmulatedActuator(cores=1, most=4), cores=1, journal=journal)
     assert one.give(1) is None
     effect = one.give(6)
@@ -35,7 +35,7 @@ def test_changes_are_made_once_and_stand_in_the_journal(tmp_path: Path) -> None:
 
 def test_cores_that_somebody_else_takes_away_are_asked_for_again() -> None:
     actuator = EmulatedActuator(cores=4)
-    one = Scaler("m-0", actuator, cores=4, journal=NoJournal())
+    one = Scaler("m-0", actuator, cores=4, journal=Journal())
     assert one.give(4) is None
     actuator.cores = 2
     assert one.give(4) is not None
@@ -70,7 +70,7 @@ def test_who_shrinks_goes_first() -> None:
             return super().apply(cores)
 
     scalers = [
-        Scaler(name, Noting(cores=cores), cores=cores, journal=NoJournal())
+        Scaler(name, Noting(cores=cores), cores=cores, journal=Journal())
         for name, cores in (("grows", 1), ("shrinks", 7))
     ]
     give_all(scalers, [6, 2])

@@ -8,7 +8,7 @@ import pytest
 
 from gearshift.clock import NS_PER_S, Clock, ManualClock, WallClock
 from gearshift.errors import InvalidInput
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.request import Request, Sample
@@ -60,7 +60,7 @@ class Gone:
         return self.made[-1]
 
 
-class Kept(NoJournal):
+class Kept(Journal):
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
 
@@ -102,7 +102,7 @@ def begins_with(
     in_gear: Sequence[Sequence[int]],
     *,
     period_s: float = 1000.0,
-    journal: NoJournal | None = None,
+    journal: Journal | None = None,
     clock: Clock | None = None,
     scaler: Literal["exact", "static"] = "static",
     tell_worker: TellWorker = lambda replica, cores: None,
@@ -114,7 +114,7 @@ def begins_with(
         actuate,
         shared=SharedCores(how, MOST, [planned_ns(TABLE, how.margin)], [MOST], LARGEST),
         clock=clock or WallClock(),
-        journal=journal or NoJournal(),
+        journal=journal or Journal(),
         in_gear=in_gear,
         tell_worker=tell_worker,
     )

@@ -61,13 +61,13 @@ def test_a_request_is_refused_as_soon_as_it_cannot_be_answered_in_time_while_dev
     world = driven()
     arrive(world, 0, 100)
     late = arrive(world, 1, 10, ms=1)
-    assert world.router.next_wake_ns() == 5 * MS + 1
-    world.router.wake(5 * MS)
+    assert world.router.next_timer_ns() == 5 * MS + 1
+    world.router.timer(5 * MS)
     assert world.answered == []
-    world.router.wake(5 * MS + 1)  # the batch before takes longer than it should
+    world.router.timer(5 * MS + 1)  # the batch before takes longer than it should
     assert (world.answered, late.ending, world.router.waiting) == ([1], Ending.INFEASIBLE, 0)
     assert late.error.startswith("infeasible: ")
-    assert world.router.next_wake_ns() == NEVER_NS
+    assert world.router.next_timer_ns() == NEVER_NS
 
 
 def test_who_comes_to_the_front_because_another_is_withdrawn_is_refused_in_time() -> None:
@@ -75,9 +75,9 @@ def test_who_comes_to_the_front_because_another_is_withdrawn_is_refused_in_time(
     arrive(world, 0, 100)
     head, second = arrive(world, 1, 10, ms=1), arrive(world, 2, 20, ms=1)
     world.router.cancel([head], 2 * MS)
-    assert world.router.next_wake_ns() == 15 * MS + 1
+    assert world.router.next_timer_ns() == 15 * MS + 1
     world.router.cancel([second], 2 * MS)
-    assert world.router.next_wake_ns() == NEVER_NS
+    assert world.router.next_timer_ns() == NEVER_NS
 
 
 def test_a_request_behind_a_more_urgent_class_is_dropped_when_it_comes_to_the_front() -> None:
@@ -87,17 +87,17 @@ def test_a_request_behind_a_more_urgent_class_is_dropped_when_it_comes_to_the_fr
     hidden = arrive(world, 2, 11, ms=1, priority=2)
     world.finish("a0", 12)
     assert world.started[1:] == [("a0", [1])]
-    world.router.wake(12 * MS)
+    world.router.timer(12 * MS)
     assert (hidden.ending, world.answered) == (Ending.EXPIRED_IN_QUEUE, [0, 2])
 
 
 def test_a_batch_that_waits_for_others_starts_in_time_for_its_deadline() -> None:
     world = driven(minimum=4, wait_ms=50)
     arrive(world, 0, 30)
-    assert world.router.next_wake_ns() == 24 * MS
+    assert world.router.next_timer_ns() == 24 * MS
     arrive(world, 1, 40, ms=1)
-    assert world.router.next_wake_ns() == 23 * MS
-    world.router.wake(23 * MS + MS // 2)  # a timer is late
+    assert world.router.next_timer_ns() == 23 * MS
+    world.router.timer(23 * MS + MS // 2)  # a timer is late
     assert world.started == [("a0", [0, 1])]
 
 
@@ -118,9 +118,9 @@ def test_a_sample_that_waits_for_a_later_stage_in_vain_gets_its_answer_so_far() 
     late = arrive(world, 1, 30)
     world.finish("a0", 5, certainty=0)
     world.finish("a0", 10, certainty=0)  # b runs 0 from 5 to 16
-    world.router.wake(19 * MS)
+    world.router.timer(19 * MS)
     assert world.answered == []
-    world.router.wake(19 * MS + 1)
+    world.router.timer(19 * MS + 1)
     assert (world.answered, late.degraded_by, late.error) == ([1], "deadline", "")
 
 
@@ -129,7 +129,7 @@ def test_where_late_answers_are_wanted_only_answers_so_far_are_given_early() -> 
     late = arrive(world, 0, 1)
     assert (late.ending, world.started) == (Ending.ANSWERED, [("a0", [0])])
     waits = arrive(world, 1, 3, ms=1)
-    assert world.router.next_wake_ns() == NEVER_NS
+    assert world.router.next_timer_ns() == NEVER_NS
     world.finish("a0", 5, certainty=0)
     assert (late.degraded_by, world.answered) == ("deadline", [0])
     assert world.started[1:] == [("a0", [1])]
@@ -163,11 +163,11 @@ def test_other_run_times_count_at_once_for_who_waits_and_who_comes() -> None:
     arrive(world, 1, 10, ms=1)
     assert queues.waiting(0, 1 * MS) == ([(1 * MS, 10 * MS)], 5 * MS)
     queues.take_run_times(0, [(1 + size) * MS for size in range(17)], 2 * MS)
-    assert world.router.next_wake_ns() == 8 * MS + 1
+    assert world.router.next_timer_ns() == 8 * MS + 1
     kept = arrive(world, 2, 7.5, ms=2)
     queues.take_run_times(0, [(20 + size) * MS for size in range(17)], 3 * MS)
     refused = arrive(world, 3, 20, ms=3)
-    world.router.wake(3 * MS)
+    world.router.timer(3 * MS)
     assert (kept.ending, refused.ending) == (Ending.INFEASIBLE, Ending.INFEASIBLE)
     assert sorted(world.answered) == [1, 2, 3]
 
@@ -177,7 +177,7 @@ def on_one_device(deadline_ms: float, minimum: int = 1, **second: Any) -> tuple[
     placed = {"a0": "d0", "b0": "d0"}
     world = driven(small_plan(placed, small_gear(placed, "a b", (0.5,), minimum={"a0": minimum}, wait_ms=1)))
     first = arrive(world, 0, 19)
-    world.router.wake(1 * MS)
+    world.router.timer(1 * MS)
     arrive(world, 1, deadline_ms, ms=4.5, **second)
     world.finish("a0", 5, certainty=0.0)
     return world, first

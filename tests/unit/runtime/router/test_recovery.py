@@ -42,7 +42,7 @@ class Bench(Driven):
         return samples
 
     def wake(self, ms: float) -> None:
-        self.router.wake(int(ms * MS))
+        self.router.timer(int(ms * MS))
 
     def run_to_the_end(self, ms: float) -> None:
         """End every batch; one with a killer ends its worker, which is back at once."""
@@ -147,14 +147,14 @@ def test_who_waits_for_a_worker_in_vain_is_told_so_when_its_time_is_over(deadlin
     bench = Bench(small_plan(ONE, small_gear(ONE, "a", largest=1)))
     bench.arrive(0, deadline_ns=deadline_ns)
     bench.lose("a0", ms=2)
-    assert bench.router.next_wake_ns() == over_ms * MS + 1
+    assert bench.router.next_timer_ns() == over_ms * MS + 1
     bench.wake(over_ms)
     assert bench.answered == []
-    bench.router.wake(over_ms * MS + 1)
+    bench.router.timer(over_ms * MS + 1)
     assert bench.errors() == {
         0: "the worker that held this request ended, and no other was free in time; try again later"
     }
-    assert (bench.answered, bench.router.waiting, bench.router.next_wake_ns()) == ([0], 0, NEVER_NS)
+    assert (bench.answered, bench.router.waiting, bench.router.next_timer_ns()) == ([0], 0, NEVER_NS)
 
 
 def test_a_sample_that_arrives_without_any_replica_waits_for_one() -> None:

@@ -345,10 +345,10 @@ def test_the_meter_reaches_back_to_the_last_thirty_arrivals() -> None:
         bench.arrive(arrival, ms=10 + arrival * 10)
     bench.router.tick(300 * MS)
     bench.router.tick(400 * MS)
-    assert bench.router.rate_qps == pytest.approx(30 / 0.390)
+    assert bench.router.pipeline.rate_qps == pytest.approx(30 / 0.390)
     bench.arrive(30, ms=410)
     bench.router.tick(500 * MS)
-    assert bench.router.rate_qps == pytest.approx(30 / 0.480)
+    assert bench.router.pipeline.rate_qps == pytest.approx(30 / 0.480)
 
 
 def test_before_thirty_arrivals_the_meter_reaches_back_to_the_beginning() -> None:
@@ -356,7 +356,7 @@ def test_before_thirty_arrivals_the_meter_reaches_back_to_the_beginning() -> Non
     bench = Driven(small_plan(placed, small_gear(placed, "a")))
     bench.arrive(0, ms=250)
     bench.router.tick(300 * MS)
-    assert bench.router.rate_qps == pytest.approx(1 / 0.3)
+    assert bench.router.pipeline.rate_qps == pytest.approx(1 / 0.3)
 
 
 def test_a_tick_that_comes_late_meters_the_last_100_ms_alone() -> None:
@@ -366,7 +366,7 @@ def test_a_tick_that_comes_late_meters_the_last_100_ms_alone() -> None:
     for arrival in range(75):  # 500 per second
         bench.arrive(arrival, ms=100 + 2 * arrival)
     bench.router.tick(250 * MS)
-    assert bench.router.rate_qps == pytest.approx(500.0)
+    assert bench.router.pipeline.rate_qps == pytest.approx(500.0)
 
 
 def test_each_row_of_a_request_is_metered() -> None:
@@ -374,7 +374,7 @@ def test_each_row_of_a_request_is_metered() -> None:
     bench = Driven(small_plan(placed, small_gear(placed, "a")))
     bench.arrive(0, 1, 2, ms=50)
     bench.router.tick(100 * MS)
-    assert bench.router.rate_qps == 30.0
+    assert bench.router.pipeline.rate_qps == 30.0
 
 
 def test_the_backlog_meter_counts_what_waits_at_every_stage() -> None:
@@ -521,9 +521,9 @@ def test_the_longest_wait_of_a_cancelled_request_is_forgotten() -> None:
     placed = {"a0": "d0"}
     bench = Driven(small_plan(placed, small_gear(placed, "a", minimum=2, wait_ms=5)))
     cancelled = bench.arrive(0, ms=1)
-    assert bench.router.next_wake_ns() == 6 * MS
+    assert bench.router.next_timer_ns() == 6 * MS
     bench.router.cancel(cancelled, 2 * MS)
-    assert (bench.started, bench.router.next_wake_ns()) == ([], NEVER_NS)
+    assert (bench.started, bench.router.next_timer_ns()) == ([], NEVER_NS)
 
 
 def hold_of_a_cancelled_request() -> Driven:
@@ -553,7 +553,7 @@ def test_a_sample_that_left_its_batch_early_does_not_run_again_when_the_replica_
     bench = Driven(small_plan(placed, small_gear(placed, "a")))
     early, _ = bench.arrive(0, 1)
     early.certainty = 1.0
-    bench.router.samples_finished(0, [early], 1 * MS)
+    bench.router.stage_ended(0, [early], 1 * MS)
     bench.lose("a0", ms=2)
     bench.ready("a0", 3)
     assert bench.started == [("a0", [0, 1]), ("a0", [1])]
@@ -594,7 +594,7 @@ def test_a_pinned_gear_stays_whatever_the_load() -> None:
     for i in range(40):
         bench.arrive(i, ms=160)
     bench.router.tick(200 * MS)
-    assert (bench.router.gear, bench.router.load > 20) == (0, True)
+    assert (bench.router.gear, bench.router.pipeline.load > 20) == (0, True)
 
 
 def test_a_gear_that_is_freed_gives_way_at_the_next_tick() -> None:
@@ -640,10 +640,10 @@ def test_a_router_that_takes_a_meter_over_begins_in_the_gear_of_its_arrivals() -
     before.router.tick(100 * MS)
     assert before.router.gear == 1
     after.router.take_meter(before.router, 150 * MS)
-    assert (after.router.gear, after.router.rate_qps) == (1, before.router.rate_qps)
+    assert (after.router.gear, after.router.pipeline.rate_qps) == (1, before.router.pipeline.rate_qps)
     after.router.tick(200 * MS)
     before.router.tick(200 * MS)
-    assert after.router.rate_qps == before.router.rate_qps > 0
+    assert after.router.pipeline.rate_qps == before.router.pipeline.rate_qps > 0
 
 
 def test_what_waits_at_the_router_before_does_not_choose_the_gear_of_the_next() -> None:

@@ -11,7 +11,7 @@ import uvloop
 from gearshift.clock import NS_PER_S, ManualClock
 from gearshift.errors import InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.gear import GearPlan, LoadRange
-from gearshift.observability.journal import Journal
+from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.watch.recovery import SILENT_AFTER
@@ -316,7 +316,7 @@ class DeadlyBackend(EmulatedBackend):
 
 
 def test_a_poisonous_row_fails_its_request_at_once_and_no_other_row_of_it_runs_any_more(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, backend: DeadlyBackend) -> None:
         poison = asyncio.ensure_future(service.infer(samples(7, 0, 0, 0, 0, 0, 0, 0, 2, 2)))
@@ -459,7 +459,7 @@ def test_a_cancelled_request_leaves_its_queue():
 
 
 def test_a_drain_and_its_undoing_are_in_the_journal_and_an_end_is_not_undone(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, backend: EmulatedBackend) -> list[bool]:
         service.undo_drain()  # of none
@@ -480,7 +480,7 @@ def test_a_drain_and_its_undoing_are_in_the_journal_and_an_end_is_not_undone(tmp
 
 @pytest.mark.usefixtures("lost_for_good")
 def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
-    metrics, journal = Metrics(), Journal(tmp_path / "journal.jsonl")
+    metrics, journal = Metrics(), JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, backend: EmulatedBackend) -> str:
         await service.infer(samples(0, 1))
@@ -519,7 +519,7 @@ def shifts_in(journal: Journal, path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_journal_says_why_each_shift_was_made(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
 
     clock = ManualClock()
 
@@ -549,7 +549,7 @@ def test_the_journal_says_why_each_shift_was_made(tmp_path):
 
 
 def test_the_journal_tells_a_backlog_from_a_rate(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, _: EmulatedBackend) -> None:
         requests = [asyncio.create_task(service.infer(samples(0))) for _ in range(50)]
@@ -564,10 +564,10 @@ def test_the_journal_tells_a_backlog_from_a_rate(tmp_path):
 
 
 def test_a_rate_that_is_scaled_up_is_no_backlog(tmp_path):
-    journal, clock = Journal(tmp_path / "journal.jsonl"), ManualClock()
+    journal, clock = JournalFile(tmp_path / "journal.jsonl"), ManualClock()
 
     async def use(service: Service, _: EmulatedBackend) -> None:
-        service.router.scaling.factor = 3.0
+        service.router.pipeline.scaling.factor = 3.0
         for _ in range(40):
             service.submit(samples(0), lambda answer: None)
         clock.move_to(NS_PER_S // 10)
@@ -612,7 +612,7 @@ def test_a_service_that_loads_its_models_is_starting():
 
 
 def test_a_gear_that_the_plan_lacks_cannot_be_pinned(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, _: EmulatedBackend) -> None:
         for gear in (-1, 2, 1 << 70):
@@ -688,7 +688,7 @@ def test_a_model_that_gives_no_answers_makes_the_service_unready_until_one_comes
         await until(lambda: service.ready)
         return outcomes, status
 
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = JournalFile(tmp_path / "journal.jsonl")
     outcomes, status = serve(use, backend_class=Away, journal=journal)
     journal.close()
     assert outcomes == ["degraded"] * SILENT_AFTER + ["answered"]

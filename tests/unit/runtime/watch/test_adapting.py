@@ -13,7 +13,7 @@ import uvloop
 
 from gearshift.clock import ManualClock
 from gearshift.gear import GearPlan, PlannedLoad
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.watch.audit import LARGEST_TIME_SHARE
@@ -31,7 +31,7 @@ MS = 1_000_000
 SMALL, LARGE = 1, 0
 
 
-class Kept(NoJournal):
+class Kept(Journal):
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -182,10 +182,10 @@ def test_early_answers_are_audited_when_it_is_quiet_and_nothing_of_it_is_seen_by
 def test_an_audit_is_not_metered_and_does_not_wait_in_a_queue() -> None:
     async def use(world: World) -> None:
         await world.ask(0)
-        before = world.service.router._meter.counted
+        before = world.service.router.pipeline.meter.counted
         assert world.backend.ran[-1] == (LARGE, 1)  # the audit, at once
         assert world.service.router.waiting == 0
-        assert world.service.router._meter.counted == before
+        assert world.service.router.pipeline.meter.counted == before
         world.idle(50)
         assert world.audit.cells[0, 0].audited == 1
         assert world.adapting.trace.arrived == 1

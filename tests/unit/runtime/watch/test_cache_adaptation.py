@@ -11,7 +11,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gearshift.observability.cache_metrics import CacheMetrics
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
@@ -99,7 +99,7 @@ def small():
 )
 
 
-class Told(NoJournal):
+class Told(Journal):
     """Keeps events, and lets a test wait for one."""
 
     def __init__(self) -> None:

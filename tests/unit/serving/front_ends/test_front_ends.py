@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import WorkerDied
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.service.answers import QUEUE_FULL
@@ -73,7 +73,7 @@ async def front_end(
     )
     times: SendingTimes = application._times
     told = {"refused": partial(application._service._count_refused, QUEUE_FULL), "distrusted": times.count_distrust}
-    all = FrontEnds(control, application, serving, journal=NoJournal(), **told)
+    all = FrontEnds(control, application, serving, journal=Journal(), **told)
     loop = asyncio.get_running_loop()
     link, behind = RouterLink(loop), FrontEndProcess(all, loop.create_future())
     ours, theirs = socket.socketpair()
@@ -275,7 +275,7 @@ def test_front_ends_that_cannot_start_are_said_and_nothing_is_left():
         there = server.handler.all
         settings = ServerSettings(front_ends=2, tls_certificate="no.pem", tls_key="no.pem")
         serving = msgspec.structs.replace(there.serve, settings=settings)
-        told = {"refused": there.refused, "distrusted": there.distrusted, "journal": NoJournal()}
+        told = {"refused": there.refused, "distrusted": there.distrusted, "journal": Journal()}
         failing = FrontEnds(there.control, there.application, serving, **told)
         said = "a front end ended with status 1 before it was ready"
         with bound_socket("127.0.0.1", 0, shared=True) as sock, pytest.raises(WorkerDied, match=said):

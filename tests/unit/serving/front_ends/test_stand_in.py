@@ -4,7 +4,7 @@ import asyncio
 import http.client
 from collections.abc import Callable
 
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_socket
@@ -112,4 +112,4 @@ def front_ends_before(server: Server) -> FrontEnds:
         origin_ns=0,
     )
     told: dict[str, Callable[..., None]] = {"refused": lambda: None, "distrusted": lambda reason: None}
-    return FrontEnds(application._control, application, serving, journal=NoJournal(), **told)
+    return FrontEnds(application._control, application, serving, journal=Journal(), **told)

@@ -58,7 +58,7 @@ def test_a_gear_is_pinned_and_freed():
 def test_a_gear_that_makes_no_sense_is_refused(body: Any, said: str):
     async def use(server: Server) -> Response:
         response = await pin(server, body)
-        assert not server.service.router.pinned
+        assert not server.service.router.pipeline.pinned
         return response
 
     response = serve(use)
@@ -170,7 +170,7 @@ def test_a_page_in_a_browser_and_what_a_proxy_passes_on_may_not_steer(headers: d
 def test_paths_of_administration_count_only_as_they_are_written(path: str):
     async def use(server: Server) -> int:
         response = await server.ask("POST", path, b'{"pin": 0}')
-        assert not server.service.router.pinned
+        assert not server.service.router.pipeline.pinned
         return response.status
 
     assert serve(use) == 404

@@ -16,7 +16,7 @@ import uvloop
 from gearshift.errors import InvalidInput, SwapFailed
 from gearshift.gear import PlannedLoad
 from gearshift.objective import Asked, Objective
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
@@ -125,7 +125,7 @@ def in_world(
     """What the journal says, after six seconds in each of which so many requests came."""
     profile = write_profile(little_profile(), folder / "profile")
     write_plan(two_gear_plan(profile.sha256), folder / "plan.json")
-    journal = Journal(folder / "journal.jsonl")
+    journal = JournalFile(folder / "journal.jsonl")
 
     async def main() -> None:
         world = World(folder, journal, longest_s)
@@ -246,8 +246,8 @@ def test_a_flag_turns_scaling_off(tmp_path: Path, flag: Any, minutes: int) -> No
     operator = msgspec.structs.replace(plan.pipelines["sums"], objective=ACCURACY, planned_load=planned)
     write_plan(msgspec.structs.replace(plan, pipelines={"sums": operator}), tmp_path / "plan.json")
     task = read_task(tmp_path / "plan.json", "emulated")
-    service = make_service(task, ServerSettings(load_scaling=flag), None, NoJournal())
-    assert service.router.scaling._minutes == minutes
+    service = make_service(task, ServerSettings(load_scaling=flag), None, Journal())
+    assert service.router.pipeline.scaling._minutes == minutes
     assert service.adapting.window_s == 600.0
 
 

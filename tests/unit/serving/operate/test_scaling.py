@@ -16,7 +16,7 @@ import pytest
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import DeadlinePassed, InvalidInput
 from gearshift.hardware import identical_devices
-from gearshift.observability.journal import NoJournal
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
@@ -48,9 +48,9 @@ SAMPLE = {"sample": np.array([0])}
 SETTINGS: dict[str, Any] = {"scaler": "exact", "scaler_period_s": 0.05}
 
 
-def served(folder: Path, journal: NoJournal | None = None, metrics: Metrics | None = None, **more: Any) -> Service:
+def served(folder: Path, journal: Journal | None = None, metrics: Metrics | None = None, **more: Any) -> Service:
     task = read_task(folder / "plan.json", "emulated")
-    return make_service(task, ServerSettings(**{**SETTINGS, **more}), metrics, journal or NoJournal())
+    return make_service(task, ServerSettings(**{**SETTINGS, **more}), metrics, journal or Journal())
 
 
 def cores_in(metrics: Metrics) -> float:
@@ -58,7 +58,7 @@ def cores_in(metrics: Metrics) -> float:
     return sample.value
 
 
-class Told(NoJournal):
+class Told(Journal):
     """The changes of cores, as they are written."""
 
     def __init__(self) -> None:
@@ -436,7 +436,7 @@ def test_gears_of_more_cores_than_there_are_are_refused(tmp_path: Path) -> None:
     write_geared_task(tmp_path, (1, 2), (3, 1), pool=6)
     task = read_task(tmp_path / "plan.json", "local", available=range(4))
     with pytest.raises(InvalidInput, match="has gears of 4 cores, and replicas share 3; give more --scaler-cores"):
-        make_service(task, ServerSettings(), None, NoJournal())
+        make_service(task, ServerSettings(), None, Journal())
     with pytest.raises(InvalidInput, match="has gears of 4 cores, and replicas share 2"):
         served(tmp_path, scaler="static", scaler_cores=2)
 
@@ -453,7 +453,7 @@ def local(folder: Path, **more: Any) -> Service:
     task = read_task(folder / "plan.json", "local", available=range(4), scaled=True, core_share=share)
     assert task.router_cores == {0}
     assert task.pool == (1, 2, 3)
-    return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, NoJournal())
+    return make_service(task, ServerSettings(**{**SETTINGS, **more}), None, Journal())
 
 
 def test_a_pod_is_resized_for_one_worker_on_whole_cores_of_this_machine(tmp_path: Path) -> None:
@@ -483,7 +483,7 @@ def test_changes_of_a_pod_are_timed_by_the_servers_clock(tmp_path: Path) -> None
         made.append(EmulatedActuator(now=now))
         return made[0]
 
-    make_scaling(task, settings, make_backend(task, settings, task.run_ns), clock, NoJournal(), pod)
+    make_scaling(task, settings, make_backend(task, settings, task.run_ns), clock, Journal(), pod)
     assert 0 <= made[0].apply(2).asked_ns <= clock.now_ns()
 
 
@@ -508,7 +508,7 @@ def test_a_worker_is_started_again_on_what_it_holds_of_the_pool(tmp_path: Path) 
     settings = ServerSettings(**SETTINGS)
     backend = make_backend(task, settings, task.run_ns)
     assert isinstance(backend, LocalBackend)
-    make_scaling(task, settings, backend, WallClock(), NoJournal())
+    make_scaling(task, settings, backend, WallClock(), Journal())
     assert [backend.held_by(replica) for replica in range(3)] == [(3,), (2,), ()]
 
 

@@ -14,7 +14,7 @@ import uvloop
 
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput, NotReady, SwapFailed
-from gearshift.observability.journal import Journal, NoJournal
+from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
@@ -70,12 +70,12 @@ def in_world(folder: Path, use: Any, *, started: bool = True, edge_qps: float = 
     profile = write_profile(little_profile(), folder / "profile")
     for name in ("plan.json", "other.json"):
         write_plan(two_gear_plan(profile.sha256, edge_qps=edge_qps), folder / name)
-    journal = Journal(folder / "journal.jsonl")
+    journal = JournalFile(folder / "journal.jsonl")
 
     async def main() -> None:
         clock, metrics, made, lose, fails, left = WallClock(), Metrics(), [], [], [], [1 << 40]
 
-        def make(task: ServingTask, tells: Journal | NoJournal, counts: Metrics | None = None) -> Service:
+        def make(task: ServingTask, tells: Journal, counts: Metrics | None = None) -> Service:
             if fails:
                 raise fails.pop()
             backend = LosingBackend(task.tables, task.plan, task.profile)
