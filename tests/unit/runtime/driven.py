@@ -6,7 +6,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from tests.conformance.plans import MS
 
@@ -14,17 +14,13 @@ from tests.conformance.plans import MS
 class Driven:
     """The router of a plan, whose batches run until they are finished; times are milliseconds."""
 
-    def __init__(
-        self, plan: GearPlan, recovery: Recovery | None = None, deadlines: DeadlineRules | None = None
-    ) -> None:
+    def __init__(self, plan: GearPlan, retries: Retries | None = None, deadlines: DeadlineRules | None = None) -> None:
         self.tables: PlanTables = plan_tables(plan, "task")
         self.deadlines = deadlines
         self.started: list[tuple[str, list[int]]] = []
         self.answered: list[int] = []
         self.running: dict[str, list[Sample]] = {}
-        self.router = Router(
-            self.tables, start=self._start, answered=self._take, recovery=recovery, deadlines=deadlines
-        )
+        self.router = Router(self.tables, start=self._start, answered=self._take, retries=retries, deadlines=deadlines)
 
     def _start(self, replica: int, samples: list[Sample], reason: int) -> None:
         name = self.tables.replica_ids[replica]

@@ -12,7 +12,7 @@ from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.watch.recovery import hangs_after_ns
+from gearshift.policies.watch.lost_workers import hangs_after_ns
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents, all_ended
 from gearshift.runtime.wire.batch_messages import assemble, settle

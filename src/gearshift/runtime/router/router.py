@@ -20,7 +20,7 @@ from gearshift.runtime.router.devices import Devices
 from gearshift.runtime.router.gear_settings import GearSettings
 from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.router.queue import WaitingQueue
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.turns import Turns
 
 Start = Callable[[int, list[Sample], int], None]
@@ -36,7 +36,7 @@ class Router:
 
     `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a
     sample with its result or error; `log(row)` and `shifted(from, to)` report decisions.
-    `recovery` decides what happens to samples whose replica is lost, `deadlines` what clients'
+    `retries` decides what happens to samples whose replica is lost, `deadlines` what clients'
     deadlines do; without it batches count as taking no time, and late answers are wanted.
     """
 
@@ -48,12 +48,12 @@ class Router:
         answered: Answered,
         log: Log | None = None,
         shifted: Shifted | None = None,
-        recovery: Recovery | None = None,
+        retries: Retries | None = None,
         deadlines: DeadlineRules | None = None,
     ) -> None:
         self._tables = tables
         self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
-        self._recovery = recovery or Recovery(tables.models)
+        self._retries = retries or Retries(tables.models)
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
@@ -83,7 +83,7 @@ class Router:
 
     @property
     def waiting(self) -> int:
-        return self._queued + self._recovery.count
+        return self._queued + self._retries.count
 
     # Events. At the same instant they are handled in this order.
 
@@ -98,7 +98,7 @@ class Router:
                 self._answered(sample)
                 continue
             if sample.unanswered:
-                self._recovery.end_unanswered(sample, model, now_ns)
+                self._retries.end_unanswered(sample, model, now_ns)
                 self._end(sample, now_ns)
                 continue
             sample.visited |= 1 << model
@@ -160,16 +160,16 @@ class Router:
         self._touched.clear()
         for _, device in due:
             self._start_on(device, now_ns)
-        if self._recovery.count:
-            for sample in self._recovery.end_expired(now_ns):
+        if self._retries.count:
+            for sample in self._retries.end_expired(now_ns):
                 self._end(sample, now_ns)
 
     def next_timer_ns(self) -> int:
         first_ns = self._devices.next_wake_ns()
         if self.by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
-        if self._recovery.count and self._recovery.next_ns is not None:
-            first_ns = min(first_ns, self._recovery.next_ns)
+        if self._retries.count and self._retries.next_ns is not None:
+            first_ns = min(first_ns, self._retries.next_ns)
         return first_ns
 
     # Faults.
@@ -206,7 +206,7 @@ class Router:
         for sample in samples:
             sample.error = sample.error or WITHDRAWN
             replica = sample.replica
-            if self._recovery.remove(sample) or replica < 0 or not self._queues[replica].remove(sample):
+            if self._retries.remove(sample) or replica < 0 or not self._queues[replica].remove(sample):
                 continue
             self._queued -= 1
             self._touched.extend(self._spans[replica])
@@ -252,7 +252,7 @@ class Router:
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
         replica = self._turns.choose(model)
         if replica < 0:
-            if not self._recovery.keep(sample, model, now_ns):
+            if not self._retries.keep(sample, model, now_ns):
                 self._end(sample, now_ns)
             return
         sample.replica = replica
@@ -272,7 +272,7 @@ class Router:
         if self._devices.busy[device]:
             return
         self._devices.wake_ns[device] = NEVER_NS
-        if self._recovery.count and self._start_group(device, now_ns):
+        if self._retries.count and self._start_group(device, now_ns):
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
         limited, settings = False, self._settings
@@ -366,7 +366,7 @@ class Router:
             self._route(sample, following, now_ns)
 
     def _place_stranded(self, now_ns: int) -> None:
-        for sample in self._recovery.take_stranded(now_ns):
+        for sample in self._retries.take_stranded(now_ns):
             self._place(sample, now_ns)
 
     def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
@@ -374,9 +374,9 @@ class Router:
         model = self._model_of[replica]
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
-        ended = self._recovery.keep_batch(replica, model, samples, now_ns)
+        ended = self._retries.keep_batch(replica, model, samples, now_ns)
         if all(self._turns.lost[other] for other in self._replicas_of(model)):
-            ended += self._recovery.end_answered(model, now_ns)
+            ended += self._retries.end_answered(model, now_ns)
         for sample in ended:
             self._end(sample, now_ns)
         self._touched.extend(device for other in self._replicas_of(model) for device in self._spans[other])
@@ -384,12 +384,8 @@ class Router:
     def _start_group(self, device: int, now_ns: int) -> bool:
         for replica in self._devices.on_device[device]:
             model = self._model_of[replica]
-            if (
-                self._recovery.has_group(model)
-                and not self._turns.lost[replica]
-                and not self._devices.any_busy(replica)
-            ):
-                self._run(replica, self._recovery.take_group(model), RETRY, now_ns)
+            if self._retries.has_group(model) and not self._turns.lost[replica] and not self._devices.any_busy(replica):
+                self._run(replica, self._retries.take_group(model), RETRY, now_ns)
                 return True
         return False
 

@@ -21,7 +21,7 @@ from gearshift.runtime.backends.base import Backend, Batch, all_ended
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
 from gearshift.runtime.cores.vertical import NoScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import ServedPlan, State, Status, shift_facts, status_of
 from gearshift.runtime.service.answers import (
@@ -56,7 +56,7 @@ class Service:
     all requests that are being read or not answered yet. `capacity_qps` is the rate at which
     waiting samples are answered; refused clients get their retry time from it. The objective wants
     answers `answer_within_s` after arrivals, if that is given; later ones count as late if the
-    client gave no deadline, and nothing else is decided by it. `recovery` decides what happens to samples that
+    client gave no deadline, and nothing else is decided by it. `retries` decides what happens to samples that
     were on a lost worker. `deadlines` decides what clients' deadlines do apart from ordering
     queues; without it late answers are wanted. `vertical` changes the cores of replicas.
     `accuracies` are the plan's predictions for its gears, for the metrics.
@@ -73,7 +73,7 @@ class Service:
         default_priority: int = LEAST_URGENT,
         answer_within_s: float | None = None,
         accuracies: Sequence[float] = (),
-        recovery: Recovery | None = None,
+        retries: Retries | None = None,
         adapting: Adapting | None = None,
         deadlines: DeadlineRules | None = None,
         vertical: NoScaling | None = None,
@@ -92,7 +92,7 @@ class Service:
         self._journal = journal or Journal()
         told: Any = {"start": self._start_batch, "answered": self._answered, "shifted": self._shifted}
         self._deadlines = deadlines or DeadlineRules(tables, late="answer")
-        self.router = Router(tables, **told, recovery=recovery, deadlines=self._deadlines)
+        self.router = Router(tables, **told, retries=retries, deadlines=self._deadlines)
         self.room = Room(
             self.router,
             most_waiting_requests,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gearshift.policies.watch.recovery import is_silent
+from gearshift.policies.watch.lost_workers import is_silent
 from gearshift.request import Sample
 
 

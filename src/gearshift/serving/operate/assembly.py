@@ -19,7 +19,7 @@ from gearshift.runtime.backends.local import LocalBackend, available_cores
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers_backend import WorkersBackend, WorkersOptions
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import make_audit
@@ -60,7 +60,7 @@ def make_service(
         default_priority=operator.default_priority,
         answer_within_s=operator.objective.latency_s,
         accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
-        recovery=_recovery(task, settings),
+        retries=_retries(task, settings),
         adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),
         deadlines=deadlines,
         vertical=vertical,
@@ -93,8 +93,8 @@ def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[S
     return LocalBackend(task.tables, task.plan, cores=task.device_cores, **options)
 
 
-def _recovery(task: ServingTask, settings: ServerSettings) -> Recovery:
-    return Recovery(
+def _retries(task: ServingTask, settings: ServerSettings) -> Retries:
+    return Retries(
         task.tables.models,
         run_ns=task.run_ns,
         longest_retry_ns=to_ns(settings.longest_retry_s),

@@ -14,13 +14,13 @@ from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.watch.recovery import SILENT_AFTER
+from gearshift.policies.watch.lost_workers import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend, Recorded
 from gearshift.runtime.backends.exits import Leaving
 from gearshift.runtime.cores.vertical import NoScaling
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, Status
 from gearshift.runtime.service.room import ROW_BYTES
 from gearshift.runtime.service.service import STOPPED, Service
@@ -296,7 +296,7 @@ def test_a_request_that_waits_for_its_worker_in_vain_fails_in_time():
         assert answer.reason.startswith("the worker that held this request ended, and no other was free in time")
         assert await service.drain(LONGEST_S)
 
-    serve(use, recovery=Recovery(("large", "small"), longest_retry_ns=1_000_000))
+    serve(use, retries=Retries(("large", "small"), longest_retry_ns=1_000_000))
 
 
 class DeadlyBackend(EmulatedBackend):
@@ -348,7 +348,7 @@ def test_a_lost_stage_is_refused_where_the_operator_wants_that():
             await service.infer(samples(0, 1))
         assert (await service.infer(samples(0))).outcome == "answered"
 
-    serve(use, metrics=metrics, recovery=Recovery(("large", "small"), refuse_lost_stage=True))
+    serve(use, metrics=metrics, retries=Retries(("large", "small"), refuse_lost_stage=True))
     text = metrics.text().decode()
     assert 'gearshift_requests_total{operator="sums",outcome="refused"} 1.0' in text
     assert 'gearshift_dropped_total{reason="no_worker"} 1.0' in text

@@ -1,4 +1,4 @@
-from gearshift.policies.watch.recovery import SILENCE_LASTS_NS, SILENT_AFTER
+from gearshift.policies.watch.lost_workers import SILENCE_LASTS_NS, SILENT_AFTER
 from gearshift.request import Request, Sample
 from gearshift.runtime.service.silence import Silence
 

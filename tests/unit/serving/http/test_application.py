@@ -18,7 +18,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys
 from gearshift.serving.http.connection import Connection
@@ -327,8 +327,8 @@ def test_a_lost_stage_is_degraded_or_503_with_retry_after(refuse):
         server.backend.lose(0)
         return await server.infer(samples(0)), await server.infer(samples(0, 1))
 
-    recovery = Recovery(("large", "small"), refuse_lost_stage=refuse)
-    sure, unsure = serve(use, service={"recovery": recovery})
+    retries = Retries(("large", "small"), refuse_lost_stage=refuse)
+    sure, unsure = serve(use, service={"retries": retries})
     assert (sure.status, sure.json()["parameters"]["outcome"]) == (200, "answered")
     if refuse:
         assert (unsure.status, unsure.headers["retry-after"]) == (503, "1")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from gearshift.policies.watch.recovery import (
+from gearshift.policies.watch.lost_workers import (
     DEGRADE,
     FAIL,
     HANG_FACTOR,

@@ -1,9 +1,9 @@
-"""Samples that have lost their worker: decides which run again, and where they wait."""
+"""Samples of workers that ended: decides which run again, and keeps them until then."""
 
 from collections import deque
 from collections.abc import Sequence
 
-from gearshift.policies.watch.recovery import (
+from gearshift.policies.watch.lost_workers import (
     DEGRADE,
     POISONOUS,
     REFUSE,
@@ -19,7 +19,7 @@ from gearshift.request import Sample
 LONGEST_RETRY_NS = 30_000_000_000
 
 
-class Recovery:
+class Retries:
     """Groups of samples that were running, to be run apart, and stranded ones without a replica.
 
     A group stays with its model: the first idle replica of the model takes it. `count` is the

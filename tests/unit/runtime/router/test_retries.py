@@ -9,7 +9,7 @@ from gearshift.clock import NEVER_NS
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Sample
-from gearshift.runtime.router.recovery import Recovery
+from gearshift.runtime.router.retries import Retries
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan
 from tests.unit.runtime.driven import Driven
@@ -25,13 +25,13 @@ class Bench(Driven):
 
     def __init__(self, plan: GearPlan, *, killers: Sequence[int] = (), refuse: bool = False) -> None:
         tables = plan_tables(plan, "task")
-        recovery = Recovery(
+        retries = Retries(
             tables.models,
             run_ns=[[10 * MS] * 40] * len(tables.replica_ids),
             longest_retry_ns=LONGEST_RETRY_MS * MS,
             refuse_lost_stage=refuse,
         )
-        super().__init__(plan, recovery)
+        super().__init__(plan, retries)
         self.samples: dict[int, Sample] = {}
         self.killers = set(killers)
         self.deaths = 0
