@@ -118,7 +118,7 @@ def test_nothing_is_kept_of_requests_that_are_answered():
 
         async def use(server: Server) -> dict[int, Any]:
             await server.infer(samples(0, 1))
-            return server.service._spans
+            return server.service.open_requests.spans
 
         assert serve(use, tracing=tracing) == {}
 

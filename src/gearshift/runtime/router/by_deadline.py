@@ -216,43 +216,51 @@ class DeadlineQueues:
                     self._drop(sample, replica, now_ns)
                     continue
                 deadline_ns = NO_DEADLINE_NS
-            size = len(batch)
-            if not in_time(min(tightest_ns, deadline_ns), now_ns, run_ns[size + 1]):
-                waiting = len(queue)
-                whole_run_ns = run_ns[batch_size(size + waiting, most)]
-                verdict = RUN
-                if rules.refuses:
-                    verdict = when_limited(
-                        now_ns,
-                        size,
-                        waiting,
-                        batch_size(size + waiting, most),
-                        run_ns[size],
-                        whole_run_ns,
-                        run_ns[1],
-                        run_ns[batch_size(waiting, most)],
-                        tightest_ns,
-                        deadline_ns,
-                    )
+            if not in_time(min(tightest_ns, deadline_ns), now_ns, run_ns[len(batch) + 1]):
+                verdict = self._gives_way(replica, len(batch), most, tightest_ns, deadline_ns, now_ns)
                 if verdict == RUN:
                     break
                 if verdict == NEXT_GIVES_WAY:
                     queue.remove(sample)
                     self._drop(sample, replica, now_ns)
-                    continue
-                held, batch = batch, []
-                for one in held:
-                    if in_time(rules.aimed_ns(one.request), now_ns, whole_run_ns):
-                        batch.append(one)
-                    else:
-                        self._drop(one, replica, now_ns)
-                tightest_ns = min((rules.aimed_ns(one.request) for one in batch), default=NO_DEADLINE_NS)
+                else:
+                    batch = self._in_time_for_whole(batch, replica, most, now_ns)
+                    tightest_ns = min((rules.aimed_ns(one.request) for one in batch), default=NO_DEADLINE_NS)
                 continue
             queue.remove(sample)
             batch.append(sample)
             tightest_ns = min(tightest_ns, deadline_ns)
         self.watch(replica, now_ns)
         return batch
+
+    def _gives_way(self, replica: int, size: int, most: int, tightest_ns: int, next_ns: int, now_ns: int) -> int:
+        if not self._rules.refuses:
+            return RUN
+        run_ns, waiting = self.run_ns[replica], len(self._queues[replica])
+        whole, behind = batch_size(size + waiting, most), batch_size(waiting, most)
+        return when_limited(
+            now_ns,
+            size,
+            waiting,
+            whole,
+            run_ns[size],
+            run_ns[whole],
+            run_ns[1],
+            run_ns[behind],
+            tightest_ns,
+            next_ns,
+        )
+
+    def _in_time_for_whole(self, batch: list[Sample], replica: int, most: int, now_ns: int) -> list[Sample]:
+        """Drop the samples of `batch` for which the largest possible batch would end too late."""
+        whole_run_ns = self.run_ns[replica][batch_size(len(batch) + len(self._queues[replica]), most)]
+        kept = []
+        for sample in batch:
+            if in_time(self._rules.aimed_ns(sample.request), now_ns, whole_run_ns):
+                kept.append(sample)
+            else:
+                self._drop(sample, replica, now_ns)
+        return kept
 
     def _drop(self, sample: Sample, replica: int, now_ns: int) -> None:
         ending = why_dropped(sample.request.deadline_ns, now_ns)

@@ -54,7 +54,7 @@ class Router:
         self._tables = tables
         self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
         self._retries = retries or Retries(tables.models)
-        self._replicas, self._models = len(tables.replica_ids), len(tables.models)
+        replicas, self._models = range(len(tables.replica_ids)), len(tables.models)
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
         self._devices = Devices(tables)
@@ -65,16 +65,15 @@ class Router:
         self._stage_of: list[int] = tables.stage_of.tolist()
         self._turns = Turns(tables)
         self._settings = GearSettings(tables)
-
         self.pipeline = Pipeline(tables)
         self._queued = 0
         self._starvation_ns = tables.starvation_ns
-        self._queues = [WaitingQueue(tables.starvation_ns) for _ in range(self._replicas)]
+        self._queues = [WaitingQueue(tables.starvation_ns) for _ in replicas]
         rules = deadlines or DeadlineRules(tables, late="answer")
         self.by_deadline = DeadlineQueues(rules, self._settings, self._queues, self._turns, self._devices, self._drop)
-        self._running: list[Sequence[Sample]] = [() for _ in range(self._replicas)]
-        self._in_batch = [False] * self._replicas
-        self._started_ns = [0] * self._replicas
+        self._running: list[Sequence[Sample]] = [() for _ in replicas]
+        self._in_batch = [False] * len(replicas)
+        self._started_ns = [0] * len(replicas)
         self._touched: list[int] = []
 
     @property
@@ -105,11 +104,9 @@ class Router:
             sample.model = model
             following = self._next_model(sample)
             if following == ANSWER:
-                self._write(now_ns, Decision.ANSWER, sample.sequence, model, self.pipeline.gear)
-                self._answered(sample)
+                self._answer(sample, now_ns)
             elif not self.by_deadline.may_forward(sample, following, now_ns):
-                self._write(now_ns, Decision.DEGRADE, sample.sequence, model, self.pipeline.gear)
-                self._answered(end_early(sample, Ending.DEGRADED))
+                self._answer(end_early(sample, Ending.DEGRADED), now_ns, Decision.DEGRADE)
             else:
                 sample.stage += 1
                 self._route(sample, following, now_ns)
@@ -131,9 +128,6 @@ class Router:
     def pin(self, gear: int, now_ns: int) -> None:
         self.pipeline.pinned = True
         self._shift(gear, now_ns)
-
-    def free(self) -> None:
-        self.pipeline.pinned = False
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
         """Take over the meter of `before` and its arrivals' gear."""
@@ -237,6 +231,10 @@ class Router:
         return [len(samples) for samples in self._running]
 
     # Steps.
+
+    def _answer(self, sample: Sample, now_ns: int, kind: Decision = Decision.ANSWER) -> None:
+        self._write(now_ns, kind, sample.sequence, sample.model, self.pipeline.gear)
+        self._answered(sample)
 
     def _next_model(self, sample: Sample) -> int:
         return next_model(
@@ -348,10 +346,10 @@ class Router:
         self._queued -= 1
         sample.queue_ns += now_ns - sample.entered_ns
         if ending == Ending.DEGRADED:
-            self._write(now_ns, Decision.DEGRADE, sample.sequence, sample.model, self.pipeline.gear)
+            self._answer(end_early(sample, ending), now_ns, Decision.DEGRADE)
         else:
             self._write(now_ns, Decision.DROP, sample.sequence, replica, ending)
-        self._answered(end_early(sample, ending))
+            self._answered(end_early(sample, ending))
 
     # Steps after a loss.
 
@@ -359,8 +357,7 @@ class Router:
         following = self._next_model(sample) if sample.visited else self.pipeline.first_model
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
-            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.pipeline.gear)
-            self._answered(sample)
+            self._answer(sample, now_ns)
         else:
             sample.stage = sample.visited.bit_count()
             self._route(sample, following, now_ns)
@@ -391,8 +388,9 @@ class Router:
 
     def _end(self, sample: Sample, now_ns: int) -> None:
         if sample.degraded_by:
-            self._write(now_ns, Decision.ANSWER, sample.sequence, sample.model, self.pipeline.gear)
-        self._answered(sample)
+            self._answer(sample, now_ns)
+        else:
+            self._answered(sample)
 
     def _replicas_of(self, model: int) -> range:
         return range(self._model_begin[model], self._model_begin[model + 1])

@@ -130,7 +130,6 @@ def status_of(
     adapting: AdaptingStatus | None = None,
 ) -> Status:
     pipeline = router.pipeline
-    waiting, running = router.queue_lengths(), router.running_lengths()
     return Status(
         plan=plan,
         operator=tables.operator,
@@ -143,17 +142,7 @@ def status_of(
         pinned=pipeline.pinned,
         load_range=tables.load_range(pipeline.gear),
         cascade=tables.cascade(pipeline.gear),
-        replicas=[
-            ReplicaStatus(
-                id=replica_id,
-                model=tables.model_of(replica),
-                devices=tables.devices_of(replica),
-                ready=replica in ready and tables.model_of(replica) not in silent,
-                waiting=waiting[replica],
-                running=running[replica],
-            )
-            for replica, replica_id in enumerate(tables.replica_ids)
-        ],
+        replicas=_replicas(tables, router, ready, silent),
         waiting=router.waiting,
         open_requests=open_requests,
         held_bytes=held_bytes,
@@ -162,6 +151,23 @@ def status_of(
         silent_models=sorted(silent),
         adapting=adapting,
     )
+
+
+def _replicas(
+    tables: PlanTables, router: Router, ready: AbstractSet[int], silent: AbstractSet[str]
+) -> list[ReplicaStatus]:
+    waiting, running = router.queue_lengths(), router.running_lengths()
+    return [
+        ReplicaStatus(
+            id=replica_id,
+            model=tables.model_of(replica),
+            devices=tables.devices_of(replica),
+            ready=replica in ready and tables.model_of(replica) not in silent,
+            waiting=waiting[replica],
+            running=running[replica],
+        )
+        for replica, replica_id in enumerate(tables.replica_ids)
+    ]
 
 
 def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:

@@ -600,7 +600,7 @@ def test_a_pinned_gear_stays_whatever_the_load() -> None:
 def test_a_gear_that_is_freed_gives_way_at_the_next_tick() -> None:
     bench = Driven(a_then_b())
     bench.router.pin(1, 0)
-    bench.router.free()
+    bench.router.pipeline.pinned = False
     assert bench.router.gear == 1
     bench.router.tick(100 * MS)
     assert bench.router.gear == 0

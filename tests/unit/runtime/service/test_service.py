@@ -93,7 +93,7 @@ def test_a_device_has_its_next_batch_before_the_last_one_is_answered():
         open_requests: list[int]
 
         def run(self, batch: Batch) -> None:
-            self.open_requests.append(len(self.service._open))
+            self.open_requests.append(len(self.service.open_requests.by_id))
             super().run(batch)
 
     async def use(service: Service, backend: Watched) -> list[int]:

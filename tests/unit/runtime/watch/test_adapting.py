@@ -149,7 +149,7 @@ def in_world(
 ) -> World:
     async def main() -> World:
         world = World(plan or little_plan(""), share, window_s, scale)
-        await world.backend.start(world.service)
+        await world.backend.start(world.service.driver)
         world.service._accepting = True
         await use(world)
         return world

@@ -135,7 +135,7 @@ def test_a_client_that_leaves_withdraws_its_request():
     async def use(server: Server) -> tuple[int, int, str]:
         connection, _ = await waiting(server)
         connection.connection_lost(None)
-        await until(lambda: not server.service._open)
+        await until(lambda: not server.service.open_requests.by_id)
         return server.service.room.held_bytes, len(server.handler.behind._withdraw), await metrics(server)
 
     held, left, told = serve(use)
@@ -160,7 +160,7 @@ def test_the_clients_of_a_front_end_that_ends_are_gone():
     async def use(server: Server) -> tuple[int, str]:
         await waiting(server)
         server.handler.behind._leave()
-        return len(server.service._open), await metrics(server)
+        return len(server.service.open_requests.by_id), await metrics(server)
 
     left, told = serve(use)
     assert left == 0
@@ -289,13 +289,13 @@ def test_front_ends_that_cannot_start_are_said_and_nothing_is_left():
 async def waiting(server: Server) -> tuple[Connection, Wire]:
     """A client whose request the router has accepted and not answered."""
     server.backend.run = lambda batch: None
-    before = len(server.service._open)
+    before = len(server.service.open_requests.by_id)
     connection, wire = server.connect()
     body = json.dumps(samples(0)).encode()
     connection.data_received(
         f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     )
-    await until(lambda: len(server.service._open) > before)
+    await until(lambda: len(server.service.open_requests.by_id) > before)
     return connection, wire
 
 

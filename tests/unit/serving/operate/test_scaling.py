@@ -141,10 +141,10 @@ def test_a_worker_that_is_started_again_gets_the_cores_of_the_one_before(tmp_pat
             async with asyncio.timeout(LONGEST_S):
                 await requests(service, 1, 5.0)
                 assert await journal.changes.get() == ("net-0", 4, 1)
-                service._backend.lose(0)  # type: ignore[attr-defined]
-                await service._vertical._give([4])  # type: ignore[attr-defined]
+                service.driver.backend.lose(0)  # type: ignore[attr-defined]
+                await service.driver.vertical._give([4])  # type: ignore[attr-defined]
                 assert journal.changes.empty()
-                service._backend._recover(0)  # type: ignore[attr-defined]
+                service.driver.backend._recover(0)  # type: ignore[attr-defined]
                 assert await journal.changes.get() == ("net-0", 4, 1)
         finally:
             await service.stop()
@@ -159,7 +159,7 @@ def test_cores_that_cannot_be_had_are_complained_of_once_and_served_without(tmp_
     async def main() -> None:
         service = served(tmp_path, journal, metrics)
         stuck = ActuatorChain([EmulatedActuator(cores=1, most=1)], cores=1, say=said.append)
-        service._vertical._actuate = lambda replica: stuck  # type: ignore[attr-defined]
+        service.driver.vertical._actuate = lambda replica: stuck  # type: ignore[attr-defined]
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
@@ -222,7 +222,7 @@ def test_means_that_break_while_serving_are_complained_of_once_and_served_withou
         with breaking(tmp_path) as (actuator, break_it):
             actuator.apply(4)
             chain = ActuatorChain([actuator], cores=4, say=said.append)
-            service._vertical._actuate = lambda replica: chain  # type: ignore[attr-defined]
+            service.driver.vertical._actuate = lambda replica: chain  # type: ignore[attr-defined]
             await service.start()
             break_it()
             try:

@@ -1,0 +1,166 @@
+"""Drives the router: hands it the events of backend and clock, and starts its batches."""
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from gearshift.clock import NS_PER_S, Clock
+from gearshift.observability.core_metrics import CoreMetrics
+from gearshift.observability.journal import Journal
+from gearshift.observability.metrics import Metrics
+from gearshift.observability.tracing import RequestSpan, trace_batch
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.request import Sample
+from gearshift.runtime.backends.base import Backend, Batch
+from gearshift.runtime.cores.vertical import NoScaling
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.router.router import Answered, Router
+from gearshift.runtime.router.status import shift_facts
+from gearshift.runtime.service.pulse import Pulse
+from gearshift.runtime.service.ready_replicas import ReadyReplicas
+from gearshift.runtime.service.silence import Silence
+from gearshift.runtime.watch.adapting import Adapting
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """The events of one service, in which the router decides and its watchers are told.
+
+    `answered` takes each sample that ends; `spans` are those of traced requests, by id. `ticked` is
+    called at the end of each window of the meter.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        backend: Backend,
+        *,
+        answered: Answered,
+        retries: Retries | None,
+        deadlines: DeadlineRules,
+        adapting: Adapting,
+        vertical: NoScaling,
+        clock: Clock,
+        metrics: Metrics,
+        journal: Journal,
+        spans: Mapping[int, RequestSpan],
+    ) -> None:
+        self._tables, self.backend, self.vertical, self.adapting = tables, backend, vertical, adapting
+        self._clock, self._metrics, self._journal, self._spans = clock, metrics, journal, spans
+        replicas = range(len(tables.replica_ids))
+        self._model_names = [tables.model_of(replica) for replica in replicas]
+        self._device_names = [tables.devices_of(replica) for replica in replicas]
+        self._deadlines = deadlines
+        self.router = Router(
+            tables,
+            start=self._start_batch,
+            answered=answered,
+            shifted=self._shifted,
+            retries=retries,
+            deadlines=deadlines,
+        )
+        self._batch_ids = itertools.count(1)
+        self._started_ns: dict[int, int] = {}
+        self.replicas = ReadyReplicas(tables, metrics, journal)
+        self.silence = Silence(tables.models)
+        self.pulse = Pulse(clock, self._tick, self._timer)
+        self.ticked: Callable[[], None] = lambda: None
+        adapting.tell(metrics.adapting)
+        vertical.tell(metrics.cores)
+
+    def arm_timer(self) -> None:
+        self.pulse.wake_by(self.router.next_timer_ns())
+
+    def take_over_from(self, before: "Driver") -> None:
+        """Report to the metrics of `before`, which reports no more, and take over its load."""
+        self._metrics = before._metrics
+        before.replicas.report_to(None)
+        self.adapting.take_over_from(before.adapting)
+        before.vertical.tell(CoreMetrics())
+        self.vertical.tell(self._metrics.cores)
+        self.vertical.let_in()
+        self.router.take_meter(before.router, self._clock.now_ns())
+        self.arm_timer()
+
+    # Decisions of the router -----------------------------------------------------------------------------------------
+
+    def _start_batch(self, replica: int, samples: Sequence[Sample], reason: int) -> None:
+        self._started_ns[replica] = now_ns = self._clock.now_ns()
+        self.backend.run(Batch(next(self._batch_ids), replica, samples))  # first: the device is waiting
+        self._metrics.batch_started(self._model_names[replica], len(samples), reason)
+        self._metrics.deadlines.started(samples, now_ns)
+
+    def _shifted(self, before: int, after: int) -> None:
+        self._journal.write("shift", **shift_facts(self.router, before, after))
+        self.vertical.shifted(after)
+
+    # Events of the backend -------------------------------------------------------------------------------------------
+
+    def samples_finished(self, batch: Batch, samples: Sequence[Sample]) -> None:
+        now_ns = self._clock.now_ns()
+        if self._spans:
+            self._trace(batch, samples, now_ns)
+        self.silence.samples_finished(self._model_names[batch.replica], samples, now_ns)
+        self.router.stage_ended(batch.replica, samples, now_ns)
+        if len(samples) < len(batch.samples):  # else `batch_finished` arms it
+            self.arm_timer()
+
+    def _trace(self, batch: Batch, samples: Sequence[Sample], now_ns: int) -> None:
+        trace_batch(
+            self._spans,
+            samples,
+            model=self._model_names[batch.replica],
+            replica=self._tables.replica_ids[batch.replica],
+            gear=self.router.pipeline.gear,
+            size=len(batch.samples),
+            started_ns=self._started_ns.get(batch.replica, now_ns),
+            now_ns=now_ns,
+        )
+
+    def batch_finished(self, batch: Batch) -> None:
+        now_ns = self._clock.now_ns()
+        run_ns = now_ns - self._started_ns.pop(batch.replica, now_ns)
+        self.router.executor_free(batch.replica, now_ns)
+        model, devices = self._model_names[batch.replica], self._device_names[batch.replica]
+        self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
+        self.vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
+        self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
+        self.arm_timer()
+
+    def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
+        for replica in replicas:
+            self._metrics.restarted(self._tables.replica_ids[replica])
+            self.replicas.lost(replica, how)
+        self.vertical.replicas_lost(replicas)
+        self.router.replicas_lost(replicas, self._clock.now_ns())
+        self.arm_timer()
+
+    def replica_ready(self, replica: int) -> None:
+        if self.replicas.came(replica):
+            self.vertical.replica_ready(replica)
+            self.router.replica_ready(replica, self._clock.now_ns())
+            self.arm_timer()
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
+        self.router.tick(now_ns := self._clock.now_ns())
+        self.adapting.ticked(self.router, now_ns)
+        self._tell_silence(now_ns)
+        self.ticked()
+        self.arm_timer()
+
+    def _tell_silence(self, now_ns: int) -> None:
+        for model, silent in self.silence.ticked(now_ns):
+            self._journal.write("model_silent" if silent else "model_answers", model=model)
+            if silent:
+                log.warning("model %r gives no answers: is its endpoint down? `gearshift status` says so too", model)
+            else:
+                log.warning("model %r is taken to answer again", model)
+
+    def _timer(self) -> None:
+        self.router.timer(self._clock.now_ns())
+        self.arm_timer()
