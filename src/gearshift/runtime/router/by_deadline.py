@@ -23,7 +23,7 @@ from gearshift.policies.deadlines import (
 from gearshift.profiles.run_times import fastest_ns
 from gearshift.request import NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.router.devices import Devices
-from gearshift.runtime.router.gear_settings import GearSettings
+from gearshift.runtime.router.pipeline import GearSettings
 from gearshift.runtime.router.queue import WaitingQueue
 from gearshift.runtime.router.turns import Turns
 

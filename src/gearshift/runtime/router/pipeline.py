@@ -1,9 +1,45 @@
-"""A pipeline as the router sees it: its meter, its load, and the gear in force."""
+"""A pipeline as the router sees it: its meter, its load, the gear in force and its settings."""
+
+from collections import deque
 
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
+from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.runtime.router.load_scaling import LoadScaling
-from gearshift.runtime.router.meter import Meter
+
+
+class Meter:
+    """Counts arrivals: those since the last tick, and the last few."""
+
+    def __init__(self) -> None:
+        self._since_tick = 0
+        self._ticked_ns = 0
+        self._last: deque[int] = deque(maxlen=METER_KEEPS_ARRIVALS)
+
+    def arrived(self, now_ns: int) -> None:
+        self._since_tick += 1
+        self._last.append(now_ns)
+
+    def tick(self, now_ns: int) -> float:
+        kept = self._last
+        rate_qps = arrival_rate_qps(
+            self._since_tick,
+            max(METER_WINDOW_NS, now_ns - self._ticked_ns),
+            len(kept),
+            kept[0] if len(kept) == METER_KEEPS_ARRIVALS else 0,
+            now_ns,
+        )
+        self._since_tick, self._ticked_ns = 0, now_ns
+        return rate_qps
+
+    def copy(self) -> "Meter":
+        other = Meter()
+        other._since_tick, other._ticked_ns, other._last = self._since_tick, self._ticked_ns, self._last.copy()
+        return other
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        return self._since_tick, len(self._last)
 
 
 class Pipeline:
@@ -46,3 +82,20 @@ class Pipeline:
         self.rate_qps = self.load = before.rate_qps
         tables = self.tables
         return gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
+
+
+class GearSettings:
+    """The settings of replicas in the gear in force: lists by replica, looked up once per shift."""
+
+    def __init__(self, tables: PlanTables) -> None:
+        self._replicas = len(tables.replica_ids)
+        self._minimum_queue_lengths: list[int] = tables.minimum_queue_length.tolist()
+        self._largest_batch_sizes: list[int] = tables.largest_batch_size.tolist()
+        self._longest_waits_ns: list[int] = tables.longest_wait_ns.tolist()
+        self.shift(0)
+
+    def shift(self, gear: int) -> None:
+        here = slice(gear * self._replicas, (gear + 1) * self._replicas)
+        self.minimum_queue_length = self._minimum_queue_lengths[here]
+        self.largest_batch_size = self._largest_batch_sizes[here]
+        self.longest_wait_ns = self._longest_waits_ns[here]

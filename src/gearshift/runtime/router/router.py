@@ -17,8 +17,7 @@ from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.router.devices import Devices
-from gearshift.runtime.router.gear_settings import GearSettings
-from gearshift.runtime.router.pipeline import Pipeline
+from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import WaitingQueue
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.turns import Turns

@@ -18,8 +18,7 @@ from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Answered, Router
 from gearshift.runtime.router.status import shift_facts
 from gearshift.runtime.service.pulse import Pulse
-from gearshift.runtime.service.ready_replicas import ReadyReplicas
-from gearshift.runtime.service.silence import Silence
+from gearshift.runtime.service.readiness import ReadyReplicas, Silence
 from gearshift.runtime.watch.adapting import Adapting
 
 log = logging.getLogger(__name__)

@@ -30,12 +30,12 @@ from gearshift.runtime.service.answers import (
     QUEUE_FULL,
     Done,
     OpenRequest,
+    OpenRequests,
     answer_of,
     raise_if_refused,
     rows_of,
 )
 from gearshift.runtime.service.driver import Driver
-from gearshift.runtime.service.open_requests import OpenRequests
 from gearshift.runtime.service.room import Client, Reading, Room, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 

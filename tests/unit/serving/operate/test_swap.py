@@ -206,7 +206,7 @@ def test_a_new_plan_that_loses_a_worker_as_a_shadow_does_not_take_over(tmp_path:
         swap = asyncio.create_task(world.swaps.swap(SwapBody(plan="other.json", shadow=1.0, shadow_s=0.05)))
         while world.control.shadow is None:
             await asyncio.sleep(0)
-        world.made[1]._backend.lose(1)  # type: ignore[attr-defined]
+        world.made[1].driver.backend.lose(1)  # type: ignore[attr-defined]
         with pytest.raises(SwapFailed, match=r"\['small-0'\] have no worker"):
             await swap
         assert world.control.shadow is None

@@ -1,5 +1,5 @@
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
-from gearshift.runtime.router.meter import Meter
+from gearshift.runtime.router.pipeline import Meter
 
 MS = 1_000_000
 

@@ -1,6 +1,6 @@
 from gearshift.policies.watch.lost_workers import SILENCE_LASTS_NS, SILENT_AFTER
 from gearshift.request import Request, Sample
-from gearshift.runtime.service.silence import Silence
+from gearshift.runtime.service.readiness import Silence
 
 
 def batch(*unreached: bool) -> list[Sample]:
