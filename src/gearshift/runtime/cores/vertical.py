@@ -63,35 +63,7 @@ class ScaledWorker:
         return len(self.replicas[0].run_ns) - 1
 
 
-class NoScaling:
-    """Cores never change."""
-
-    def tell(self, metrics: CoreMetrics) -> None:
-        """Do nothing."""
-
-    async def start(self, queues: DeadlineQueues, changed: Callable[[], None]) -> None:
-        """Do nothing."""
-
-    def let_in(self) -> None:
-        """Do nothing."""
-
-    def shifted(self, gear: int) -> None:
-        """Do nothing."""
-
-    def batch_finished(self, replica: int, size: int, took_ns: int, now_ns: int) -> None:
-        """Do nothing."""
-
-    def replicas_lost(self, replicas: Sequence[int]) -> None:
-        """Do nothing."""
-
-    def replica_ready(self, replica: int) -> None:
-        """Do nothing."""
-
-    async def stop(self) -> None:
-        """Do nothing."""
-
-
-class VerticalScaling(NoScaling):
+class VerticalScaling:
     """Divides cores among workers every period, by the router's queues and arrivals.
 
     `shared` sets the rules; its replicas are those of `scaled`, worker by worker. With `in_gear`

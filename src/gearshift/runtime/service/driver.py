@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.observability.core_metrics import CoreMetrics
@@ -12,7 +12,7 @@ from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
-from gearshift.runtime.cores.vertical import NoScaling
+from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Answered, Router
@@ -40,7 +40,7 @@ class Driver:
         retries: Retries | None,
         deadlines: DeadlineRules,
         adapting: Adapting,
-        vertical: NoScaling,
+        vertical: VerticalScaling | None,
         clock: Clock,
         metrics: Metrics,
         journal: Journal,
@@ -67,7 +67,13 @@ class Driver:
         self.pulse = Pulse(clock, self._tick, self._timer)
         self.ticked: Callable[[], None] = lambda: None
         adapting.tell(metrics.adapting)
-        vertical.tell(metrics.cores)
+        if vertical is not None:
+            vertical.tell(metrics.cores)
+
+    def endings(self) -> list[Awaitable[None]]:
+        if self.vertical is None:
+            return [self.backend.stop()]
+        return [self.vertical.stop(), self.backend.stop()]
 
     def arm_timer(self) -> None:
         self.pulse.wake_by(self.router.next_timer_ns())
@@ -77,9 +83,11 @@ class Driver:
         self._metrics = before._metrics
         before.replicas.report_to(None)
         self.adapting.take_over_from(before.adapting)
-        before.vertical.tell(CoreMetrics())
-        self.vertical.tell(self._metrics.cores)
-        self.vertical.let_in()
+        if before.vertical is not None:
+            before.vertical.tell(CoreMetrics())
+        if self.vertical is not None:
+            self.vertical.tell(self._metrics.cores)
+            self.vertical.let_in()
         self.router.take_meter(before.router, self._clock.now_ns())
         self.arm_timer()
 
@@ -93,7 +101,8 @@ class Driver:
 
     def _shifted(self, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))
-        self.vertical.shifted(after)
+        if self.vertical is not None:
+            self.vertical.shifted(after)
 
     # Events of the backend -------------------------------------------------------------------------------------------
 
@@ -124,7 +133,8 @@ class Driver:
         self.router.executor_free(batch.replica, now_ns)
         model, devices = self._model_names[batch.replica], self._device_names[batch.replica]
         self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
-        self.vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
+        if self.vertical is not None:
+            self.vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
         self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self.arm_timer()
 
@@ -132,13 +142,15 @@ class Driver:
         for replica in replicas:
             self._metrics.restarted(self._tables.replica_ids[replica])
             self.replicas.lost(replica, how)
-        self.vertical.replicas_lost(replicas)
+        if self.vertical is not None:
+            self.vertical.replicas_lost(replicas)
         self.router.replicas_lost(replicas, self._clock.now_ns())
         self.arm_timer()
 
     def replica_ready(self, replica: int) -> None:
         if self.replicas.came(replica):
-            self.vertical.replica_ready(replica)
+            if self.vertical is not None:
+                self.vertical.replica_ready(replica)
             self.router.replica_ready(replica, self._clock.now_ns())
             self.arm_timer()
 

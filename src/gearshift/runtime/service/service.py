@@ -19,7 +19,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.base import Backend, Batch, all_ended
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
 from gearshift.runtime.backends.base import Backend
-from gearshift.runtime.cores.vertical import NoScaling
+from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
@@ -77,7 +77,7 @@ class Service:
         retries: Retries | None = None,
         adapting: Adapting | None = None,
         deadlines: DeadlineRules | None = None,
-        vertical: NoScaling | None = None,
+        vertical: VerticalScaling | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
         journal: Journal | None = None,
@@ -97,7 +97,7 @@ class Service:
             retries=retries,
             deadlines=deadlines,
             adapting=self.adapting,
-            vertical=vertical or NoScaling(),
+            vertical=vertical,
             clock=self._clock,
             metrics=self._metrics,
             journal=self._journal,
@@ -126,11 +126,12 @@ class Service:
         """Raises `ModelFailed` or `WorkerDied` with nothing left running."""
         driver = self.driver
         await driver.backend.start(driver)
-        try:
-            await driver.vertical.start(self.router.by_deadline, driver.arm_timer)
-        except BaseException:
-            await self.stop()
-            raise
+        if driver.vertical is not None:
+            try:
+                await driver.vertical.start(self.router.by_deadline, driver.arm_timer)
+            except BaseException:
+                await self.stop()
+                raise
         driver.pulse.start()
         self._watch()
         self._accepting = not (self._drained or self._ending)
@@ -162,7 +163,7 @@ class Service:
             fault = error
         self.driver.pulse.stop()
         try:  # together, because a change under way ends with its worker
-            await all_ended((self.driver.vertical.stop(), self.driver.backend.stop()))
+            await all_ended(self.driver.endings())
         except BaseException as error:  # noqa: BLE001  as above
             fault = fault or error
         self._journal.write("stop")

@@ -24,7 +24,6 @@ from gearshift.runtime.cores.core_pool import CorePool
 from gearshift.runtime.cores.local_cores import LocalCores
 from gearshift.runtime.cores.vertical import (
     Actuate,
-    NoScaling,
     ScaledReplica,
     ScaledWorker,
     TellWorker,
@@ -46,15 +45,15 @@ def make_scaling(
     clock: Clock,
     journal: Journal,
     pod: Callable[[str, Now], Actuator] = this_pod,
-) -> NoScaling:
-    """Return what changes cores while `backend`, not started, serves `task`.
+) -> VerticalScaling | None:
+    """Return what changes cores while `backend`, not started, serves `task`; None if nothing does.
 
     With scaler `static` only gears change cores.  `pod` makes the actuator that resizes this
     process's container, from its name and the clock.  Raises `InvalidInput` for a plan or profile
     that cannot be scaled, or more cores than there are.
     """
     if not changes_cores(task.plan, settings):
-        return NoScaling()
+        return None
     workers = _scaled_workers(task, settings)
     pool = _pool(task, workers)
     cores = _cores(task, settings, pool, workers)

@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.clock import NS_PER_S, ManualClock
+from gearshift.clock import NS_PER_S, ManualClock, WallClock
 from gearshift.errors import InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
+from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.policies.watch.lost_workers import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend, Recorded
 from gearshift.runtime.backends.exits import Leaving
-from gearshift.runtime.cores.vertical import NoScaling
+from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.router.by_deadline import DeadlineQueues
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, Status
 from gearshift.runtime.service.room import ROW_BYTES
@@ -170,13 +172,23 @@ def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an
         assert [answer.reason for answer in runner.run(main())] == [STOPPED] * 2
 
 
+class Still(VerticalScaling):
+    """Scales no replica."""
+
+    def __init__(self) -> None:
+        none = SharedCores(Scaling(scaler="static", period_s=1.0, effect_s=0.0), 0, [], [], 0)
+        super().__init__([], lambda _: pytest.fail("no actuator"), shared=none, clock=WallClock(), journal=Journal())
+
+    async def start(self, queues: DeadlineQueues, changed: Callable[[], None]) -> None: ...
+
+
 def test_a_fault_of_the_backend_while_it_stops_cuts_off_nothing_else():
     class Faulty(EmulatedBackend):
         async def stop(self) -> None:
             await super().stop()
             raise RuntimeError("a fault of the backend")
 
-    class Slow(NoScaling):
+    class Slow(Still):
         ended = False
 
         async def stop(self) -> None:
@@ -385,7 +397,7 @@ def test_a_service_that_has_been_taken_over_tells_no_more_of_its_replicas():
 
 
 def test_a_service_that_takes_over_has_its_scaler_count_from_then_on():
-    class Counting(NoScaling):
+    class Counting(Still):
         times = 0
 
         def let_in(self) -> None:
