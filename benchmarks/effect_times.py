@@ -38,8 +38,8 @@ from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.pipeline import Node
 from gearshift.observability.journal import Journal
+from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer

@@ -15,8 +15,8 @@ from gearshift.models.config import ModelSettings, Project, read_project
 from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
-from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.observability.journal import Journal
+from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
 from gearshift.serving.operate.assembly import attend_caches, longest_remote_s, make_cache_adaptation

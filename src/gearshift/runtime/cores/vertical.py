@@ -11,8 +11,8 @@ from functools import partial
 from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.errors import GearshiftError
 from gearshift.observability.core_metrics import CoreMetrics
-from gearshift.policies.cores.demand import MachineDemand, SharedCores
 from gearshift.observability.journal import Journal
+from gearshift.policies.cores.demand import MachineDemand, SharedCores
 from gearshift.request import Sample
 from gearshift.runtime.actuators.base import Actuator, Effect
 from gearshift.runtime.cores.scaler import Scaler, give_all

@@ -16,9 +16,8 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Known, Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.runtime.backends.base import Backend, Batch, all_ended
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
-from gearshift.runtime.backends.base import Backend
+from gearshift.runtime.backends.base import Backend, all_ended
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
