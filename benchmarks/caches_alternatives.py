@@ -46,7 +46,7 @@ from torch import nn
 
 from gearshift import caches
 from gearshift.caches.network.chain import chain_of
-from gearshift.caches.running.beside import divided
+from gearshift.caches.running.concurrent_lookups import divided
 
 BASE, EVERY = "base model", "base model, all cores"
 INT8, BF16, DISTILLED = FIXED = "dynamic int8", "bf16", "distilled, smaller"

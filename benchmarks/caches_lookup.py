@@ -16,12 +16,12 @@ import torch
 from cifar_networks import DEPTHS, ResNet
 from machine import describe
 
-from gearshift.caches.building.explore import Explored
+from gearshift.caches.building.exploration import Explored
 from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.chain import Chain, chain_of
-from gearshift.caches.network.networks import LearnedCache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.network.train import Trained
-from gearshift.caches.running.single import lookup_of
+from gearshift.caches.running.row_lookup import lookup_of
 
 SHAPES = (32, 16, 16), (64, 8, 8)
 IMAGE = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32))

@@ -37,8 +37,8 @@ from cache_tasks import add_exploring, copies_of
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.adapting.adapt import Adapter, open_adapter
-from gearshift.caches.adapting.adaptation import Adaptation
+from gearshift.caches.adapting.adapter import Adapter, open_adapter
+from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.adapting.streams import class_local_stream, corrupted, halves
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.manifest import CLASS_MIX

@@ -20,7 +20,7 @@ from judging import spread
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.running.beside import divided
+from gearshift.caches.running.concurrent_lookups import divided
 
 WITHIN = 1.03
 BASE, EVERY = "base model", "base model, all cores"

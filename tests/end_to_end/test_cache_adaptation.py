@@ -19,11 +19,11 @@ from safetensors.torch import save_file
 
 import gearshift
 from gearshift.caches.store.manifest import MANIFEST, read_manifest
-from gearshift.caches.store.store import networks_of, save_caches, weights_of
 from gearshift.caches.store.versions import switch_to, version_folder, version_numbers
+from gearshift.caches.store.weights import networks_of, save_caches, weights_of
 from gearshift.traces.generate import steady
 from tests.end_to_end.test_server import Server, get
-from tests.unit.caches.adapting import images_of
+from tests.unit.caches.adapters import images_of
 from tests.unit.caches.digit_networks import EXAMPLE, built, network
 
 PROJECT = """

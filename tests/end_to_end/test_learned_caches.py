@@ -38,7 +38,7 @@ import torch
 
 from gearshift.caches import CachedModel
 from gearshift.caches.network.chain import chain_of
-from gearshift.caches.network.networks import LearnedCache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 
 
 def rows():

@@ -12,8 +12,8 @@ import pytest
 
 import gearshift
 from gearshift import caches
-from gearshift.caches.adapting.adapt import open_adapter
-from gearshift.caches.adapting.adaptation import Adaptation
+from gearshift.caches.adapting.adapter import open_adapter
+from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.store.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
@@ -74,8 +74,8 @@ def test_every_public_name_stands_in_the_python_reference() -> None:
         ("load", caches.load),
         ("evaluate", caches.evaluate),
         ("Training", caches.Training),
-        ("adapt.open_adapter", open_adapter),
-        ("adaptation.Adaptation", Adaptation),
+        ("adapting.adapter.open_adapter", open_adapter),
+        ("adapting.settings.Adaptation", Adaptation),
     ],
 )
 def test_arguments_are_named_in_the_python_reference_as_in_the_code(written: str, called: Callable[..., Any]) -> None:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from gearshift.support.extras import load_extra
 
 if TYPE_CHECKING:
-    from gearshift.caches.building.building import Built, build
+    from gearshift.caches.building.build import Built, build
     from gearshift.caches.building.evaluation import Evaluation, evaluate
     from gearshift.caches.network.train import Training
     from gearshift.caches.running.cached_model import CachedModel
-    from gearshift.caches.store.store import load_caches as load
+    from gearshift.caches.store.weights import load_caches as load
 
 _HOMES = {
-    "Built": ("building.building", "Built"),
-    "build": ("building.building", "build"),
+    "Built": ("building.build", "Built"),
+    "build": ("building.build", "build"),
     "CachedModel": ("running.cached_model", "CachedModel"),
     "Evaluation": ("building.evaluation", "Evaluation"),
     "evaluate": ("building.evaluation", "evaluate"),
-    "load": ("store.store", "load_caches"),
+    "load": ("store.weights", "load_caches"),
     "Training": ("network.train", "Training"),
 }
 

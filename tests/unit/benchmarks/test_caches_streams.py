@@ -17,8 +17,8 @@ from caches_streams import (
     seen_of,
 )
 
-from gearshift.caches.adapting.adaptation import Adaptation
-from tests.unit.caches.adapting import adapter_in, images_of, saved_in, stream
+from gearshift.caches.adapting.settings import Adaptation
+from tests.unit.caches.adapters import adapter_in, images_of, saved_in, stream
 from tests.unit.caches.digit_networks import built, digits, network
 
 

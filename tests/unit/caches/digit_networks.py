@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from gearshift.caches.building.building import Built, build
+from gearshift.caches.building.build import Built, build
 from gearshift.caches.network.train import Training
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "learned_caches" / "networks.py"
@@ -61,7 +61,7 @@ def built() -> Built:
     def timed(chain: Any, explored: list[Any], *_: Any) -> Any:
         return "inline", np.array(SEGMENT_S), [LOOKUP_S] * len(explored)
 
-    with mock.patch("gearshift.caches.building.building.timed", timed):
+    with mock.patch("gearshift.caches.building.build.timed", timed):
         return build(
             network(), images[700:1300], labels[700:1300],
             accuracy=0.8, blocks=BLOCKS, variants=VARIANTS, training=QUICK,

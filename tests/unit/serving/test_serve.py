@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gearshift.caches.adapting.adaptation import adaptation_of
+from gearshift.caches.adapting.settings import adaptation_of
 from gearshift.cli.main import main_group
 from gearshift.errors import InvalidInput
 from gearshift.models.config import ModelSettings, Project, read_project

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.manifest import MANIFEST, Manifest
-from gearshift.caches.store.store import in_use, networks_of
+from gearshift.caches.store.weights import in_use, networks_of
 from gearshift.errors import InvalidInput, require
 
 WHERE = "a version of learned caches"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gearshift.caches.building.choosing import at_ends, choices_by_price
 from gearshift.caches.building.problem import ROUNDING, Problem, answered_wrongly
-from gearshift.caches.network.networks import LearnedCache, split_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, split_predictor
 from gearshift.caches.network.train import Material, Trained, Training, counted_like, fit_cache, threshold_by_level
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.result import lower_confidence_bound

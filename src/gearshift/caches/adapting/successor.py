@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gearshift.caches.adapting.adaptation import Adaptation
 from gearshift.caches.adapting.class_mix import ClassMix, Mix, mix_of
-from gearshift.caches.adapting.lessons import Lessons
 from gearshift.caches.adapting.retrain import (
     STRICTER,
     Counted,
@@ -22,8 +20,10 @@ from gearshift.caches.adapting.retrain import (
     with_prior,
     worse,
 )
+from gearshift.caches.adapting.settings import Adaptation
+from gearshift.caches.adapting.training_samples import Lessons
 from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
-from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Training
 from gearshift.caches.store.manifest import Manifest
 from gearshift.errors import InvalidInput

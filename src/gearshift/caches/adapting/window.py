@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.validation import read_arrays
+from gearshift.caches.store.validation import read_arrays
 from gearshift.errors import InvalidInput
 from gearshift.support.files import written_atomically
 

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.validation import read_validation
-from gearshift.caches.building.building import CHECKED_ROWS, class_numbers
+from gearshift.caches.building.build import CHECKED_ROWS, class_numbers
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, scores_by
 from gearshift.caches.network.chain import check_chain
 from gearshift.caches.network.collect import as_tensor
 from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, CachedModel
+from gearshift.caches.store.validation import read_validation
 from gearshift.errors import InvalidInput, require
 from gearshift.result import LatencySummary, latency_summary, wilson_interval
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from gearshift.caches.network.chain import Chain
-from gearshift.caches.network.networks import default_variants, learned_cache, smaller
+from gearshift.caches.network.learned_cache import default_variants, learned_cache, smaller
 from gearshift.caches.network.train import parameters_of
-from gearshift.caches.running.single import lookup_of
+from gearshift.caches.running.row_lookup import lookup_of
 
 REPEATS = 5
 LARGER, LITTLE = 0.03, 0.01

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gearshift.caches.building.explore import Explored
+from gearshift.caches.building.exploration import Explored
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_tensor
-from gearshift.caches.network.networks import LearnedCache
-from gearshift.caches.running.beside import Beside, Lookups
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
+from gearshift.caches.running.concurrent_lookups import Beside, Lookups
 from gearshift.caches.running.lookup_process import start_beside
-from gearshift.caches.running.single import lookup_of
+from gearshift.caches.running.row_lookup import lookup_of
 
 WARM_UP = 5
 REPEATS = 40

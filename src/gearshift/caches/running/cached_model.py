@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_probabilities, as_tensor
-from gearshift.caches.network.networks import Factory, LearnedCache
+from gearshift.caches.network.learned_cache import Factory, LearnedCache
 from gearshift.caches.network.steps import ForSome, Steps
-from gearshift.caches.running.beside import (
+from gearshift.caches.running.concurrent_lookups import (
     Beside,
     LookupBatch,
     Lookups,
@@ -25,7 +25,7 @@ from gearshift.caches.running.beside import (
     overwritten,
 )
 from gearshift.caches.running.lookup_process import fits, start_beside
-from gearshift.caches.running.single import Lookup, lookup_of
+from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.errors import ModelFailed
 from gearshift.support.processors import pin, usable_processors
 
@@ -109,14 +109,14 @@ class CachedModel:
         return version
 
     def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
-        """Open an `Adapter` (`gearshift.caches.adapting.adapt`) that audits and adapts these caches.
+        """Open an `Adapter` (`gearshift.caches.adapting.adapter`) that audits and adapts these caches.
 
         `settings` are those of `Adaptation`, by name. If several processes do so for one folder,
         only the first keeps its counts and samples there, until it ends. Raises `InvalidInput` if
         the model was not loaded from a folder.
         """
-        from gearshift.caches.adapting.adapt import open_adapter
-        from gearshift.caches.adapting.adaptation import adaptation_of
+        from gearshift.caches.adapting.adapter import open_adapter
+        from gearshift.caches.adapting.settings import adaptation_of
         from gearshift.caches.store.versions import Claim
 
         keeps = (lambda: True) if self.origin is None else Claim(self.origin.folder).held

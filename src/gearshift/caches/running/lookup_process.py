@@ -23,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gearshift.caches.network.networks import LearnedCache, state_of
-from gearshift.caches.running import looking
-from gearshift.caches.running.beside import Beside, Looked, LookupThread, divided
-from gearshift.caches.running.looking import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
+from gearshift.caches.network.learned_cache import LearnedCache, state_of
+from gearshift.caches.running import lookup_server
+from gearshift.caches.running.concurrent_lookups import Beside, Looked, LookupThread, divided
+from gearshift.caches.running.lookup_server import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
 from gearshift.errors import ModelFailed
 from gearshift.support.extras import load_extra
 from gearshift.support.files import memory_file
@@ -96,7 +96,7 @@ class LookupProcess:
         self.floats = torch.frombuffer(hidden, dtype=torch.float32)
         self._first_wanted = np.frombuffer(hidden, np.int64, 1)
         self.last_answered = np.frombuffer(self.answers, np.int64, 1)
-        self._decoder = msgspec.msgpack.Decoder(looking.Told)
+        self._decoder = msgspec.msgpack.Decoder(lookup_server.Told)
         self._busy = Lock()
         self._asked = 0
         self._done_when_full = -1
@@ -116,12 +116,12 @@ class LookupProcess:
         self.caches = caches
         self.classes = next((cache.classes for cache in caches.values()), 0)
         data = load_extra("safetensors.torch", extra="torch", where="learned caches").save(state_of(caches))
-        entries = tuple(looking.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
+        entries = tuple(lookup_server.ToLook(layer=layer, variant=as_[0], shape=as_[1]) for layer, as_ in made)
         try:
             with open(memory_file("weights"), "wb") as file:
                 file.write(data)
                 file.flush()
-                self.tell(looking.Use(caches=entries, classes=self.classes), file.fileno())
+                self.tell(lookup_server.Use(caches=entries, classes=self.classes), file.fileno())
         except OSError as error:
             self._lost(f"cannot be given other caches ({error.strerror})")
 
@@ -144,14 +144,14 @@ class LookupProcess:
         self._asked += 1
         return self._asked - 1
 
-    def tell(self, message: looking.Asked, *files: int) -> bool:
+    def tell(self, message: lookup_server.Asked, *files: int) -> bool:
         """Send without waiting; False if the process has ended or is far behind."""
         data = msgspec.msgpack.encode(message)
         descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
             self._sock.sendmsg([data], descriptors, socket.MSG_DONTWAIT)  # `send_fds` drops flags
         except BlockingIOError:
-            if isinstance(message, looking.Use) or self._stands_still():
+            if isinstance(message, lookup_server.Use) or self._stands_still():
                 self._lost("is far behind")
             return False
         except OSError:
@@ -159,7 +159,7 @@ class LookupProcess:
             return False
         return True
 
-    def heard(self, *, wait: bool = False) -> looking.Ready | looking.Found | looking.Failed | None:
+    def heard(self, *, wait: bool = False) -> lookup_server.Ready | lookup_server.Found | lookup_server.Failed | None:
         """Return its next message, if any; `wait` at most `longest_s` for one."""
         if self.why_ended:
             return None
@@ -172,8 +172,8 @@ class LookupProcess:
             return None
         except OSError:
             data = b""
-        told: looking.Told = self._decoder.decode(data) if data else looking.Ended(why="has ended")
-        if isinstance(told, looking.Ended):
+        told: lookup_server.Told = self._decoder.decode(data) if data else lookup_server.Ended(why="has ended")
+        if isinstance(told, lookup_server.Ended):
             self._lost(told.why)
             return None
         return told
@@ -221,14 +221,14 @@ class ProcessBatch:
     def ask(self, layer: int, hidden: Tensor, rows: NDArray[np.int64]) -> None:
         process, begins, answer_begins = self._process, self._hidden_end, self._answers_end
         self._hidden_end += _aligned(4 * hidden.numel())
-        self._answers_end += _aligned(looking.answer_bytes(len(hidden), process.classes))
+        self._answers_end += _aligned(lookup_server.answer_bytes(len(hidden), process.classes))
         self._full = self._full or max(self._hidden_end, self._answers_end) > MOST_BYTES
         if self._full:
             return
         process.floats[begins // 4 : begins // 4 + hidden.numel()].view(hidden.shape).copy_(hidden)
         one = _Asked(process.number(), layer, rows, answer_begins)
         self._full = not process.tell(
-            looking.Ask(
+            lookup_server.Ask(
                 number=one.number, layer=layer, shape=tuple(hidden.shape), begins=begins, answer_begins=answer_begins
             )
         )
@@ -241,14 +241,14 @@ class ProcessBatch:
             return None  # saves a system call
         while self._asked and (told := self._process.heard(wait=wait)) is not None:
             one = self._asked[0]
-            if isinstance(told, looking.Ready) or told.number != one.number:
+            if isinstance(told, lookup_server.Ready) or told.number != one.number:
                 continue  # from an earlier batch
             self._asked.popleft()
-            if isinstance(told, looking.Failed):
+            if isinstance(told, lookup_server.Failed):
                 raise ModelFailed(f"a lookup of learned caches failed: {told.why}")
             self._process.caches[one.layer].not_finite += told.not_finite
             memory, classes = self._process.answers, self._process.classes
-            probabilities, hits = looking.answer_in(memory, one.answer_begins, len(one.rows), classes)
+            probabilities, hits = lookup_server.answer_in(memory, one.answer_begins, len(one.rows), classes)
             return Looked(one.rows, probabilities.copy(), hits.copy())
         return None
 
@@ -275,7 +275,7 @@ def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.P
         sys.executable,
         "-P",
         "-m",
-        "gearshift.caches.running.looking",
+        "gearshift.caches.running.lookup_server",
         "--fd",
         str(fd),
         "--hidden",

@@ -19,7 +19,7 @@ from gearshift.caches.adapting.retrain import (
     weak_class,
     with_prior,
 )
-from gearshift.caches.network.networks import PRIOR, LearnedCache, learned_cache, restored
+from gearshift.caches.network.learned_cache import PRIOR, LearnedCache, learned_cache, restored
 from gearshift.caches.network.train import counted_like, threshold_by_level, thresholds_of
 from tests.unit.caches.digit_networks import built
 

@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from gearshift.caches.building import timing
-from gearshift.caches.building.building import explore_module
+from gearshift.caches.building.build import explore_module
 from gearshift.caches.building.timing import measure_in_line, timed
-from gearshift.caches.running.single import Whole
+from gearshift.caches.running.row_lookup import Whole
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, few, network
 
 
@@ -24,7 +24,7 @@ def test_where_the_process_of_lookups_ends_while_it_is_timed_all_is_timed_in_lin
     def kill(*_: object) -> None:
         killing.remove()
         for child in psutil.Process().children():
-            if child.status() != psutil.STATUS_ZOMBIE and "gearshift.caches.running.looking" in child.cmdline():
+            if child.status() != psutil.STATUS_ZOMBIE and "gearshift.caches.running.lookup_server" in child.cmdline():
                 child.kill()
 
     killing = made.chain.module.get_submodule(BLOCKS[0]).register_forward_pre_hook(kill)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gearshift.caches.network import train
-from gearshift.caches.network.networks import LearnedCache, learned_cache
+from gearshift.caches.network.learned_cache import LearnedCache, learned_cache
 from gearshift.caches.network.train import Material, Training, TrainingDiverged, fit_cache, fit_selector, train_cache
 
 ROWS, CLASSES = 240, 3

@@ -8,10 +8,10 @@ import torch
 
 from gearshift import caches
 from gearshift.caches.network.chain import chain_of
-from gearshift.caches.network.networks import LearnedCache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.manifest import MANIFEST, read_manifest
-from gearshift.caches.store.store import load_caches, save_caches
+from gearshift.caches.store.weights import load_caches, save_caches
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import top_two_difference
 from gearshift.models.user_model import UserModel

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.network.networks import LearnedCache, learned_cache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, learned_cache, make_predictor
 from gearshift.caches.network.steps import Steps
-from gearshift.caches.running.beside import LookupThread, divided, exits_beside
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.looking import MOST_BYTES
+from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside
 from gearshift.caches.running.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_beside
+from gearshift.caches.running.lookup_server import MOST_BYTES
 from gearshift.errors import InvalidInput, ModelFailed
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting import validation as built_from
-from gearshift.caches.adapting.adaptation import Adaptation, Counts
 from gearshift.caches.adapting.class_mix import Mix, labels_of, weights_to
 from gearshift.caches.adapting.retrain import Counted, Lesson, Said, said_of
-from gearshift.caches.adapting.validation import Validation
+from gearshift.caches.adapting.settings import Adaptation, Counts
 from gearshift.caches.adapting.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_probabilities, as_tensor
-from gearshift.caches.network.networks import LearnedCache, features_of, split_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, features_of, split_predictor
 from gearshift.caches.network.train import counted_like
+from gearshift.caches.store import validation as built_from
+from gearshift.caches.store.validation import Validation
 from gearshift.errors import require
 
 BATCH = 16

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gearshift.caches.network.networks import LearnedCache, default_variants, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, default_variants, make_predictor
 from gearshift.errors import InvalidInput
 
 PARAMETERS = 11_000_000

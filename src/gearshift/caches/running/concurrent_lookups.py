@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_probabilities
-from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.steps import Steps
 from gearshift.support.processors import pin, processors_of
 

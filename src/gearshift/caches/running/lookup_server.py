@@ -1,4 +1,4 @@
-"""The process that looks into learned caches beside a model, `python -m gearshift.caches.running.looking`.
+"""The process that looks into learned caches beside a model, `python -m gearshift.caches.running.lookup_server`.
 
     model's process (`lookup_process`)                       this process
     hidden output --copied into one memory--   Ask   -->     looks it up
@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load
 
-from gearshift.caches.network.networks import LearnedCache, filled
-from gearshift.caches.running.single import Lookup, lookup_of
+from gearshift.caches.network.learned_cache import LearnedCache, filled
+from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.support.processors import pin
 
 MOST_BYTES = 1 << 28
@@ -100,7 +100,7 @@ def answer_in(memory: mmap, begins: int, rows: int, classes: int) -> tuple[NDArr
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="gearshift.caches.running.looking")
+    parser = argparse.ArgumentParser(prog="gearshift.caches.running.lookup_server")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--hidden", type=int, required=True, help="descriptor of the memory of hidden outputs")
     parser.add_argument("--answers", type=int, required=True, help="descriptor of the memory of answers")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.network.networks import LearnedCache, make_predictor
-from gearshift.caches.running.single import FEW_POOLED_ROWS, FEW_ROWS, Compiled, Whole, lookup_of
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
+from gearshift.caches.running.row_lookup import FEW_POOLED_ROWS, FEW_ROWS, Compiled, Whole, lookup_of
 from gearshift.errors import ModelFailed
 
 IMAGE, TOKENS, FEATURES = (6, 8, 8), (5, 6), (12,)

@@ -18,20 +18,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.adaptation import Adaptation, Counts, Tell
-from gearshift.caches.adapting.auditing import Auditor
+from gearshift.caches.adapting.audit_counts import LayerAudit
+from gearshift.caches.adapting.auditor import Auditor
 from gearshift.caches.adapting.class_mix import ClassMix
-from gearshift.caches.adapting.layer_audit import LayerAudit
-from gearshift.caches.adapting.lessons import Lessons
 from gearshift.caches.adapting.retrain import Retrained, shown
+from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
 from gearshift.caches.adapting.successor import LEAST_HELD, Current, Verdict, successor, trained_further
-from gearshift.caches.adapting.validation import Validation, read_validation
+from gearshift.caches.adapting.training_samples import Lessons
 from gearshift.caches.adapting.window import Recent, role_of
-from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import TrainingDiverged
 from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
 from gearshift.caches.store.manifest import CLASS_MIX, MANIFEST, Adapted, Manifest, read_manifest
-from gearshift.caches.store.store import add_version, in_use, networks_of, weights_of
+from gearshift.caches.store.validation import Validation, read_validation
 from gearshift.caches.store.versions import (
     Off,
     drop,
@@ -42,6 +41,7 @@ from gearshift.caches.store.versions import (
     switch_to,
     version_folder,
 )
+from gearshift.caches.store.weights import add_version, in_use, networks_of, weights_of
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.watch.audit import AUDITED, LEARNT, drawn
 

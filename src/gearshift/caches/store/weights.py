@@ -9,10 +9,10 @@ import msgspec
 from torch import nn
 
 from gearshift.caches.network.chain import HEAD, chain_of, weights_sha256
-from gearshift.caches.network.networks import Factory, LearnedCache, filled, state_of
-from gearshift.caches.running.beside import Lookups
+from gearshift.caches.network.learned_cache import Factory, LearnedCache, filled, state_of
 from gearshift.caches.running.cached_model import CachedModel, Origin
-from gearshift.caches.store.compiling import load_compiled, remove_others
+from gearshift.caches.running.concurrent_lookups import Lookups
+from gearshift.caches.store.compiled_spans import load_compiled, remove_others
 from gearshift.caches.store.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.caches.store.versions import locked, read_state, require_built, version_folder, version_numbers
 from gearshift.errors import InvalidInput, require

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.adaptation import Counts
-from gearshift.caches.adapting.layer_audit import LayerAudit
-from gearshift.caches.adapting.lessons import Lessons
-from gearshift.caches.network.networks import LearnedCache
+from gearshift.caches.adapting.audit_counts import LayerAudit
+from gearshift.caches.adapting.settings import Counts
+from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
 
 BATCH = 16

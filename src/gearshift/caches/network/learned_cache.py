@@ -102,7 +102,7 @@ def make_predictor(
 
 
 class Predictor(nn.Sequential):
-    """A built-in predictor, whose layers `single` can run for one row."""
+    """A built-in predictor, whose layers `row_lookup` can run for one row."""
 
 
 class LearnedCache(nn.Module):

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gearshift.caches.adapting.validation import CHECK, FIT, JUDGE, VALIDATION, Validation, read_validation
+from gearshift.caches.store.validation import CHECK, FIT, JUDGE, VALIDATION, Validation, read_validation
 from gearshift.errors import InvalidInput
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gearshift.caches.adapting.validation import CHECK, JUDGE, Validation
 from gearshift.caches.building.choosing import (
     as_choice,
     choose,
@@ -22,7 +21,7 @@ from gearshift.caches.building.choosing import (
     problem_of,
     with_spares,
 )
-from gearshift.caches.building.explore import (
+from gearshift.caches.building.exploration import (
     Explored,
     Progress,
     Split,
@@ -33,14 +32,15 @@ from gearshift.caches.building.problem import exits_of, joint_outcome
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.network.chain import Chain, chain_of, check_chain, weights_sha256
 from gearshift.caches.network.collect import Augment, BaseAnswers, as_tensor, with_copies
-from gearshift.caches.network.networks import Factory, LearnedCache
+from gearshift.caches.network.learned_cache import Factory, LearnedCache
 from gearshift.caches.network.steps import Step, Steps
 from gearshift.caches.network.train import Training
-from gearshift.caches.running.beside import Lookups
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.store.compiling import Ahead, Compiler, NotCompiled, described, save_compiled
+from gearshift.caches.running.concurrent_lookups import Lookups
+from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, save_compiled
 from gearshift.caches.store.manifest import CHECKED_SHARE, Manifest, Measured
-from gearshift.caches.store.store import save_caches
+from gearshift.caches.store.validation import CHECK, JUDGE, Validation
+from gearshift.caches.store.weights import save_caches
 from gearshift.errors import InvalidInput, require
 from gearshift.models.classes import class_names
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.caches.adapting.layer_audit import Audited, LayerAudit
+from gearshift.caches.adapting.audit_counts import Audited, LayerAudit
 from gearshift.policies.watch.audit import MOST_AUDITED
 
 TARGET = 0.97

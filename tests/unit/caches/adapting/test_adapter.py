@@ -9,18 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from gearshift.caches.adapting import adapt
-from gearshift.caches.adapting.adapt import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
-from gearshift.caches.adapting.adaptation import Counts, adaptation_of
+from gearshift.caches.adapting import adapter as adapter_module
+from gearshift.caches.adapting.adapter import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adapting.class_mix import Mix
-from gearshift.caches.adapting.lessons import Lessons
 from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
+from gearshift.caches.adapting.settings import Counts, adaptation_of
+from gearshift.caches.adapting.training_samples import Lessons
 from gearshift.caches.adapting.window import CHECK, JUDGE
 from gearshift.caches.network.chain import chain_of
-from gearshift.caches.network.networks import LearnedCache, make_predictor, split_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor, split_predictor
 from gearshift.caches.network.train import Trained
 from gearshift.caches.store.manifest import MANIFEST, read_manifest
-from gearshift.caches.store.store import load_caches, save_caches
 from gearshift.caches.store.versions import (
     Claim,
     Off,
@@ -32,8 +31,9 @@ from gearshift.caches.store.versions import (
     version_folder,
     version_numbers,
 )
+from gearshift.caches.store.weights import load_caches, save_caches
 from gearshift.errors import InvalidInput
-from tests.unit.caches.adapting import SETTINGS, adapter_in, dim, images_of, saved_in, stream, work
+from tests.unit.caches.adapters import SETTINGS, adapter_in, dim, images_of, saved_in, stream, work
 from tests.unit.caches.digit_networks import built, digits, network
 
 ALIKE = Counted(Said({}, np.arange(400) % 10), np.ones(400))
@@ -669,14 +669,14 @@ def test_a_roll_back_while_a_version_is_made_stays(tmp_path: Path, monkeypatch: 
     stream(adapter, images)
     work(adapter, 600)
     assert adapter.model.version == 1
-    add = adapt.add_version
+    add = adapter_module.add_version
 
     def add_and_roll_back(*asked: Any, **more: Any) -> Any:
         written = add(*asked, **more)
         switch_to(folder, 0)
         return written
 
-    monkeypatch.setattr(adapt, "add_version", add_and_roll_back)
+    monkeypatch.setattr(adapter_module, "add_version", add_and_roll_back)
     monkeypatch.setattr("gearshift.caches.adapting.retrain.worse", lambda *asked: "")
     stream(adapter, images_of(1, 2, count=300), 1200.0)
     work(adapter, 1800)
