@@ -41,7 +41,8 @@ from judging import spread
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.running.concurrent_lookups import Lookups, divided
+from gearshift.caches.running.concurrent_lookups import divided
+from gearshift.caches.store.manifest import Lookups
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone

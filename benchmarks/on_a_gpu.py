@@ -42,7 +42,7 @@ from torch.nn import functional
 
 import gearshift
 from gearshift import caches
-from gearshift.caches.running.concurrent_lookups import Lookups
+from gearshift.caches.store.manifest import Lookups
 from gearshift.models.torch_module import TorchModule, own_stream
 from gearshift.traces.generate import bursty
 

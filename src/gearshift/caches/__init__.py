@@ -11,9 +11,9 @@ from gearshift.support.extras import load_extra
 if TYPE_CHECKING:
     from gearshift.caches.building.build import Built, build
     from gearshift.caches.building.evaluation import Evaluation, evaluate
+    from gearshift.caches.loading import load_caches as load
     from gearshift.caches.network.train import Training
     from gearshift.caches.running.cached_model import CachedModel
-    from gearshift.caches.store.weights import load_caches as load
 
 _HOMES = {
     "Built": ("building.build", "Built"),
@@ -21,7 +21,7 @@ _HOMES = {
     "CachedModel": ("running.cached_model", "CachedModel"),
     "Evaluation": ("building.evaluation", "Evaluation"),
     "evaluate": ("building.evaluation", "evaluate"),
-    "load": ("store.weights", "load_caches"),
+    "load": ("loading", "load_caches"),
     "Training": ("network.train", "Training"),
 }
 

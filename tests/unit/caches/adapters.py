@@ -8,7 +8,7 @@ import numpy as np
 from gearshift.caches.adapting.adapter import Adapter, open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.adapting.streams import corrupted
-from gearshift.caches.store.weights import load_caches
+from gearshift.caches.loading import load_caches
 from tests.unit.caches.digit_networks import built, digits, network
 
 SETTINGS = Adaptation(

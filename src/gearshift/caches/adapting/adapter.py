@@ -471,11 +471,7 @@ def open_adapter(
     another build, or if the samples that the caches were built from are missing.
     """
     settings = settings or Adaptation()
-    origin = model.origin
-    if origin is None:
-        raise InvalidInput(
-            "the model was not loaded from a folder", where="learned caches", remedy="use gearshift.caches.load"
-        )
+    origin = model.loaded_from()
     validation = whole = None
     if settings.adapt:
         whole = read_validation(origin.folder)

@@ -36,9 +36,8 @@ from gearshift.caches.network.learned_cache import Factory, LearnedCache
 from gearshift.caches.network.steps import Step, Steps
 from gearshift.caches.network.train import Training
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import Lookups
 from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, save_compiled
-from gearshift.caches.store.manifest import CHECKED_SHARE, Manifest, Measured
+from gearshift.caches.store.manifest import CHECKED_SHARE, Lookups, Manifest, Measured
 from gearshift.caches.store.validation import CHECK, JUDGE, Validation
 from gearshift.caches.store.weights import save_caches
 from gearshift.errors import InvalidInput, require

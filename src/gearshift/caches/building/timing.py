@@ -16,9 +16,10 @@ from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import Beside, Lookups
+from gearshift.caches.running.concurrent_lookups import Beside
 from gearshift.caches.running.lookup_process import start_beside
 from gearshift.caches.running.row_lookup import lookup_of
+from gearshift.caches.store.manifest import Lookups
 
 WARM_UP = 5
 REPEATS = 40

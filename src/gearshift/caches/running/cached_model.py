@@ -1,12 +1,13 @@
 """A model with learned caches that runs like any other: rows that hit leave, the others go on."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from gearshift.caches.network.steps import ForSome, Steps
 from gearshift.caches.running.concurrent_lookups import (
     Beside,
     LookupBatch,
-    Lookups,
     LookupThread,
     divided,
     exits_beside,
@@ -26,10 +26,13 @@ from gearshift.caches.running.concurrent_lookups import (
 )
 from gearshift.caches.running.lookup_process import fits, start_beside
 from gearshift.caches.running.row_lookup import Lookup, lookup_of
-from gearshift.errors import ModelFailed
+from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest
+from gearshift.caches.store.weights import in_use, networks_of
+from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.support.processors import pin, usable_processors
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
+VERSION = "a version of learned caches"
 Answer = dict[str, NDArray[Any]]
 
 log = logging.getLogger(__name__)
@@ -40,7 +43,8 @@ class Origin:
     """The folder of learned caches, the weights they belong to, the user's own predictors.
 
     `built` is the hash of their build; the folder may hold another build by now. `device` is the
-    kind that segments and lookups were timed on, if known.
+    kind that segments and lookups were timed on, if known. `open_adapter` opens an adapter, given
+    the model, its settings by name, and options.
     """
 
     folder: Path
@@ -48,6 +52,7 @@ class Origin:
     built: str
     own: Mapping[str, Factory]
     device: str | None
+    open_adapter: Callable[..., Any]
 
 
 class CachedModel:
@@ -102,25 +107,34 @@ class CachedModel:
 
         Raises `InvalidInput` if they do not belong to this model, which then stays unchanged.
         """
-        from gearshift.caches.adapting.adopting import adopted
-
-        version, caches = adopted(self, manifest, weights)
-        self.use(caches, off, version=version)
+        try:
+            read = msgspec.json.decode(manifest, type=Manifest)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise InvalidInput(str(error), where=VERSION) from error
+        origin = self.origin
+        ours = origin is not None and read.weights_sha256 == origin.weights_sha256 and read.blocks == self.chain.names
+        require(ours, "belongs to another model", where=VERSION, remedy="adapt the model that is served")
+        networks = networks_of(read, weights, None if origin is None else origin.own, where=MANIFEST)
+        version = 0 if read.adapted is None else read.adapted.number
+        self.use(in_use(read, networks), off, version=version)
         return version
 
-    def adapter(self, settings: Mapping[str, Any], **told: Any) -> Any:
+    def loaded_from(self) -> "Origin":
+        """Return the origin; raises `InvalidInput` if the model was not loaded from a folder."""
+        if self.origin is None:
+            raise InvalidInput(
+                "the model was not loaded from a folder", where="learned caches", remedy="use gearshift.caches.load"
+            )
+        return self.origin
+
+    def adapter(self, settings: Mapping[str, Any], **options: Any) -> Any:
         """Open an `Adapter` (`gearshift.caches.adapting.adapter`) that audits and adapts these caches.
 
         `settings` are those of `Adaptation`, by name. If several processes do so for one folder,
         only the first keeps its counts and samples there, until it ends. Raises `InvalidInput` if
         the model was not loaded from a folder.
         """
-        from gearshift.caches.adapting.adapter import open_adapter
-        from gearshift.caches.adapting.settings import adaptation_of
-        from gearshift.caches.store.versions import Claim
-
-        keeps = (lambda: True) if self.origin is None else Claim(self.origin.folder).held
-        return open_adapter(self, adaptation_of(settings), keeps=keeps, **told)
+        return self.loaded_from().open_adapter(self, settings, **options)
 
     @property
     def not_finite(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from gearshift.caches.network.collect import as_probabilities
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.steps import Steps
 from gearshift.support.processors import pin, processors_of
-
-Lookups = Literal["inline", "beside"]
-"""Whether a lookup delays the base model ("inline") or runs beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

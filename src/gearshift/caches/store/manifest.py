@@ -21,6 +21,8 @@ LIKELY = 0.9
 CLASS_MIX = "class mix"
 """The reason of a version that was set for another class mix without training."""
 
+Lookups = Literal["inline", "beside"]
+"""Whether a lookup delays the base model ("inline") or runs beside it."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=8)]
 
@@ -138,7 +140,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     confidence: float | None
     lower_bound: float | None
     samples: int
-    lookups: Literal["inline", "beside"] = "inline"
+    lookups: Lookups = "inline"
     device: str | None = None
     segment_s: tuple[float, ...]
     latency_s: float

@@ -23,8 +23,7 @@ from gearshift.support.processors import usable_processors
 
 if TYPE_CHECKING:
     from gearshift.caches.building.evaluation import Evaluation
-    from gearshift.caches.running.concurrent_lookups import Lookups
-    from gearshift.caches.store.manifest import Manifest, Measured
+    from gearshift.caches.store.manifest import Lookups, Manifest, Measured
     from gearshift.caches.store.versions import State
 
 THREADS = click.option(

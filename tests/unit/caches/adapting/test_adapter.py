@@ -16,6 +16,7 @@ from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Retrained
 from gearshift.caches.adapting.settings import Counts, adaptation_of
 from gearshift.caches.adapting.training_samples import Lessons
 from gearshift.caches.adapting.window import CHECK, JUDGE
+from gearshift.caches.loading import load_caches
 from gearshift.caches.network.chain import chain_of
 from gearshift.caches.network.learned_cache import LearnedCache, make_predictor, split_predictor
 from gearshift.caches.network.train import Trained
@@ -31,7 +32,7 @@ from gearshift.caches.store.versions import (
     version_folder,
     version_numbers,
 )
-from gearshift.caches.store.weights import load_caches, save_caches
+from gearshift.caches.store.weights import save_caches
 from gearshift.errors import InvalidInput
 from tests.unit.caches.adapters import SETTINGS, adapter_in, dim, images_of, saved_in, stream, work
 from tests.unit.caches.digit_networks import built, digits, network
