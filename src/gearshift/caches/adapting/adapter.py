@@ -7,8 +7,6 @@ an audited sample is never learnt from.
 """
 
 import logging
-import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from time import perf_counter
@@ -21,35 +19,22 @@ from numpy.typing import NDArray
 from gearshift.caches.adapting.audit_counts import LayerAudit
 from gearshift.caches.adapting.auditor import Auditor
 from gearshift.caches.adapting.class_mix import ClassMix
-from gearshift.caches.adapting.retrain import Retrained, shown
+from gearshift.caches.adapting.retrain import Retrained
+from gearshift.caches.adapting.schedule import Schedule
 from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
-from gearshift.caches.adapting.successor import LEAST_HELD, Current, Verdict, successor, trained_further
+from gearshift.caches.adapting.successor import Current, Verdict, manifest_of, successor, trained_further
 from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.version_in_use import VersionInUse
 from gearshift.caches.adapting.window import Recent, role_of
-from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import TrainingDiverged
-from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel, Origin
-from gearshift.caches.store.manifest import CLASS_MIX, MANIFEST, Adapted, Manifest, read_manifest
+from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel
+from gearshift.caches.store.manifest import CLASS_MIX, Adapted
 from gearshift.caches.store.validation import Validation, read_validation
-from gearshift.caches.store.versions import (
-    Off,
-    drop,
-    prune,
-    read_state,
-    require_built,
-    switch_off,
-    switch_to,
-    version_folder,
-)
-from gearshift.caches.store.weights import add_version, in_use, networks_of, weights_of
+from gearshift.caches.store.versions import Off, State, drop, prune
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.policies.watch.audit import AUDITED, LEARNT, drawn
 
 MOST_TO_LEARN = 1000
-WATCHED = 200
-"""The hit rate is measured on this many latest samples."""
-SOONEST = 0.25
-"""Share of the interval that must have passed before an early retraining."""
 SAVED_EVERY = 0.25
 """The window is saved for a restart after each such share of the interval."""
 
@@ -73,7 +58,6 @@ class Adapter:
     def __init__(
         self,
         model: CachedModel,
-        origin: Origin,
         settings: Adaptation,
         validation: Validation | None,
         *,
@@ -83,24 +67,20 @@ class Adapter:
         changed: Callable[[], None] = lambda: None,
         keeps: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.model, self.origin, self.settings = model, origin, settings
+        self.model, self.settings = model, settings
         self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
         self._keeps = keeps
         self.counts = Counts()
-        self._generator = np.random.default_rng([seed, 53])
-        self._lessons = Lessons(model.chain, settings, validation, self.counts, self._generator, logits=model.logits)
+        generator = np.random.default_rng([seed, 53])
+        self._lessons = Lessons(model.chain, settings, validation, self.counts, generator, logits=model.logits)
         self.window = self._lessons.window
         self._auditor = Auditor(model, self._lessons, self.counts)
-        self._left_early: deque[bool] = deque(maxlen=WATCHED)
-        self._usual_hit_rate: float | None = None
+        self._schedule = Schedule(settings)
         self.window.retrained_s = self._saved_s = now_s
-        self._fresh, self._unsaved, self._answers = 0, False, 0
-        self._sooner = ""
+        self._unsaved, self._answers = False, 0
         self._due_since_s: float | None = None
-        self._networks: dict[int, LearnedCache] = {}
-        self.folder, self._built, self._unusable, self._weights = origin.folder, origin.built, "", b""
-        self._known: tuple[int, tuple[int, ...]]
-        self._manifest: Manifest
+        self.in_use = VersionInUse(model)
+        self.folder, self._unusable = self.in_use.folder, ""
         self._classes: ClassMix | None = None
 
     # Samples ---------------------------------------------------------------------------------------------------------
@@ -119,8 +99,8 @@ class Adapter:
         self, row: NDArray[Any], exit_segment: int, now_s: float, probabilities: NDArray[Any] | None = None
     ) -> None:
         """`probabilities` (classes,) are the base model's, if it ran to the end."""
-        self._watch(exit_segment)
-        if not self._networks:
+        self._schedule.watch(left_early=exit_segment < len(self.model.chain) - 1)
+        if not self.in_use.networks:
             return
         if self._validation is not None and row.shape != self._validation.inputs.shape[1:]:
             self.counts.unusable += 1  # its shape differs from the samples of the build
@@ -129,26 +109,16 @@ class Adapter:
             self.counts.dropped += 1
             return
         self.counts.learnt += 1
-        self._fresh += 1
+        self._schedule.fresh += 1
         self._unsaved = True
         role = role_of(row, self._seed)
         known = None if probabilities is None else np.array(probabilities, dtype=np.float32)
-        usable = known is not None and known.shape == (self._manifest.classes,) and bool(np.isfinite(known).all())
+        usable = known is not None and known.shape == (self.in_use.manifest.classes,) and bool(np.isfinite(known).all())
         self.window.add(Recent(np.array(row), now_s, role, known if usable else None), now_s)
 
     def audit(self, row: NDArray[Any], exit_segment: int, label: int) -> None:
-        self._watch(exit_segment)
+        self._schedule.watch(left_early=exit_segment < len(self.model.chain) - 1)
         self._auditor.add(row, exit_segment, label)
-
-    def _watch(self, exit_segment: int) -> None:
-        self._left_early.append(exit_segment < len(self.model.chain) - 1)
-        if len(self._left_early) < WATCHED:
-            return
-        rate = sum(self._left_early) / WATCHED
-        if self._usual_hit_rate is None:
-            self._usual_hit_rate = rate
-        elif rate < (1 - self.settings.hit_rate_fall) * self._usual_hit_rate:
-            self._sooner = "hit rate"
 
     # Work ------------------------------------------------------------------------------------------------------------
 
@@ -184,26 +154,11 @@ class Adapter:
     @property
     def _follows(self) -> bool:
         """Never with a confidence: samples of the build cannot show one for another class mix."""
-        return self.settings.follow_classes and self._manifest.confidence is None
+        return self.settings.follow_classes and self.in_use.manifest.confidence is None
 
     def due(self, now_s: float) -> str:
-        reason = self._wanted(now_s)
+        reason = self._schedule.due(now_s, self._lessons, self._classes)
         return reason if reason and self._keeps() else ""
-
-    def _wanted(self, now_s: float) -> str:
-        if not self.settings.adapt or self._classes is None:
-            return ""
-        if self._classes.due:
-            return CLASS_MIX
-        if self._fresh == 0 or len(self.window) < self.settings.least_samples:
-            return ""
-        waited_s, interval_s = now_s - self.window.retrained_s, self.settings.interval_s
-        since_s = self._classes.since_s
-        if since_s > -math.inf and self._lessons.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
-            return ""  # too few of these classes judge
-        if waited_s >= interval_s:
-            return "interval"
-        return self._sooner if waited_s >= SOONEST * interval_s else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
         """Retrain, and swap in the result if it is better on recent samples that were held back.
@@ -216,28 +171,14 @@ class Adapter:
         if trains:
             self.window.retrained_s = self._saved_s = now_s
             self.save()  # before training, which a kill would repeat at each restart
-        outcome: Outcome
-        try:
-            outcome, facts = self._replaced(reason, now_s)
-        except TrainingDiverged as error:
-            outcome, facts = "diverged", {"why": str(error)}
-        except (MemoryError, RuntimeError) as error:
-            no_memory = isinstance(error, MemoryError) or "memory" in str(error)
-            outcome = "out_of_memory" if no_memory else "failed"
-            facts = {"why": " ".join(str(error).split())[:300]}
-        except (GearshiftError, OSError) as error:
-            outcome, facts = "failed", {"why": str(error)}
-        except Exception as error:  # whatever failed, audits of the version in use continue
-            outcome, facts = "failed", {"why": f"{type(error).__name__}: {error}"}
-            log.exception("a retraining of learned caches failed")
+        outcome, facts = self._attempt(reason, now_s)
         if trains:
-            self._fresh, self._sooner = 0, ""
+            self._schedule.fresh, self._schedule.sooner = 0, ""
         if self._classes is not None and (not trains or outcome == "swapped"):
             self._classes.taken()
         self._due_since_s = None
         if trains or outcome == "set":
-            self._left_early.clear()
-            self._usual_hit_rate = None
+            self._schedule.watch_anew()
         took_s = perf_counter() - began
         self.counts.retraining_s += took_s
         self.counts.outcomes[outcome] = self.counts.outcomes.get(outcome, 0) + 1
@@ -250,6 +191,20 @@ class Adapter:
             self._save_audits()
         return outcome
 
+    def _attempt(self, reason: str, now_s: float) -> tuple[Outcome, dict[str, object]]:
+        try:
+            return self._replaced(reason, now_s)
+        except TrainingDiverged as error:
+            return "diverged", {"why": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            no_memory = isinstance(error, MemoryError) or "memory" in str(error)
+            return "out_of_memory" if no_memory else "failed", {"why": " ".join(str(error).split())[:300]}
+        except (GearshiftError, OSError) as error:
+            return "failed", {"why": str(error)}
+        except Exception as error:  # whatever failed, audits of the version in use continue
+            log.exception("a retraining of learned caches failed")
+            return "failed", {"why": f"{type(error).__name__}: {error}"}
+
     def _switch_off(self, layer: int, now_s: float) -> None:
         audited = self._auditor.audit.layers[layer]
         off = Off(
@@ -261,24 +216,20 @@ class Adapter:
             at_s=now_s,
         )
         try:
-            state = switch_off(self.folder, self.model.version, off, built=self._built)
-            if state.current == self.model.version:  # `refresh` handles other changes
-                self._known = state.current, tuple(sorted({*self._known[1], layer}))
+            self.in_use.switch_off(off)
         except (InvalidInput, OSError) as error:
             self._tell("cache_state_unwritten", why=str(error))
         self._pass_by([layer])
         self._save_audits()
-        self._sooner = "audit"
+        self._schedule.sooner = "audit"
         facts = msgspec.structs.asdict(off)
-        self._tell("cache_off", **facts, target=self._manifest.target, version=self.model.version)
+        self._tell("cache_off", **facts, target=self.in_use.manifest.target, version=self.model.version)
         self._changed()
 
     def _pass_by(self, layers: Sequence[int]) -> None:
         for layer in layers:
             self._auditor.audit.switched_off(layer)
-        self.model.use(
-            in_use(self._manifest, self._networks), {*self.model.layers_off, *layers}, version=self.model.version
-        )
+        self.in_use.pass_by(layers)
 
     # Retraining ------------------------------------------------------------------------------------------------------
 
@@ -287,8 +238,8 @@ class Adapter:
             raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
         trains = reason != CLASS_MIX
         current = Current(
-            manifest=self._manifest,
-            networks=self._networks,
+            manifest=self.in_use.manifest,
+            networks=self.in_use.networks,
             caches=self.model.caches,
             off=self.model.layers_off,
             follows=self._follows,
@@ -305,7 +256,7 @@ class Adapter:
 
     def _swap_in(self, found: Retrained, made: Verdict, reason: str, now_s: float) -> None:
         """Write a version and use it; one for a class mix replaces the last of that kind."""
-        same, replaced, last = reason == CLASS_MIX, self.model.version, self._manifest.adapted
+        same, replaced, last = reason == CLASS_MIX, self.model.version, self.in_use.manifest.adapted
         from_same = same and last is not None and last.reason == CLASS_MIX
         adapted = Adapted(
             number=0,
@@ -317,29 +268,9 @@ class Adapter:
             latency_s_before=made.before.latency_s,
             class_mix=tuple(made.mix.answers.tolist()),
         )
-        manifest = msgspec.structs.replace(
-            self._manifest,
-            variants=found.variants,
-            choices=(),
-            lower_bound=shown(made.after, made.by.like, self._manifest.confidence),
-            samples=len(made.by.said),
-            accuracy=made.after.agreement,
-            latency_s=made.after.latency_s,
-            exits=made.after.exits,
-            adapted=adapted,
-            measured=None,
-            compiled=None,
-        )
-        written = add_version(self.folder, manifest, found.networks, built=self._built)
-        assert written.adapted is not None
-        number = written.adapted.number
-        try:
-            off = switch_to(self.folder, number, built=self._built, stay_off=same, instead_of=self._known).layers_off
-        except InvalidInput:  # another process chose a version; `refresh` follows it
-            drop(self.folder, number)
-            raise
-        weights = weights_of(version_folder(self.folder, number), written)
-        self._take(written, found.networks, weights, off, number, self._auditor.audit if same else None)
+        manifest = manifest_of(self.in_use.manifest, found, made, adapted)
+        self.in_use.replace(manifest, found.networks, stay_off=same)
+        self._taken(same_weights=same)
         if from_same:
             drop(self.folder, replaced)
         prune(self.folder, self.settings.most_versions)
@@ -349,51 +280,38 @@ class Adapter:
     def refresh(self) -> None:
         """Follow a rollback or a cache switched off by another process; report a failure."""
         try:
-            state = read_state(self.folder)
-            require_built(self.folder, self._built)
-            if state.current == self.model.version and set(state.layers_off) > set(self._known[1]):
-                self._known = state.current, state.layers_off  # another server has switched a cache off
-                self._pass_by([layer for layer in state.layers_off if layer not in self.model.layers_off])
-                self._changed()
-            elif (state.current, state.layers_off) != self._known:
-                self.take_version(state.current, state.layers_off)
-                if self._classes is not None and self._manifest.adapted is not None:
-                    self._classes.due = True  # it was set for an earlier class mix
-                self._unsaved = True
-                self._tell("cache_rolled_back", version=state.current)
-                self._changed()
+            state = self.in_use.unknown_state()
+            if state is not None:
+                self._follow(state)
             self._unusable = ""
         except (InvalidInput, OSError) as error:
             if self._unusable != str(error):
                 self._unusable = str(error)
                 self._tell("cache_version_unusable", why=self._unusable)
 
+    def _follow(self, state: State) -> None:
+        if state.current == self.model.version and set(state.layers_off) > set(self.in_use.known[1]):
+            self.in_use.known = state.current, state.layers_off  # another server has switched a cache off
+            self._pass_by([layer for layer in state.layers_off if layer not in self.model.layers_off])
+        else:
+            self.take_version(state.current, state.layers_off)
+            if self._classes is not None and self.in_use.manifest.adapted is not None:
+                self._classes.due = True  # it was set for an earlier class mix
+            self._unsaved = True
+            self._tell("cache_rolled_back", version=state.current)
+        self._changed()
+
     def take_version(self, number: int, off: Sequence[int]) -> None:
         """Use a version in the folder; raises `InvalidInput` if broken or of another build."""
-        home = version_folder(self.folder, number)
-        manifest = read_manifest(home)
-        weights = weights_of(home, manifest)
-        require_built(self.folder, self._built)
-        networks = networks_of(manifest, weights, self.origin.own, where=str(home / MANIFEST))
-        self._take(manifest, networks, weights, off, number)
+        self.in_use.take(number, off)
+        self._taken(same_weights=False)
+
+    def _taken(self, *, same_weights: bool) -> None:
+        self._lessons.use(self.in_use.networks, same_weights=same_weights)
+        self._auditor.use(self._auditor.audit if same_weights else LayerAudit(self.in_use.manifest.target))
 
     def content(self) -> tuple[bytes, bytes]:
-        return msgspec.json.encode(self._manifest), self._weights
-
-    def _take(
-        self,
-        manifest: Manifest,
-        networks: dict[int, LearnedCache],
-        weights: bytes,
-        off: Sequence[int],
-        number: int,
-        audit: LayerAudit | None = None,
-    ) -> None:
-        self._manifest, self._weights, self._known = manifest, weights, (number, tuple(sorted(off)))
-        self._networks = {layer: network.to(self.model.chain.device) for layer, network in networks.items()}
-        self._lessons.use(self._networks, same_weights=audit is not None)
-        self._auditor.use(audit or LayerAudit(manifest.target))
-        self.model.use(in_use(manifest, self._networks), off, version=number)
+        return self.in_use.content()
 
     def audited(self) -> dict[int, tuple[int, int, float, float]]:
         return {layer: (one.audited, one.disagreed, *one.interval) for layer, one in self._auditor.audit.layers.items()}
@@ -415,14 +333,14 @@ class Adapter:
         if self._unusable or not self._keeps():
             return  # another build or another process owns the folder; already reported
         try:
-            self._auditor.audit.save(self.folder, self._built, self.model.version)
+            self._auditor.audit.save(self.folder, self.in_use.built, self.model.version)
         except (InvalidInput, OSError) as error:
             self._tell("cache_audits_unwritten", why=str(error))
 
     def follow(self, built: Validation) -> None:
-        answers, adapted = built.probabilities.argmax(axis=1), self._manifest.adapted
+        answers, adapted = built.probabilities.argmax(axis=1), self.in_use.manifest.adapted
         mix = () if adapted is None else adapted.class_mix
-        self._classes = ClassMix(answers, built.labels, self._manifest.classes, mix)
+        self._classes = ClassMix(answers, built.labels, self.in_use.manifest.classes, mix)
         of_the_build = not mix or np.allclose(mix, self._classes.built.answers)
         self._classes.due = not of_the_build and not self._follows  # return to the build's mix
 
@@ -430,7 +348,7 @@ class Adapter:
         keeps = self._keeps()
         if not keeps:
             self._tell("cache_shared", why="another process keeps its counts and samples there; ours begin anew")
-        elif why := self._auditor.audit.load(self.folder, self._built, self.model.version, self._networks):
+        elif why := self._auditor.audit.load(self.folder, self.in_use.built, self.model.version, self.in_use.networks):
             self._tell("cache_audits_lost", why=why)
         for layer in self.model.layers_off:
             self._auditor.audit.switched_off(layer)
@@ -438,16 +356,10 @@ class Adapter:
             self._restore_window(now_s)
 
     def _restore_window(self, now_s: float) -> None:
-        classes = self._manifest.classes
         shape = None if self._validation is None else self._validation.inputs.shape[1:]
-
-        def fits(rows: NDArray[Any], scores: NDArray[Any]) -> bool:
-            return rows.shape[1:] == shape and (len(scores) == 0 or scores.shape[1:] == (classes,))
-
-        why = self.window.load(self.folder, now_s, fits)
-        if why:
+        if why := self.window.load(self.folder, now_s, shape, self.in_use.manifest.classes):
             self._tell("cache_window_lost", why=why)
-        self._fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
+        self._schedule.fresh = sum(sample.at_s > self.window.retrained_s for sample in self.window)
         for _ in self.window.named():
             pass  # already counted in the mix of the version in use
 
@@ -471,14 +383,11 @@ def open_adapter(
     another build, or if the samples that the caches were built from are missing.
     """
     settings = settings or Adaptation()
-    origin = model.loaded_from()
     validation = whole = None
     if settings.adapt:
-        whole = read_validation(origin.folder)
+        whole = read_validation(model.loaded_from().folder)
         validation = whole.some(settings.most_validation, seed)
-    adapter = Adapter(
-        model, origin, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps
-    )
+    adapter = Adapter(model, settings, validation, now_s=now_s, seed=seed, tell=tell, changed=changed, keeps=keeps)
     adapter.take_version(model.version, model.layers_off)
     if whole is not None:
         adapter.follow(whole)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from gearshift.caches.adapting.class_mix import ClassMix, Mix, mix_of
@@ -16,6 +17,7 @@ from gearshift.caches.adapting.retrain import (
     judge,
     offers_of,
     retrain,
+    shown,
     weak_class,
     with_prior,
     worse,
@@ -25,7 +27,7 @@ from gearshift.caches.adapting.training_samples import Lessons
 from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Training
-from gearshift.caches.store.manifest import Manifest
+from gearshift.caches.store.manifest import Adapted, Manifest
 from gearshift.errors import InvalidInput
 
 LEAST_HELD = 10
@@ -117,6 +119,23 @@ def successor(
             return Verdict(found=found, before=before, after=after, by=then, mix=mix, facts=facts)
         refused.append(Verdict(found=None, before=before, after=after, by=then, mix=mix, facts={"why": why, **facts}))
     return refused[0]
+
+
+def manifest_of(current: Manifest, found: Retrained, made: Verdict, adapted: Adapted) -> Manifest:
+    """Return the manifest of the version `found`, made from the one in use; it has no number yet."""
+    return msgspec.structs.replace(
+        current,
+        variants=found.variants,
+        choices=(),
+        lower_bound=shown(made.after, made.by.like, current.confidence),
+        samples=len(made.by.said),
+        accuracy=made.after.agreement,
+        latency_s=made.after.latency_s,
+        exits=made.after.exits,
+        adapted=adapted,
+        measured=None,
+        compiled=None,
+    )
 
 
 def _judges(

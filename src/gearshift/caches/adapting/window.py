@@ -2,7 +2,7 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ class Window:
                 probabilities=np.stack(scores) if scores else np.zeros((0, 1), dtype=np.float32),
             )
 
-    def load(self, folder: Path, now_s: float, fits: Callable[[NDArray[Any], NDArray[Any]], bool]) -> str:
+    def load(self, folder: Path, now_s: float, row_shape: tuple[int, ...] | None, classes: int) -> str:
         """Load what was saved, without unpickling; return why that is impossible, else ""."""
         path = folder / WINDOW
         if not path.is_file():
@@ -147,7 +147,8 @@ class Window:
         n = len(rows)
         matching = at_s.shape == role.shape == known.shape == (n,) and len(scores) == np.count_nonzero(known)
         matching &= retrained_s.shape == () and bool(np.isfinite(retrained_s))
-        if not matching or not fits(rows, scores) or (n and role.max() > HOLD):
+        matching &= rows.shape[1:] == row_shape and (len(scores) == 0 or scores.shape[1:] == (classes,))
+        if not matching or (n and role.max() > HOLD):
             return f"{path} is of another model"
         place = np.cumsum(known) - 1
         for i in range(n):

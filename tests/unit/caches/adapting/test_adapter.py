@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gearshift.caches.adapting import adapter as adapter_module
+from gearshift.caches.adapting import version_in_use
 from gearshift.caches.adapting.adapter import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adapting.class_mix import Mix
 from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
@@ -279,7 +279,7 @@ def outcomes(told: Any) -> list[tuple[str, str]]:
 def test_where_few_classes_come_caches_are_set_for_them_and_nothing_is_trained(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, FOLLOWS)
-    weights = {layer: deepcopy(one.predictor.state_dict()) for layer, one in adapter._networks.items()}
+    weights = {layer: deepcopy(one.predictor.state_dict()) for layer, one in adapter.in_use.networks.items()}
     before = stream(adapter, images_of(1, 2))
     assert ("class mix", "set") in outcomes(told)
     assert {reason for reason, _ in outcomes(told)} == {"class mix"}
@@ -288,7 +288,7 @@ def test_where_few_classes_come_caches_are_set_for_them_and_nothing_is_trained(t
     assert np.mean(np.array(after) < 2) > np.mean(np.array(before) < 2) + 0.1
     agreement = np.mean(adapter.model.predict(new)["scores"].argmax(axis=1) == base_classes(new))
     assert agreement >= built().manifest.target
-    for layer, one in adapter._networks.items():
+    for layer, one in adapter.in_use.networks.items():
         assert all(torch.equal(now, weights[layer][name]) for name, now in one.predictor.state_dict().items())
     again = load_caches(folder, network())
     assert again.version == adapter.model.version > 0
@@ -466,7 +466,7 @@ def test_of_a_class_that_the_build_lacks_samples_are_unknown_until_there_are_rec
     validation.labels[validation.labels == 5] = 4
     built_of = Mix(np.full(10, 0.1), np.array([0.1] * 5 + [0.0] + [0.125] * 4), -math.inf)
     now = Mix(np.full(10, 0.1), np.array([0.02] * 5 + [0.82] + [0.02] * 4), 1000.0)
-    networks = adapter._networks
+    networks = adapter.in_use.networks
     none = lessons.counted(networks, (JUDGE, CHECK), 100.0, now, built_of)
     some = lessons.counted(networks, (JUDGE, CHECK), 100.0, now._replace(since_s=0.0), built_of)
     assert none.unknown > 50
@@ -670,14 +670,14 @@ def test_a_roll_back_while_a_version_is_made_stays(tmp_path: Path, monkeypatch: 
     stream(adapter, images)
     work(adapter, 600)
     assert adapter.model.version == 1
-    add = adapter_module.add_version
+    add = version_in_use.add_version
 
     def add_and_roll_back(*asked: Any, **more: Any) -> Any:
         written = add(*asked, **more)
         switch_to(folder, 0)
         return written
 
-    monkeypatch.setattr(adapter_module, "add_version", add_and_roll_back)
+    monkeypatch.setattr(version_in_use, "add_version", add_and_roll_back)
     monkeypatch.setattr("gearshift.caches.adapting.retrain.worse", lambda *asked: "")
     stream(adapter, images_of(1, 2, count=300), 1200.0)
     work(adapter, 1800)
@@ -707,7 +707,7 @@ def test_another_build_in_the_folder_is_told_once_and_not_taken_up(tmp_path: Pat
     assert not read_state(folder).layers_off
     assert [event["event"] for event in told[1:]] == ["cache_state_unwritten", "cache_off"]
     with pytest.raises(InvalidInput, match="the folder holds another build now"):
-        switch_to(folder, 0, built=adapter._built)
+        switch_to(folder, 0, built=adapter.in_use.built)
 
 
 def test_another_build_between_the_model_and_its_adapter_is_noticed(tmp_path: Path) -> None:

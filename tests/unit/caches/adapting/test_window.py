@@ -80,11 +80,12 @@ def test_what_is_saved_comes_back_but_for_what_is_too_old(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["window.npz"]
     assert (tmp_path / "window.npz").stat().st_mode & 0o777 == 0o600
     again = window(window_s=10)
-    assert again.load(tmp_path, 11, lambda rows, scores: rows.shape == (4, 10) and scores.shape == (1, 2)) == ""
+    assert again.load(tmp_path, 11, (10,), 2) == ""
     assert [(one.at_s, one.row[0]) for one in again] == [(1, 1), (2, 2), (3, 3)]
     assert [one.probabilities is not None for one in again] == [False, True, False]
     assert again.retrained_s == 2.5
-    assert "is of another model" in window().load(tmp_path, 0, lambda rows, scores: False)
+    assert "is of another model" in window().load(tmp_path, 0, (9,), 2)
+    assert "is of another model" in window().load(tmp_path, 0, (10,), 3)
 
 
 def test_the_same_input_always_has_the_same_purpose_and_purposes_have_their_shares() -> None:
