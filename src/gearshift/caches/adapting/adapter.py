@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.audit_counts import LayerAudit
+from gearshift.caches.adapting.audit_counts import AuditCounts
 from gearshift.caches.adapting.auditor import Auditor
 from gearshift.caches.adapting.class_mix import ClassMix
 from gearshift.caches.adapting.retrain import Retrained
 from gearshift.caches.adapting.schedule import Schedule
 from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
 from gearshift.caches.adapting.successor import Current, Verdict, manifest_of, successor, trained_further
-from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.adapting.version_in_use import VersionInUse
 from gearshift.caches.adapting.window import Recent, role_of
 from gearshift.caches.network.train import TrainingDiverged
@@ -72,9 +72,9 @@ class Adapter:
         self._keeps = keeps
         self.counts = Counts()
         generator = np.random.default_rng([seed, 53])
-        self._lessons = Lessons(model.chain, settings, validation, self.counts, generator, logits=model.logits)
-        self.window = self._lessons.window
-        self._auditor = Auditor(model, self._lessons, self.counts)
+        self._samples = TrainingSamples(model.chain, settings, validation, self.counts, generator, logits=model.logits)
+        self.window = self._samples.window
+        self._auditor = Auditor(model, self._samples, self.counts)
         self._schedule = Schedule(settings)
         self.window.retrained_s = self._saved_s = now_s
         self._unsaved, self._answers = False, 0
@@ -138,7 +138,7 @@ class Adapter:
         named = self._name_some()
         reason = self.due(now_s)
         self._due_since_s = (now_s if self._due_since_s is None else self._due_since_s) if reason else None
-        if self.settings.adapt and self._lessons.look(until_s=self._due_since_s):
+        if self.settings.adapt and self._samples.look(until_s=self._due_since_s):
             return True
         if reason:
             self.retrain(reason, now_s)
@@ -157,7 +157,7 @@ class Adapter:
         return self.settings.follow_classes and self.in_use.manifest.confidence is None
 
     def due(self, now_s: float) -> str:
-        reason = self._schedule.due(now_s, self._lessons, self._classes)
+        reason = self._schedule.due(now_s, self._samples, self._classes)
         return reason if reason and self._keeps() else ""
 
     def retrain(self, reason: str, now_s: float) -> Outcome:
@@ -244,11 +244,11 @@ class Adapter:
             off=self.model.layers_off,
             follows=self._follows,
         )
-        lessons, classes, device = self._lessons, self._classes, self.model.chain.device
+        training_samples, classes, device = self._samples, self._classes, self.model.chain.device
         trained = None
         if trains:
-            trained = trained_further(current, lessons, classes, self.settings, now_s, self._seed, device)
-        made = successor(current, lessons, classes, now_s, self._seed, trained)
+            trained = trained_further(current, training_samples, classes, self.settings, now_s, self._seed, device)
+        made = successor(current, training_samples, classes, now_s, self._seed, trained)
         if made.found is None:
             return "worse", made.facts
         self._swap_in(made.found, made, reason, now_s)
@@ -263,7 +263,7 @@ class Adapter:
             before=last.before if from_same and last is not None else replaced,
             at_s=now_s,
             reason=reason,
-            trained=0 if same else self._lessons.trained,
+            trained=0 if same else self._samples.trained,
             accuracy_before=made.before.agreement,
             latency_s_before=made.before.latency_s,
             class_mix=tuple(made.mix.answers.tolist()),
@@ -307,8 +307,8 @@ class Adapter:
         self._taken(same_weights=False)
 
     def _taken(self, *, same_weights: bool) -> None:
-        self._lessons.use(self.in_use.networks, same_weights=same_weights)
-        self._auditor.use(self._auditor.audit if same_weights else LayerAudit(self.in_use.manifest.target))
+        self._samples.use(self.in_use.networks, same_weights=same_weights)
+        self._auditor.use(self._auditor.audit if same_weights else AuditCounts(self.in_use.manifest.target))
 
     def content(self) -> tuple[bytes, bytes]:
         return self.in_use.content()

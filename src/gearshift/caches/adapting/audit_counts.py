@@ -54,7 +54,7 @@ class SavedAudits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("more audits disagreed than there were")
 
 
-class LayerAudit:
+class AuditCounts:
     """Audit counts of one version, by cache and for all its answers.
 
     `target` is the share of answers that must agree with the base model. Counts of all answers are

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.audit_counts import LayerAudit
+from gearshift.caches.adapting.audit_counts import AuditCounts
 from gearshift.caches.adapting.settings import Counts
-from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
 
@@ -34,13 +34,13 @@ class Auditor:
     Call `use` first. Answers of caches that are no longer in use are not counted.
     """
 
-    audit: LayerAudit
+    audit: AuditCounts
 
-    def __init__(self, model: CachedModel, lessons: Lessons, counts: Counts) -> None:
-        self._model, self._lessons, self._counts = model, lessons, counts
+    def __init__(self, model: CachedModel, training_samples: TrainingSamples, counts: Counts) -> None:
+        self._model, self._samples, self._counts = model, training_samples, counts
         self._waiting: deque[_Answered] = deque()
 
-    def use(self, audit: LayerAudit) -> None:
+    def use(self, audit: AuditCounts) -> None:
         self.audit = audit
         self._waiting.clear()
 
@@ -68,7 +68,7 @@ class Auditor:
             elif one.caches is self._model.caches:
                 self._counts.audited += 1
                 self.audit.add(None, agreed=True)
-        found = self._lessons.audit(rows, self._model.caches) if rows else []
+        found = self._samples.audit(rows, self._model.caches) if rows else []
         for one, (hit_by, best) in zip(batch, found, strict=True):
             layer = hit_by if hit_by >= 0 else max((at for at in self._model.caches if at <= one.left), default=-1)
             if best < 0:

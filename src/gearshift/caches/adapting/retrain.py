@@ -35,7 +35,7 @@ STRICTER = (1.0, 0.5, 0.25, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
+class LabelledFeatures:
     """Samples: features by layer (n, ...), base probabilities (n, classes), labels (n,)."""
 
     features: Mapping[int, NDArray[np.float32]]
@@ -51,7 +51,7 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class Predictions:
     """Logits of predictors by layer (n, classes) without a prior, and the base model's class."""
 
     logits: Mapping[int, NDArray[np.float32]]
@@ -60,9 +60,11 @@ class Said:
     def __len__(self) -> int:
         return len(self.best)
 
-    def joined(self, other: "Said") -> "Said":
-        logits = {layer: np.concatenate([said, other.logits[layer]]) for layer, said in self.logits.items()}
-        return Said(logits, np.concatenate([self.best, other.best]))
+    def joined(self, other: "Predictions") -> "Predictions":
+        logits = {
+            layer: np.concatenate([predictions, other.logits[layer]]) for layer, predictions in self.logits.items()
+        }
+        return Predictions(logits, np.concatenate([self.best, other.best]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ class Counted:
     `unknown` is the weight of classes of which there is no sample.
     """
 
-    said: Said
+    predictions: Predictions
     weights: NDArray[np.float64]
     unknown: float = 0.0
 
@@ -121,7 +123,12 @@ def with_prior(networks: Mapping[int, LearnedCache], prior: NDArray[np.float64])
 
 
 def retrain(
-    networks: Mapping[int, LearnedCache], fit: Lesson, judge: Lesson, how: Training, seed: int, device: torch.device
+    networks: Mapping[int, LearnedCache],
+    fit: LabelledFeatures,
+    judge: LabelledFeatures,
+    how: Training,
+    seed: int,
+    device: torch.device,
 ) -> dict[int, LearnedCache]:
     """Copy all `networks` and train them further on `fit`, their selectors on `judge`.
 
@@ -141,14 +148,14 @@ def retrain(
     return copies
 
 
-def said_of(networks: Mapping[int, LearnedCache], lesson: Lesson) -> Said:
+def predictions_of(networks: Mapping[int, LearnedCache], labelled: LabelledFeatures) -> Predictions:
     logits: dict[int, NDArray[np.float32]] = {}
     for layer, network in networks.items():
         predictor = split_predictor(network)[1].predictor
         with torch.inference_mode():
-            parts = torch.split(torch.from_numpy(lesson.features[layer]), AT_ONCE)
+            parts = torch.split(torch.from_numpy(labelled.features[layer]), AT_ONCE)
             logits[layer] = torch.cat([predictor(part.to(network.scale.device)) for part in parts]).cpu().numpy()
-    return Said(logits, lesson.classes)
+    return Predictions(logits, labelled.classes)
 
 
 def offers_of(
@@ -158,12 +165,12 @@ def offers_of(
 
     Hits are cross-validated in `PARTS`.
     """
-    said, trained = samples.said, {}
-    parts = np.random.default_rng([seed, 4]).permutation(len(said)) % PARTS
+    predictions, trained = samples.predictions, {}
+    parts = np.random.default_rng([seed, 4]).permutation(len(predictions)) % PARTS
     for layer, network in networks.items():
         if layer not in off:
-            best, sure = _answers(network, said.logits[layer])
-            trained[layer] = _set_anew(network, sure, best == said.best, samples.weights, parts)
+            best, sure = _answers(network, predictions.logits[layer])
+            trained[layer] = _set_anew(network, sure, best == predictions.best, samples.weights, parts)
     return Offers(networks, trained, samples, manifest)
 
 
@@ -192,7 +199,7 @@ def _set_anew(
 
 def judge(networks: Mapping[int, LearnedCache], samples: Counted, manifest: Manifest) -> Judged:
     """Look up `networks` in order; half of the hits of unknown classes count as wrong."""
-    left, right, latency_s = _looked_up(networks, samples.said, manifest)
+    left, right, latency_s = _looked_up(networks, samples.predictions, manifest)
     known = float(samples.weights.sum())
     share = samples.weights / known
     exits = np.bincount(left, weights=share, minlength=len(manifest.segment_s))
@@ -248,35 +255,37 @@ def contradicted(before: Judged, after: Judged, target: float, counted: float) -
     return f"agrees on {after.agreement:.2%} of recent samples, needs {target:.2%}"
 
 
-def weak_class(networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest) -> tuple[int, float] | None:
+def weak_class(
+    networks: Mapping[int, LearnedCache], predictions: Predictions, manifest: Manifest
+) -> tuple[int, float] | None:
     """Return a class that agrees less than the target by over two deviations, and its agreement.
 
     Without following the class mix, that class may dominate tomorrow.
     """
-    _, right, _ = _looked_up(networks, said, manifest)
-    for label, n in zip(*np.unique(said.best, return_counts=True), strict=True):
-        agreement, target = float(right[said.best == label].mean()), manifest.target
+    _, right, _ = _looked_up(networks, predictions, manifest)
+    for label, n in zip(*np.unique(predictions.best, return_counts=True), strict=True):
+        agreement, target = float(right[predictions.best == label].mean()), manifest.target
         if n >= LEAST_OF_CLASS and agreement < target - 2 * (target * (1 - target) / n) ** 0.5:
             return int(label), agreement
     return None
 
 
 def _looked_up(
-    networks: Mapping[int, LearnedCache], said: Said, manifest: Manifest
+    networks: Mapping[int, LearnedCache], predictions: Predictions, manifest: Manifest
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]]:
-    n, last = len(said), len(manifest.segment_s) - 1
+    n, last = len(predictions), len(manifest.segment_s) - 1
     left = np.full(n, last)
     right, going = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
     lookup_s = {entry.layer: entry.lookup_s for entry in manifest.trained}
     looked_s = np.zeros(n)
     for layer, network in sorted(networks.items()):
-        best, sure = _answers(network, said.logits[layer])
+        best, sure = _answers(network, predictions.logits[layer])
         hit = going & (sure >= float(network.threshold))
         looked_s[going] += 0.0 if manifest.lookups == "beside" else lookup_s[layer]
         left[hit] = leaves = leaves_after(layer, lookup_s[layer], manifest)
         going &= ~hit
         if leaves < last:  # otherwise the model's own answer arrives first
-            right[hit] = (best == said.best)[hit]
+            right[hit] = (best == predictions.best)[hit]
     return left, right, np.cumsum(manifest.segment_s)[left] + looked_s
 
 

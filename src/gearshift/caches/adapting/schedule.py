@@ -6,7 +6,7 @@ from collections import deque
 from gearshift.caches.adapting.class_mix import ClassMix
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.adapting.successor import LEAST_HELD
-from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.store.manifest import CLASS_MIX
 
 WATCHED = 200
@@ -38,17 +38,17 @@ class Schedule:
         self._left_early.clear()
         self._usual_hit_rate = None
 
-    def due(self, now_s: float, lessons: Lessons, classes: ClassMix | None) -> str:
+    def due(self, now_s: float, training_samples: TrainingSamples, classes: ClassMix | None) -> str:
         """Return the reason to adapt now, or ""."""
         if not self._settings.adapt or classes is None:
             return ""
         if classes.due:
             return CLASS_MIX
-        if self.fresh == 0 or len(lessons.window) < self._settings.least_samples:
+        if self.fresh == 0 or len(training_samples.window) < self._settings.least_samples:
             return ""
-        waited_s, interval_s = now_s - lessons.window.retrained_s, self._settings.interval_s
+        waited_s, interval_s = now_s - training_samples.window.retrained_s, self._settings.interval_s
         since_s = classes.since_s
-        if since_s > -math.inf and lessons.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
+        if since_s > -math.inf and training_samples.held_since(since_s) < LEAST_HELD and waited_s < 2 * interval_s:
             return ""  # too few of these classes judge
         if waited_s >= interval_s:
             return "interval"

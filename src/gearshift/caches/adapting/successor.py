@@ -23,7 +23,7 @@ from gearshift.caches.adapting.retrain import (
     worse,
 )
 from gearshift.caches.adapting.settings import Adaptation
-from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Training
@@ -62,7 +62,7 @@ class Verdict:
 
 def trained_further(
     current: Current,
-    lessons: Lessons,
+    training_samples: TrainingSamples,
     classes: ClassMix,
     settings: Adaptation,
     now_s: float,
@@ -71,16 +71,16 @@ def trained_further(
 ) -> dict[int, LearnedCache]:
     """Train the networks further.
 
-    Raises `TrainingDiverged`, and `InvalidInput` as `Lessons.fit`.
+    Raises `TrainingDiverged`, and `InvalidInput` as `TrainingSamples.fit`.
     """
-    fit, how = lessons.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
+    fit, how = training_samples.fit(now_s), Training(epochs=settings.epochs, learning_rate=settings.learning_rate)
     start = with_prior(current.networks, classes.prior(mix_of(fit.classes, current.manifest.classes)))
-    return retrain(start, fit, lessons.selectors(now_s), how, seed, device)
+    return retrain(start, fit, training_samples.selectors(now_s), how, seed, device)
 
 
 def successor(
     current: Current,
-    lessons: Lessons,
+    training_samples: TrainingSamples,
     classes: ClassMix,
     now_s: float,
     seed: int,
@@ -93,8 +93,8 @@ def successor(
     """
     manifest, networks = current.manifest, current.networks if trained is None else trained
     mix = classes.now() if current.follows else classes.built
-    now, then, held = _judges(current, lessons, classes, mix, now_s, trained)
-    samples = lessons.counted(networks, (JUDGE, CHECK), now_s, mix, classes.built)
+    now, then, held = _judges(current, training_samples, classes, mix, now_s, trained)
+    samples = training_samples.counted(networks, (JUDGE, CHECK), now_s, mix, classes.built)
     off = current.off if trained is None else ()
     offers = offers_of(with_prior(networks, classes.prior(mix.answers)), samples, manifest, seed, off)
     before, refused = judge(current.caches, now, manifest), list[Verdict]()
@@ -106,14 +106,14 @@ def successor(
             "agreement_before": round(before.agreement, 4),
             "latency_s": after.latency_s,
             "latency_s_before": before.latency_s,
-            "judged_by": len(then.said),
+            "judged_by": len(then.predictions),
             "allowed": allowed,
             "most_frequent": int(mix.answers.argmax()),
             "most_frequent_share": round(float(mix.answers.max()), 3),
         }
         why = worse(before, after, manifest, then.like) or _spoken_against(current, found, held)
         if not why and not current.follows:
-            weak = weak_class(found.in_use, lessons.judging_classes(networks), manifest)
+            weak = weak_class(found.in_use, training_samples.judging_classes(networks), manifest)
             why = "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
         if not why:
             return Verdict(found=found, before=before, after=after, by=then, mix=mix, facts=facts)
@@ -128,7 +128,7 @@ def manifest_of(current: Manifest, found: Retrained, made: Verdict, adapted: Ada
         variants=found.variants,
         choices=(),
         lower_bound=shown(made.after, made.by.like, current.confidence),
-        samples=len(made.by.said),
+        samples=len(made.by.predictions),
         accuracy=made.after.agreement,
         latency_s=made.after.latency_s,
         exits=made.after.exits,
@@ -140,7 +140,7 @@ def manifest_of(current: Manifest, found: Retrained, made: Verdict, adapted: Ada
 
 def _judges(
     current: Current,
-    lessons: Lessons,
+    training_samples: TrainingSamples,
     classes: ClassMix,
     mix: Mix,
     now_s: float,
@@ -153,10 +153,10 @@ def _judges(
     veto it.
     """
     if trained is None:
-        both = lessons.counted(current.networks, (HOLD,), now_s, mix, classes.built)
-        return both, both, lessons.held_back(current.networks, now_s, mix.since_s)
-    since_s = mix.since_s if lessons.held_since(mix.since_s) >= LEAST_HELD else -math.inf
-    now, then = (lessons.held_back(one, now_s, since_s) for one in (current.networks, trained))
+        both = training_samples.counted(current.networks, (HOLD,), now_s, mix, classes.built)
+        return both, both, training_samples.held_back(current.networks, now_s, mix.since_s)
+    since_s = mix.since_s if training_samples.held_since(mix.since_s) >= LEAST_HELD else -math.inf
+    now, then = (training_samples.held_back(one, now_s, since_s) for one in (current.networks, trained))
     if now is None or then is None:
         raise InvalidInput("no sample is held back yet", where="adaptation", remedy="sample more, or wait longer")
     return now, then, None

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from gearshift.caches.adapting.class_mix import Mix, labels_of, weights_to
-from gearshift.caches.adapting.retrain import Counted, Lesson, Said, said_of
+from gearshift.caches.adapting.retrain import Counted, LabelledFeatures, Predictions, predictions_of
 from gearshift.caches.adapting.settings import Adaptation, Counts
 from gearshift.caches.adapting.window import CHECK, FIT, HOLD, JUDGE, Recent, Window, weights_of
 from gearshift.caches.network.chain import Chain
@@ -24,7 +24,7 @@ BATCH = 16
 PART_OF = {FIT: built_from.FIT, JUDGE: built_from.JUDGE, CHECK: built_from.CHECK, HOLD: built_from.CHECK}
 
 
-class Lessons:
+class TrainingSamples:
     """A window of recent samples and samples of the build, run through the base model.
 
     `networks` by layer decide which hidden outputs are kept, and which features of them.
@@ -43,7 +43,7 @@ class Lessons:
         self._chain, self._settings, self._validation, self._logits = chain, settings, validation, logits
         self._counts, self._generator = counts, generator
         self._seen: list[dict[int, NDArray[np.float32]]] = []
-        self._kept: dict[tuple[int, ...], Said] = {}
+        self._kept: dict[tuple[int, ...], Predictions] = {}
         self.networks: Mapping[int, LearnedCache] = {}
         self.window = Window(
             window_s=settings.window_s, most_samples=settings.most_samples, most_bytes=settings.most_bytes
@@ -124,9 +124,9 @@ class Lessons:
         self._counts.base_run_s += perf_counter() - began
         return probabilities, features
 
-    # Lessons ---------------------------------------------------------------------------------------------------------
+    # Samples to learn from and to judge by ----------------------------------------------------------------------------
 
-    def fit(self, now_s: float) -> Lesson:
+    def fit(self, now_s: float) -> LabelledFeatures:
         """Return samples for predictors.
 
         Raises `InvalidInput` while those of the build have not run.
@@ -138,11 +138,11 @@ class Lessons:
         per_recent = (1 - self._settings.recent_share) / self._settings.recent_share
         many = max(1, round(len(built) / per_recent))
         picks = self._generator.choice(len(recent), many, p=weights / weights.sum())
-        return _joined(_lesson_of([recent[i] for i in picks]), built)
+        return _joined(_labelled([recent[i] for i in picks]), built)
 
-    def selectors(self, now_s: float) -> Lesson:
+    def selectors(self, now_s: float) -> LabelledFeatures:
         recent, built = self.window.ready(JUDGE), self._built(JUDGE)
-        return _joined(_lesson_of(recent), built) if recent else built
+        return _joined(_labelled(recent), built) if recent else built
 
     def counted(
         self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...], now_s: float, mix: Mix, built: Mix
@@ -162,12 +162,12 @@ class Lessons:
         like, each = counted_like(weights), weights_of(recent, now_s, self._settings.half_life_s)
         missing = like * np.maximum(mix.labels - built.labels, 0.0)
         missing[np.unique(labels)] = 0.0
-        said = self._said(networks, roles)
+        predictions = self._predictions(networks, roles)
         if recent:
-            now = said_of(networks, _lesson_of(recent))
+            now = predictions_of(networks, _labelled(recent))
             missing -= np.bincount(now.best, weights=each, minlength=len(missing))
-            said = now.joined(said)
-        return Counted(said, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
+            predictions = now.joined(predictions)
+        return Counted(predictions, np.append(each, like * weights), float(np.maximum(missing, 0.0).sum()))
 
     def held_since(self, since_s: float) -> int:
         return sum(one.at_s >= since_s for one in self.window.ready(HOLD))
@@ -177,44 +177,44 @@ class Lessons:
         held = [one for one in self.window.ready(HOLD) if one.at_s >= since_s]
         if not held:
             return None
-        return Counted(said_of(networks, _lesson_of(held)), weights_of(held, now_s, self._settings.half_life_s))
+        return Counted(predictions_of(networks, _labelled(held)), weights_of(held, now_s, self._settings.half_life_s))
 
-    def judging_classes(self, networks: Mapping[int, LearnedCache]) -> Said:
+    def judging_classes(self, networks: Mapping[int, LearnedCache]) -> Predictions:
         """Return predictions for samples of the build that no network was fitted to."""
-        return self._said(networks, (CHECK,))
+        return self._predictions(networks, (CHECK,))
 
     @property
     def trained(self) -> int:
         return len(self.window.ready(FIT))
 
-    def _said(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Said:
+    def _predictions(self, networks: Mapping[int, LearnedCache], roles: tuple[int, ...]) -> Predictions:
         if networks is not self.networks:
-            return said_of(networks, self._built(*roles))
+            return predictions_of(networks, self._built(*roles))
         if roles not in self._kept:
-            self._kept[roles] = said_of(networks, self._built(*roles))
+            self._kept[roles] = predictions_of(networks, self._built(*roles))
         return self._kept[roles]
 
     def _rows(self, *roles: int) -> NDArray[np.int64]:
         assert self._validation is not None
         return np.flatnonzero(np.isin(self._validation.part, [PART_OF[role] for role in roles]))
 
-    def _built(self, *roles: int) -> Lesson:
+    def _built(self, *roles: int) -> LabelledFeatures:
         assert self._validation is not None
         ran = BATCH * len(self._seen) >= len(self._validation)
         require(ran, "samples of the build have not run yet", where="adaptation", remedy="wait longer")
         rows = self._rows(*roles)
         features = {layer: np.concatenate([part[layer] for part in self._seen])[rows] for layer in self._seen[0]}
-        return Lesson(features, self._validation.probabilities[rows], self._validation.labels[rows])
+        return LabelledFeatures(features, self._validation.probabilities[rows], self._validation.labels[rows])
 
 
-def _lesson_of(samples: Sequence[Recent]) -> Lesson:
+def _labelled(samples: Sequence[Recent]) -> LabelledFeatures:
     probabilities = np.stack([sample.probabilities for sample in samples if sample.probabilities is not None])
     features = {layer: np.stack([sample.features[layer] for sample in samples]) for layer in samples[0].features}
-    return Lesson(features, probabilities, probabilities.argmax(axis=1))
+    return LabelledFeatures(features, probabilities, probabilities.argmax(axis=1))
 
 
-def _joined(one: Lesson, other: Lesson) -> Lesson:
-    return Lesson(
+def _joined(one: LabelledFeatures, other: LabelledFeatures) -> LabelledFeatures:
+    return LabelledFeatures(
         {layer: np.concatenate([one.features[layer], other.features[layer]]) for layer in one.features},
         np.concatenate([one.probabilities, other.probabilities]),
         np.concatenate([one.labels, other.labels]),

@@ -12,9 +12,9 @@ from torch import nn
 from gearshift.caches.adapting import version_in_use
 from gearshift.caches.adapting.adapter import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adapting.class_mix import Mix
-from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Retrained, Said, shown, worse
+from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Predictions, Retrained, shown, worse
 from gearshift.caches.adapting.settings import Counts, adaptation_of
-from gearshift.caches.adapting.training_samples import Lessons
+from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.adapting.window import CHECK, JUDGE
 from gearshift.caches.loading import load_caches
 from gearshift.caches.network.chain import chain_of
@@ -37,13 +37,13 @@ from gearshift.errors import InvalidInput
 from tests.unit.caches.adapters import SETTINGS, adapter_in, dim, images_of, saved_in, stream, work
 from tests.unit.caches.digit_networks import built, digits, network
 
-ALIKE = Counted(Said({}, np.arange(400) % 10), np.ones(400))
+ALIKE = Counted(Predictions({}, np.arange(400) % 10), np.ones(400))
 NEVER = msgspec.structs.replace(SETTINGS, interval_s=1e9)
 
 
 def exits(adapter: Adapter, images: Any) -> list[int]:
-    said: list[int] = adapter.model.predict(images)["exit_segment"].tolist()
-    return said
+    predictions: list[int] = adapter.model.predict(images)["exit_segment"].tolist()
+    return predictions
 
 
 def base_classes(images: Any) -> list[int]:
@@ -461,17 +461,17 @@ def test_classes_go_before_a_retraining_and_that_waits_for_samples_of_them(tmp_p
 def test_of_a_class_that_the_build_lacks_samples_are_unknown_until_there_are_recent_ones(tmp_path: Path) -> None:
     adapter, _ = adapter_in(saved_in(tmp_path), NEVER)
     stream(adapter, images_of(5, count=100))
-    lessons, validation = adapter._lessons, adapter._lessons._validation
+    training_samples, validation = adapter._samples, adapter._samples._validation
     assert validation is not None
     validation.labels[validation.labels == 5] = 4
     built_of = Mix(np.full(10, 0.1), np.array([0.1] * 5 + [0.0] + [0.125] * 4), -math.inf)
     now = Mix(np.full(10, 0.1), np.array([0.02] * 5 + [0.82] + [0.02] * 4), 1000.0)
     networks = adapter.in_use.networks
-    none = lessons.counted(networks, (JUDGE, CHECK), 100.0, now, built_of)
-    some = lessons.counted(networks, (JUDGE, CHECK), 100.0, now._replace(since_s=0.0), built_of)
+    none = training_samples.counted(networks, (JUDGE, CHECK), 100.0, now, built_of)
+    some = training_samples.counted(networks, (JUDGE, CHECK), 100.0, now._replace(since_s=0.0), built_of)
     assert none.unknown > 50
     assert some.unknown < none.unknown - 20
-    assert lessons.counted(networks, (JUDGE, CHECK), 100.0, built_of, built_of).unknown == 0
+    assert training_samples.counted(networks, (JUDGE, CHECK), 100.0, built_of, built_of).unknown == 0
 
 
 def test_an_adapter_that_audits_alone_retrains_nothing(tmp_path: Path) -> None:
@@ -534,13 +534,13 @@ def test_rows_of_different_shapes_are_audited_one_by_one(variant: str) -> None:
     layers = (nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     chain, counts = chain_of(nn.Sequential(*layers)), Counts()
     rows = [*np.random.default_rng(0).random((3, 1, 8, 8), np.float32), np.ones((1, 5, 9), np.float32)]
-    lessons = Lessons(chain, NEVER, None, counts, np.random.default_rng(0), logits=True)
+    training_samples = TrainingSamples(chain, NEVER, None, counts, np.random.default_rng(0), logits=True)
     cache = LearnedCache(make_predictor(variant, (4, 6, 6), 3), 3).eval()
     cache.threshold.fill_(-np.inf)  # all hit
-    lessons.use({0: cache}, same_weights=False)
+    training_samples.use({0: cache}, same_weights=False)
     with torch.inference_mode():
         alone = [int(chain.module(torch.from_numpy(row[None])).argmax()) for row in rows]
-    assert lessons.audit(rows, {0: cache}) == [(0, best) for best in alone]
+    assert training_samples.audit(rows, {0: cache}) == [(0, best) for best in alone]
     assert counts.base_runs == 4
 
 

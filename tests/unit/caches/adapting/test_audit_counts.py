@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.caches.adapting.audit_counts import Audited, LayerAudit
+from gearshift.caches.adapting.audit_counts import AuditCounts, Audited
 from gearshift.policies.watch.audit import MOST_AUDITED
 
 TARGET = 0.97
@@ -10,7 +10,7 @@ TARGET = 0.97
 def audits_until_off(share: float, wrong: float, seed: int, most: int = 12_000) -> int | None:
     """After how many audits a cache is switched off that hits a share and is wrong on some of it; None where never."""
     generator = np.random.default_rng(seed)
-    audit = LayerAudit(TARGET)
+    audit = AuditCounts(TARGET)
     for i in range(most):
         layer = 0 if generator.random() < share else None
         if audit.add(layer, agreed=layer is None or generator.random() >= wrong):
@@ -25,7 +25,7 @@ def test_counts_are_halved_and_keep_their_share() -> None:
 
 
 def test_the_whole_never_begins_anew() -> None:
-    audit = LayerAudit(TARGET)
+    audit = AuditCounts(TARGET)
     for i in range(3 * MOST_AUDITED):
         audit.add(0 if i % 2 else None, agreed=i % 100 != 99)
         if i >= MOST_AUDITED:
@@ -34,7 +34,7 @@ def test_the_whole_never_begins_anew() -> None:
 
 
 def test_the_other_answers_still_count_when_a_cache_is_switched_off() -> None:
-    audit = LayerAudit(TARGET)
+    audit = AuditCounts(TARGET)
     for i in range(3000):
         audit.add((0, 1, None)[i % 3], agreed=i % 30 != 1)
     audit.switched_off(0)
@@ -74,7 +74,7 @@ def test_a_cache_stays_whose_whole_keeps_the_target_with_a_point_to_spare(share:
 def test_a_cache_stays_that_is_good_enough_when_another_one_is_switched_off() -> None:
     """One in ten answers is its, 7 % of them wrong; all answers agree on 99.3 %."""
     generator = np.random.default_rng(1)
-    audit = LayerAudit(TARGET)
+    audit = AuditCounts(TARGET)
     for i in range(12_000):
         hit = generator.random() < 0.1
         assert not audit.add(1 if hit else None, agreed=not hit or generator.random() >= 0.07)

@@ -9,13 +9,13 @@ from gearshift.caches.adapting.retrain import (
     NINE_TO_ONE,
     Counted,
     Judged,
-    Lesson,
-    Said,
+    LabelledFeatures,
+    Predictions,
     _set_anew,
     contradicted,
     judge,
     offers_of,
-    said_of,
+    predictions_of,
     weak_class,
     with_prior,
 )
@@ -57,11 +57,13 @@ def test_what_predictors_say_is_without_their_prior() -> None:
     one = cache()
     set_anew = with_prior({0: one}, np.array([3.0, 0.0, 0.0, 0.0]))
     features = np.random.default_rng(0).normal(size=(600, 12)).astype(np.float32)
-    lesson = Lesson({0: features}, np.eye(4, dtype=np.float32)[np.zeros(600, dtype=int)], np.zeros(600, dtype=int))
-    said = said_of(set_anew, lesson)
+    labelled = LabelledFeatures(
+        {0: features}, np.eye(4, dtype=np.float32)[np.zeros(600, dtype=int)], np.zeros(600, dtype=int)
+    )
+    predictions = predictions_of(set_anew, labelled)
     with torch.no_grad():
-        assert said.logits[0] == pytest.approx(one.predictor(torch.from_numpy(features)).numpy(), abs=1e-5)
-    assert said.best.tolist() == [0] * 600
+        assert predictions.logits[0] == pytest.approx(one.predictor(torch.from_numpy(features)).numpy(), abs=1e-5)
+    assert predictions.best.tolist() == [0] * 600
 
 
 def test_samples_of_different_weight_tell_as_much_as_fewer_alike() -> None:
@@ -96,15 +98,15 @@ def test_a_sample_counts_as_hit_by_thresholds_that_others_set() -> None:
 
 
 def test_of_samples_unknown_half_are_wrong_and_few_samples_prove_little() -> None:
-    said = Said({}, np.zeros(100, dtype=np.int64))
+    predictions = Predictions({}, np.zeros(100, dtype=np.int64))
     wrong = np.arange(100) < 2
     share = 2.5 / 101
-    assert Counted(said, np.ones(100)).share_wrong(wrong) == pytest.approx(
+    assert Counted(predictions, np.ones(100)).share_wrong(wrong) == pytest.approx(
         share + NINE_TO_ONE * (share * (1 - share) / 101) ** 0.5
     )
-    assert Counted(said, np.ones(100), unknown=100.0).share_wrong(wrong) > 0.25
-    few = Counted(said, np.full(100, 0.1))
-    assert few.share_wrong(np.zeros(100, dtype=bool)) > Counted(said, np.ones(100)).share_wrong(wrong)
+    assert Counted(predictions, np.ones(100), unknown=100.0).share_wrong(wrong) > 0.25
+    few = Counted(predictions, np.full(100, 0.1))
+    assert few.share_wrong(np.zeros(100, dtype=bool)) > Counted(predictions, np.ones(100)).share_wrong(wrong)
 
 
 def test_hits_unknown_are_half_wrong_for_who_is_judged() -> None:
@@ -114,11 +116,11 @@ def test_hits_unknown_are_half_wrong_for_who_is_judged() -> None:
     one.threshold.fill_(-torch.inf)
     logits = np.zeros((50, 10), dtype=np.float32)
     logits[:, 3] = 9.0
-    said = Said({entry.layer: logits}, np.full(50, 3))
-    assert judge({entry.layer: one}, Counted(said, np.ones(50)), manifest).agreement == 1
-    assert judge({entry.layer: one}, Counted(said, np.ones(50), unknown=50.0), manifest).agreement == 0.75
+    predictions = Predictions({entry.layer: logits}, np.full(50, 3))
+    assert judge({entry.layer: one}, Counted(predictions, np.ones(50)), manifest).agreement == 1
+    assert judge({entry.layer: one}, Counted(predictions, np.ones(50), unknown=50.0), manifest).agreement == 0.75
     one.threshold.fill_(torch.inf)
-    assert judge({entry.layer: one}, Counted(said, np.ones(50), unknown=50.0), manifest).agreement == 1
+    assert judge({entry.layer: one}, Counted(predictions, np.ones(50), unknown=50.0), manifest).agreement == 1
 
 
 def test_a_class_that_agrees_less_is_found_whatever_the_mean() -> None:
@@ -129,9 +131,9 @@ def test_a_class_that_agrees_less_is_found_whatever_the_mean() -> None:
     best = np.where(np.arange(300) < 20, 5, 3)
     logits = np.zeros((300, 10), dtype=np.float32)
     logits[:, 3] = 9.0
-    weak = weak_class({entry.layer: one}, Said({entry.layer: logits}, best), manifest)
+    weak = weak_class({entry.layer: one}, Predictions({entry.layer: logits}, best), manifest)
     assert weak == (5, 0.0)
-    assert weak_class({entry.layer: one}, Said({entry.layer: logits}, np.full(300, 3)), manifest) is None
+    assert weak_class({entry.layer: one}, Predictions({entry.layer: logits}, np.full(300, 3)), manifest) is None
 
 
 def test_what_speaks_against_a_version_is_more_than_luck_and_more_than_against_the_one_in_use() -> None:
@@ -151,13 +153,13 @@ def test_a_class_that_dominates_is_told_earlier_by_caches_that_are_set_for_it() 
     logits = np.zeros((2000, 10), dtype=np.float32)
     logits[:, :2] = 4.0
     logits[np.arange(2000), labels] += rng.normal(1.0, 1.0, 2000).astype(np.float32)
-    said = Said({0: logits}, labels)
+    predictions = Predictions({0: logits}, labels)
     shares = {}
     for name, share in (("even", 0.5), ("one", 0.95)):
         mix = np.array([share, 1 - share] + [1e-9] * 8)
         weights = np.where(labels == 0, share, 1 - share) * 2
         caches = with_prior({0: built().model.caches[0]}, np.log(mix / np.array([0.5, 0.5] + [1e-9] * 8)))
-        found = offers_of(caches, Counted(said, weights), manifest, 0).chosen(manifest.target)
-        shares[name] = judge(found.in_use, Counted(said, weights), manifest).exits[0]
-        assert judge(found.in_use, Counted(said, weights), manifest).agreement >= 0.9
+        found = offers_of(caches, Counted(predictions, weights), manifest, 0).chosen(manifest.target)
+        shares[name] = judge(found.in_use, Counted(predictions, weights), manifest).exits[0]
+        assert judge(found.in_use, Counted(predictions, weights), manifest).agreement >= 0.9
     assert shares["one"] > shares["even"] + 0.1
