@@ -54,7 +54,7 @@ from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 SIZES = ("small", "large")
 BATCHES = (1, 2, 8, 32)

@@ -33,7 +33,7 @@ from gearshift.profiles.measure import performance_models
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve
 from gearshift.simulator.simulate import simulate
-from gearshift.verbs.api import host_of
+from gearshift.verbs.plan_request import host_of
 from gearshift.workload import draw_workload
 from worlds import data_folder, twitter
 

@@ -9,7 +9,7 @@ from compared import Cores, Served
 from gearshift.demo import task
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 OPERATOR = "digits"
 COPIES = {"tiny": 1, "small": 1, "medium": 1, "large": 4}

@@ -24,7 +24,7 @@ from open_loop import Answers, request_bytes, send
 
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 CONNECTIONS = (1, 64)
 FEW, MANY = 16, 256

@@ -24,7 +24,7 @@ from gearshift.demo import task
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 TIMES_LARGEST, TIMES_PEER = 3.0, 2.0
 CONNECTIONS = 1024

@@ -25,7 +25,7 @@ from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.operate.control_client import Operator
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 LARGE, SMALL = 25_000, 16
 """Numbers of 4 bytes in a sample."""

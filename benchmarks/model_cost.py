@@ -20,7 +20,7 @@ from judging import print_bar, print_table, spread
 
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 CONNECTIONS = 64
 PART = 0.95

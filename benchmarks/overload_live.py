@@ -22,8 +22,8 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
-from gearshift.verbs.served import replay
+from gearshift.verbs import plan_request as api
+from gearshift.verbs.validate import replay
 
 LOAD, SECONDS, OBJECTIVE_S, LARGEST = 2.75, 8.0, 0.6, 8
 

@@ -19,8 +19,8 @@ from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import poisson_arrivals, steady
-from gearshift.verbs import api
-from gearshift.verbs.served import Validation, validate
+from gearshift.verbs import plan_request as api
+from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from machine import describe
 
 from gearshift.demo.run import GIVE_UP_S, SEED
-from gearshift.verbs.served import validate
+from gearshift.verbs.validate import validate
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from gearshift.objective import Scope
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import bursty, steady
-from gearshift.verbs import api
-from gearshift.verbs.served import Validation, validate
+from gearshift.verbs import plan_request as api
+from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder, twitter
 

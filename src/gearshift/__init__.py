@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from gearshift.profiles.profile import Profile
     from gearshift.profiles.store import read_profile, write_profile
     from gearshift.traces.read import read_trace, write_trace
-    from gearshift.verbs.api import (
+    from gearshift.verbs.init import init
+    from gearshift.verbs.plan_request import (
         compare,
         diff,
         doctor,
@@ -39,14 +40,13 @@ if TYPE_CHECKING:
         serve,
         simulate,
     )
-    from gearshift.verbs.init import init
-    from gearshift.verbs.served import replay, validate
+    from gearshift.verbs.validate import replay, validate
     from gearshift.workload import Trace
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "gearshift.verbs.api": (
+    "gearshift.verbs.plan_request": (
         "compare",
         "diff",
         "doctor",
@@ -74,7 +74,7 @@ _HOMES = {
     "gearshift.plans.plan_file": ("read_plan", "write_plan"),
     "gearshift.profiles.profile": ("Profile",),
     "gearshift.profiles.store": ("read_profile", "write_profile"),
-    "gearshift.verbs.served": ("replay", "validate"),
+    "gearshift.verbs.validate": ("replay", "validate"),
     "gearshift.models.torch_module": ("load_weights",),
     "gearshift.traces.read": ("read_trace", "write_trace"),
     "gearshift.workload": ("Trace",),

@@ -15,7 +15,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.conformance.test_backend_contract import Events
 from tests.onnx_files import write_labelled, write_linear
 

@@ -12,7 +12,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.little_task import little_plan
 
 RUN_TIMES = """\

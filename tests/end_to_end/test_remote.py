@@ -16,7 +16,7 @@ from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import Server, body, outputs, serving, speak
 from tests.unit.runtime.remote.endpoints import OPENED, as_json, endpoint, opened

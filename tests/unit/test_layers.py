@@ -49,7 +49,7 @@ NOUNS = {
         "segmented_model",
     ),
 }
-JOINING = {"reporting", "verbs", "demo", "cli", "api", "served", "init", "doctor", "__init__", "__main__"}
+JOINING = {"reporting", "verbs", "demo", "cli", "__init__", "__main__"}
 BELOW = {"nouns", "support", "models", "plans", "policies", "profiles"}
 MAY_IMPORT = {
     "support": {"nouns"},

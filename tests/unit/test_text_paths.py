@@ -13,8 +13,8 @@ from gearshift.errors import InvalidInput
 from gearshift.serving.serve import serve
 from gearshift.traces.generate import steady
 from gearshift.traces.network import read_network
-from gearshift.verbs import served
-from gearshift.verbs.api import plan_request, trace_for
+from gearshift.verbs import validate as served
+from gearshift.verbs.plan_request import plan_request, trace_for
 from tests.little_task import little_plan, little_profile
 
 DOCUMENTED = (

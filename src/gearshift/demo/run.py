@@ -17,8 +17,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs import api
-from gearshift.verbs.served import Validation, validate
+from gearshift.verbs import plan_request as api
+from gearshift.verbs.validate import Validation, validate
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2

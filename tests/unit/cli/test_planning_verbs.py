@@ -28,8 +28,9 @@ from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs import api, served
-from gearshift.verbs.api import plan_frontier
+from gearshift.verbs import plan_request as api
+from gearshift.verbs import validate as served
+from gearshift.verbs.plan_request import plan_frontier
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.compared.test_cocktail import independent_profile

@@ -19,7 +19,7 @@ from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 

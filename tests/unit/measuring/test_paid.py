@@ -20,7 +20,7 @@ from gearshift.models.config import Project, read_project
 from gearshift.models.samples import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.messages import Done
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """

@@ -10,7 +10,7 @@ from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import prepare
 from gearshift.traces.generate import bursty, steady
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 

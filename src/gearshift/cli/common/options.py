@@ -16,7 +16,7 @@ from gearshift.gear import GearPlan
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
-from gearshift.verbs.api import trace_for
+from gearshift.verbs.plan_request import trace_for
 from gearshift.workload import Reading, Trace
 
 PATH = click.Path(path_type=Path)

@@ -16,7 +16,7 @@ from gearshift.result import ServingResult
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.simulator.as_ran import LatencySplit
-    from gearshift.verbs.served import Validation
+    from gearshift.verbs.validate import Validation
 
 MOST_NAMED = 6
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"

@@ -28,7 +28,7 @@ from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 COLUMNS = (
     *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),

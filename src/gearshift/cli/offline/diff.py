@@ -11,7 +11,7 @@ from gearshift.cli.common.options import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("diff", short_help="Say what differs between two plans.")

@@ -6,7 +6,7 @@ import msgspec
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds
 from gearshift.hardware import GIB
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("doctor", short_help="Say what this machine offers, and what is missing.")

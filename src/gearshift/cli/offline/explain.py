@@ -22,7 +22,7 @@ from gearshift.planner.explain import Explanation, Neighbour, NextCascade, Range
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("explain", short_help="Say why a plan is as it is, and what would break.")

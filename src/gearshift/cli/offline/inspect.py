@@ -11,7 +11,7 @@ from gearshift.cli.common.tables import profile_table, results_table, show_gears
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import overheads_of
 from gearshift.reporting.headline import headline
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("inspect", short_help="Print and check a plan or a profile.")

@@ -45,7 +45,7 @@ from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.overheads import overheads_of
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("profile", short_help="Measure models, or import records of them.")

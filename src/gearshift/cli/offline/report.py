@@ -8,7 +8,7 @@ import click
 from gearshift.cli.common.options import PATH, plan_trace_options, take_trace
 from gearshift.cli.common.output import Output, verb
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("report", short_help="Write a self-contained HTML page about a plan.")

@@ -23,7 +23,7 @@ from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_per
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
 from gearshift.result import latency_summary
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 DEFAULT_PERIOD_S = 1.0
 READ_BY = {

@@ -22,7 +22,7 @@ from gearshift.errors import require
 from gearshift.load_generator.request_log import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
-from gearshift.verbs import served
+from gearshift.verbs import validate as served
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 

@@ -8,7 +8,7 @@ import click
 from gearshift.cli.common.options import PATH, flag_of, require_positive, served_options, settings_options
 from gearshift.cli.common.output import Output, verb
 from gearshift.serving.door.settings import ServerSettings, require_settings
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 
 
 @click.command("serve", short_help="Serve a plan over HTTP.")

@@ -23,7 +23,7 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs import served
+from gearshift.verbs import validate as served
 
 
 @click.command("validate", short_help="Serve and simulate the same trace, and compare.")

@@ -20,7 +20,7 @@ from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
-from gearshift.verbs import api
+from gearshift.verbs import plan_request as api
 from tests.unit.planner.little import PROFILE, little_trace
 from tests.worlds import on_core_counts, synthetic_profile
 

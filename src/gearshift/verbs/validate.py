@@ -24,7 +24,7 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
-from gearshift.verbs.api import plan_and_profile, trace_for, workload_of
+from gearshift.verbs.plan_request import plan_and_profile, trace_for, workload_of
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
