@@ -40,6 +40,7 @@ from cache_tasks import (
 from judging import spread
 from machine import describe
 
+import gearshift
 from gearshift import caches
 from gearshift.caches.running.concurrent_lookups import divided
 from gearshift.caches.store.manifest import Lookups
@@ -54,7 +55,6 @@ from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
 
 SIZES = ("small", "large")
 BATCHES = (1, 2, 8, 32)
@@ -170,7 +170,7 @@ def profiled(task: Task, lookups: Lookups, cores: int) -> Profile:
         f'operator = "images"\nsamples = "models.py:load_samples"\n\n{models}'
         f"[profile]\nbatch_sizes = {sizes}\nrepeats = {repeats}\n"
     )
-    return api.profile(folder / "gearshift.toml", out=folder / "profile", cores=(cores,))
+    return gearshift.profile(folder / "gearshift.toml", out=folder / "profile", cores=(cores,))
 
 
 def predicted(profile: Profile, models: tuple[str, ...], threshold: float, cores: int) -> tuple[float, float]:
@@ -230,7 +230,7 @@ def planned(profile: Profile, seconds: float) -> None:
         trace = steady(load / large_s, seconds, seed=2)
         for name, models in (("without caches", SIZES), ("all", profile.models)):
             try:
-                plan = api.plan(of_models(profile, models), trace, latency_s=latency_s)
+                plan = gearshift.plan(of_models(profile, models), trace, latency_s=latency_s)
             except Infeasible:
                 print(f"| {load:g} | {name} | no plan | | |")
                 continue

@@ -24,8 +24,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.serve import pinned
 from gearshift.traces.network import Uplink
-from gearshift.verbs.plan_request import profile as measured_profile
-from gearshift.verbs.validate import replay
+from gearshift.verbs.profile import profile as measured_profile
+from gearshift.verbs.replay import replay
 from gearshift.workload import Trace, Workload
 
 CORES, SHARE, SIZES, SAMPLES = (1, 2, 3, 4), 0.25, (1, 2, 4, 8), 200

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from compared import Cores, Served
 
+import gearshift
 from gearshift.demo import task
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
-from gearshift.verbs import plan_request as api
 
 OPERATOR = "digits"
 COPIES = {"tiny": 1, "small": 1, "medium": 1, "large": 4}
@@ -61,7 +61,7 @@ def profiled(digits: Digits, models: tuple[str, ...], *, quick: bool) -> Path:
         + "\n".join(tables)
         + f"\n[profile]\nbatch_sizes = [1, 2, 4, 8, 16, 32]\nrepeats = {repeats}\nlongest_s = {longest_s}\n"
     )
-    api.profile(folder / "gearshift.toml", out=folder / "profile", seed=1)
+    gearshift.profile(folder / "gearshift.toml", out=folder / "profile", seed=1)
     return folder / "profile"
 
 

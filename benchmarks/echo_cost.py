@@ -22,9 +22,9 @@ from compared import (
 from judging import print_bar, print_table, spread
 from open_loop import Answers, request_bytes, send
 
+import gearshift
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
 
 CONNECTIONS = (1, 64)
 FEW, MANY = 16, 256
@@ -71,9 +71,9 @@ def echo_servers(peers: Path, folder: Path) -> dict[str, Server]:
     folder.mkdir()
     (folder / "gearshift.toml").write_text(PROJECT)
     (folder / "models.py").write_text(MODELS)
-    api.profile(folder / "gearshift.toml", out=folder / "profile")
+    gearshift.profile(folder / "gearshift.toml", out=folder / "profile")
     trace = steady(500, 2.0, arrivals="uniform")
-    api.plan(folder / "profile", trace, latency_s=1.0, ranges=1, out=folder / "plan.json")
+    gearshift.plan(folder / "profile", trace, latency_s=1.0, ranges=1, out=folder / "plan.json")
     found = {OURS: ours(folder / "plan.json", "echo", ROW, cores=None)}
     if (peers / "uvicorn").is_dir():
         found[BARE] = bare_uvicorn(peers, ROW)

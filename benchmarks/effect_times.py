@@ -54,7 +54,7 @@ from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.assembly import make_service
 from gearshift.serving.operate.task import read_task
 from gearshift.serving.serve import pinned
-from gearshift.verbs.plan_request import profile as measured_profile
+from gearshift.verbs.profile import profile as measured_profile
 
 SIZES = (1, 2, 4, 8)
 OUTSTANDING = 3 * SIZES[-1]

@@ -20,11 +20,11 @@ from judging import print_bar, print_table, spread
 from numpy.typing import NDArray
 from open_loop import request_bytes, send
 
+import gearshift
 from gearshift.demo import task
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
 
 TIMES_LARGEST, TIMES_PEER = 3.0, 2.0
 CONNECTIONS = 1024
@@ -136,7 +136,7 @@ def compare_goodput(arguments: argparse.Namespace, folder: Path, cores: Cores) -
     largest, fallback = largest_and_fallback(profile, load_qps)
     plan = profile.parent / "plan.json"
     trace = steady(load_qps, 10.0, seed=1)
-    api.plan(profile, trace, latency_s=deadline_s, percentile=0.99, least_margin=LEAST_MARGIN, out=plan)
+    gearshift.plan(profile, trace, latency_s=deadline_s, percentile=0.99, least_margin=LEAST_MARGIN, out=plan)
     print(
         f"load {load_qps:.0f}/s, of which {largest} alone carries {capacity[largest]:.0f}/s and {fallback} alone "
         f"{capacity[fallback]:.0f}/s; deadline {arguments.deadline_ms:g} ms"

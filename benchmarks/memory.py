@@ -21,11 +21,11 @@ from judging import print_bar, print_table
 from machine import describe
 from open_loop import parsed
 
+import gearshift
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.operate.control_client import Operator
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
 
 LARGE, SMALL = 25_000, 16
 """Numbers of 4 bytes in a sample."""
@@ -78,9 +78,9 @@ def make_plan(folder: Path, numbers: int) -> Path:
     (folder / "gearshift.toml").write_text(PROJECT)
     text = MODELS.format(hold=str(folder / "hold"), samples=SAMPLES, numbers=numbers)
     (folder / "models.py").write_text(text)
-    api.profile(folder / "gearshift.toml", out=folder / "profile")
+    gearshift.profile(folder / "gearshift.toml", out=folder / "profile")
     trace = steady(100, 2.0, arrivals="uniform")
-    api.plan(folder / "profile", trace, latency_s=1.0, ranges=1, out=folder / "plan.json")
+    gearshift.plan(folder / "profile", trace, latency_s=1.0, ranges=1, out=folder / "plan.json")
     return folder / "plan.json"
 
 

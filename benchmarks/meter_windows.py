@@ -17,7 +17,7 @@ from validate_emulated import WITHIN, Job, families, planned
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare
-from gearshift.verbs.validate import plan_and_profile, workload_of
+from gearshift.verbs.inputs import plan_and_profile, workload_of
 from worlds import data_folder
 
 STEPS = 20

@@ -18,9 +18,9 @@ from compared import HERE, OURS, Cores, Served, Server, Setting, environment, in
 from digit_models import OPERATOR, Digits, capacities, profiled, trained
 from judging import print_bar, print_table, spread
 
+import gearshift
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
 
 CONNECTIONS = 64
 PART = 0.95
@@ -46,7 +46,7 @@ def compare_model(arguments: argparse.Namespace, digits: Digits, model: str, cor
     profile = profiled(digits, (model,), quick=arguments.quick)
     plan = profile.parent / "plan.json"
     trace = steady(0.5 * capacities(profile)[model], 5.0, seed=1)
-    api.plan(profile, trace, latency_s=2.0, ranges=1, out=plan)
+    gearshift.plan(profile, trace, latency_s=2.0, ranges=1, out=plan)
     compared: dict[str, Server] = {
         OURS: ours(plan, OPERATOR, row, cores=cores),
         ASLEEP: ours(plan, OPERATOR, row, "--awake-s=0", cores=cores),

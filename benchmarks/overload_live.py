@@ -12,6 +12,7 @@ from pathlib import Path
 
 from judging import spread
 
+import gearshift
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
@@ -22,8 +23,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
-from gearshift.verbs.validate import replay
+from gearshift.verbs.replay import replay
 
 LOAD, SECONDS, OBJECTIVE_S, LARGEST = 2.75, 8.0, 0.6, 8
 
@@ -60,7 +60,7 @@ def make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "gearshift.toml").write_text(PROJECT)
     (folder / "task.py").write_text(TASK)
-    profile = api.profile(folder / "gearshift.toml", out=folder / "profile")
+    profile = gearshift.profile(folder / "gearshift.toml", out=folder / "profile")
     gear = Gear(
         load_range=LoadRange(from_=0.0),
         cascades=alone("work", Cascade(models=("net",))),

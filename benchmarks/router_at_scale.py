@@ -15,11 +15,11 @@ from imported import DEVICE_KIND, frugalml
 from judging import print_bar
 from machine import describe
 
+import gearshift
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import poisson_arrivals, steady
-from gearshift.verbs import plan_request as api
 from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder
@@ -77,7 +77,7 @@ def main() -> None:
             write_profile(as_served_here(frugalml(data, "yelp")), folder / "profile")
             hardware = identical_devices(DEVICES, kind=DEVICE_KIND, memory_bytes=MEMORY_BYTES)
             whole = spiky(data, slice(None), scale=SCALE)
-            api.plan(folder / "profile", whole, devices=hardware, latency_s=arguments.p95_ms / 1e3, out=path)
+            gearshift.plan(folder / "profile", whole, devices=hardware, latency_s=arguments.p95_ms / 1e3, out=path)
         accuracy = next(iter(read_plan(path).predictions.values())).accuracy
         print(f"the plan: accuracy {accuracy:.4f}, p95 within {arguments.p95_ms:g} ms")
         profile = read_profile(folder / "profile")

@@ -37,8 +37,8 @@ from gearshift.profiles.run_times import core_table_ns
 from gearshift.simulator.compared.scalers import ExactScaler
 from gearshift.simulator.compared.vertical import Setting, simulate_vertical
 from gearshift.traces.network import Uplink, read_network
-from gearshift.verbs.plan_request import profile as measured_profile
-from gearshift.verbs.validate import replay
+from gearshift.verbs.profile import profile as measured_profile
+from gearshift.verbs.replay import replay
 from gearshift.workload import Trace, Workload
 from worlds import data_folder
 

@@ -20,13 +20,13 @@ from imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
 from judging import print_bar
 from machine import cores_apart, describe
 
+import gearshift
 from gearshift.errors import Infeasible
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.objective import Scope
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import bursty, steady
-from gearshift.verbs import plan_request as api
 from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 from worlds import data_folder, twitter
@@ -101,7 +101,7 @@ def planned(family: Family, folder: Path, *, most_plans: int) -> Iterator[Job]:
             path = folder / f"{name}-{latency_s:g}" / "plan.json"
             write_profile(family.profile, path.parent / "profile")
             try:
-                api.plan(
+                gearshift.plan(
                     path.parent / "profile",
                     trace,
                     devices=family.hardware,

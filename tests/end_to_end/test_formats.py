@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import uvloop
 
+import gearshift
 from gearshift.errors import GearshiftError
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_tables import plan_tables
@@ -15,7 +16,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.plan_request import profiled_devices
 from tests.conformance.test_backend_contract import Events
 from tests.onnx_files import write_labelled, write_linear
 
@@ -62,7 +63,7 @@ def write_project(folder: Path) -> Path:
 
 
 def measured(project: Path) -> Profile:
-    return api.profile(project, out=project.parent / "profile")
+    return gearshift.profile(project, out=project.parent / "profile")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_both_are_measured_through_the_worker(folder: Path) -> None:
-    profile = api.inspect(folder / "profile")
+    profile = gearshift.inspect(folder / "profile")
     assert isinstance(profile, Profile)
     assert [spec.name for spec in profile.outputs] == ["label", "scores"]
     assert [(curve.device_kind, curve.cores, curve.batch_sizes) for curve in profile.curves] == [("cpu", 1, (1, 8))] * 2
@@ -86,9 +87,9 @@ def test_both_are_measured_through_the_worker(folder: Path) -> None:
 
 
 def test_both_are_served_as_they_were_measured(folder: Path) -> None:
-    profile = api.inspect(folder / "profile")
+    profile = gearshift.inspect(folder / "profile")
     assert isinstance(profile, Profile)
-    plan = api.plan(profile, steady(50, duration_s=5), latency_s=0.5)
+    plan = gearshift.plan(profile, steady(50, duration_s=5), latency_s=0.5)
     tables = plan_tables(plan, "sums")
     backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=profile.inputs)
     x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)[:3]
@@ -173,4 +174,4 @@ def test_a_kind_of_processor_becomes_the_kind_of_the_planned_devices(tmp_path: P
     project.write_text(PROJECT + 'device_kind = "cpu-old"\n')
     profile = measured(project)
     assert {curve.device_kind for curve in profile.curves} == {"cpu-old"}
-    assert api.profiled_devices(profile, 2) == identical_devices(2, kind="cpu-old", memory_bytes=1 << 30)
+    assert profiled_devices(profile, 2) == identical_devices(2, kind="cpu-old", memory_bytes=1 << 30)

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import gearshift
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
@@ -12,7 +13,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import steady
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.plan_request import profiled_devices
 from tests.little_task import little_plan
 
 RUN_TIMES = """\
@@ -38,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{i},small,{i % 2},0.{i}\n{i},large,1,0.9" for i in range(10)]
     (folder / "predictions.csv").write_text("\n".join(["sample,model,correct,certainty", *rows]))
     (folder / "runtimes.csv").write_text(RUN_TIMES)
-    api.profile_from_records(folder, operator="sums", out=folder / "profile")
+    gearshift.profile_from_records(folder, operator="sums", out=folder / "profile")
     return folder
 
 
@@ -63,10 +64,10 @@ def test_each_place_keeps_its_own_curve(folder: Path) -> None:
 
 def test_a_plan_is_made_for_any_of_the_kinds(folder: Path) -> None:
     profile, trace = profile_in(folder), steady(100, duration_s=5)
-    plan = api.plan(profile, trace, devices=identical_devices(1, kind="cuda-x"), latency_s=0.05)
+    plan = gearshift.plan(profile, trace, devices=identical_devices(1, kind="cuda-x"), latency_s=0.05)
     assert plan.hardware.devices[0].kind == "cuda-x"
     assert plan.predictions["sums"].accuracy > 0.99
-    assert api.simulate(plan, trace, profile=profile).latency_s.max() < 0.05
+    assert gearshift.simulate(plan, trace, profile=profile).latency_s.max() < 0.05
 
 
 def test_replicas_take_the_run_times_of_their_devices_and_their_degree(folder: Path) -> None:
@@ -85,5 +86,5 @@ def test_replicas_take_the_run_times_of_their_devices_and_their_degree(folder: P
 
 
 def test_devices_as_profiled_hold_each_model_once(folder: Path) -> None:
-    first = api.profiled_devices(profile_in(folder), 1)
+    first = profiled_devices(profile_in(folder), 1)
     assert (first.devices[0].kind, first.devices[0].cores) == ("cpu", 1)

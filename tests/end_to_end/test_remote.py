@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gearshift
 from gearshift.errors import ModelFailed
 from gearshift.hardware import Device, Hardware
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs import plan_request as api
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import Server, body, outputs, serving, speak
 from tests.unit.runtime.remote.endpoints import OPENED, as_json, endpoint, opened
@@ -166,7 +166,7 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
         (tmp_path / "gearshift.toml").write_text(PROJECT.format(url=there.url))
         (tmp_path / "remote.pem").write_bytes(Path(certificate["tls_certificate"]).read_bytes())
         (tmp_path / "task.py").write_text(TASK)
-        profile = api.profile(tmp_path, out=tmp_path / "profile")
+        profile = gearshift.profile(tmp_path, out=tmp_path / "profile")
         assert [(c.model, c.device_kind) for c in profile.curves] == [("small", "cpu"), ("large", "remote")]
         assert profile.predictions.quality.mean(axis=1).tolist() == pytest.approx([26 / 40, 1])
         with served(tmp_path, profile, percentile=0.5) as server:
@@ -193,7 +193,7 @@ def served(folder: Path, profile: Profile, *, percentile: float) -> Iterator[Ser
     write_trace(steady(20, 5), folder / "trace.csv")
     devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
     asked = {"accuracy": 0.99, "percentile": percentile, "devices": devices, "out": folder / "plan.json"}
-    plan = api.plan(folder / "profile", folder / "trace.csv", **asked)
+    plan = gearshift.plan(folder / "profile", folder / "trace.csv", **asked)
     assert {r.model: r.device_ids for r in plan.placement.replicas} == {"small": ("here",), "large": ("there",)}
     server = Server(folder / "plan.json", "local", {})
     try:
@@ -256,7 +256,7 @@ def test_a_model_behind_chat_completions_is_a_stage_too(tmp_path):
     with endpoint(judge) as there:
         (tmp_path / "gearshift.toml").write_text(CHAT_PROJECT.format(url=there.url))
         (tmp_path / "task.py").write_text(CHAT_TASK)
-        profile = api.profile(tmp_path, out=tmp_path / "profile")
+        profile = gearshift.profile(tmp_path, out=tmp_path / "profile")
         assert profile.predictions.quality.mean(axis=1).tolist() == [0.5, 1]
         with served(tmp_path, profile, percentile=0.2) as server:
             texts = {"name": "text", "datatype": "BYTES", "shape": [2], "data": ["fine food", "doubtful wine"]}

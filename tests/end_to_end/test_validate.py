@@ -20,8 +20,9 @@ from gearshift.reporting.compose import compose
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.plan_request import plan_and_profile
-from gearshift.verbs.validate import Errors, Validation, _began_ns, source_of, validate
+from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.replay import source_of
+from gearshift.verbs.validate import Errors, Validation, _began_ns, validate
 from tests.little_task import PROJECT, little_plan, little_profile, write_little_task
 from tests.unit.cli.little import run
 

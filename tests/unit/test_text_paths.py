@@ -13,8 +13,8 @@ from gearshift.errors import InvalidInput
 from gearshift.serving.serve import serve
 from gearshift.traces.generate import steady
 from gearshift.traces.network import read_network
-from gearshift.verbs import validate as served
-from gearshift.verbs.plan_request import plan_request, trace_for
+from gearshift.verbs.inputs import trace_for
+from gearshift.verbs.plan_request import plan_request
 from tests.little_task import little_plan, little_profile
 
 DOCUMENTED = (
@@ -59,6 +59,6 @@ def test_a_path_of_text_that_is_missing_is_named(name: str) -> None:
 def test_certificates_to_trust_may_be_a_path(tmp_path: Path) -> None:
     for place in (tmp_path / "gone.pem", str(tmp_path / "gone.pem")):
         with pytest.raises(InvalidInput, match="no certificates can be read"):
-            served.replay(
+            gearshift.replay(
                 "https://127.0.0.1:9", steady(1, duration_s=1), little_profile(), emulated=True, ca_file=place
             )

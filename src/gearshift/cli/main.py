@@ -12,16 +12,33 @@ import gearshift
 from gearshift.cli.common.streams import make_usable
 from gearshift.cli.first_process import become_first_process
 
-VERBS = (
-    *("demo", "init", "profile", "plan", "simulate", "inspect", "explain", "diff", "compare", "report"),
-    *("serve", "status", "gear", "swap", "drain", "replay", "validate", "caches", "doctor"),
-)
+VERBS = {
+    "demo": "Everything on a built-in task, in about 90 seconds.",
+    "init": "Write gearshift.toml and a small Python file to start from.",
+    "profile": "Measure models, or import records of them.",
+    "plan": "Search for the best gear plan within an objective.",
+    "simulate": "Predict how a plan serves a trace.",
+    "inspect": "Print and check a plan or a profile.",
+    "explain": "Say why a plan is as it is, and what would break.",
+    "diff": "Say what differs between two plans.",
+    "compare": "Compare planners, device counts and objectives.",
+    "report": "Write a self-contained HTML page about a plan.",
+    "serve": "Serve a plan over HTTP.",
+    "status": "Say what a server is doing.",
+    "gear": "Keep a server in a gear, or let the load choose again.",
+    "swap": "Put another plan in force in a server.",
+    "drain": "Have a server refuse new requests, or let them in again.",
+    "replay": "Send a trace to a server in an open loop, and measure.",
+    "validate": "Serve and simulate the same trace, and compare.",
+    "caches": "Build, show and evaluate learned caches of a PyTorch module.",
+    "doctor": "Say what this machine offers, and what is missing.",
+}
 
 _ONLINE = {"serve", "status", "gear", "swap", "drain", "replay", "validate"}
 
 
 class _Verbs(click.Group):
-    """Verbs, each imported on first use."""
+    """Verbs: each is imported when it is first used; to list them imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -32,6 +49,10 @@ class _Verbs(click.Group):
         room = "online" if cmd_name in _ONLINE else "offline"
         command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remember the path of `--json` before parsing, in case the rest cannot be parsed."""

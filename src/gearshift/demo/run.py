@@ -17,7 +17,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.plan_request import profiled_devices, source_file, trace_file
+from gearshift.verbs.profile import profile as measure
 from gearshift.verbs.validate import Validation, validate
 
 BASE_LOAD = 0.6
@@ -119,11 +120,11 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     request = PlanRequest(
         profile=profile,
         trace=trace,
-        hardware=api.profiled_devices(profile, 1),
+        hardware=profiled_devices(profile, 1),
         objective=Objective(latency_s=latency_s),
         least_margin=LEAST_MARGIN,
-        profile_source=api.source_file(folder / "profile", folder / "plan.json", profile.sha256),
-        trace_source=api.trace_file(folder / "trace.csv", folder / "plan.json", trace),
+        profile_source=source_file(folder / "profile", folder / "plan.json", profile.sha256),
+        trace_source=trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
     made = plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
     plans = {
@@ -174,7 +175,7 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     def profiling(what: str, share: float) -> None:
         tell(f"profiling: {what}", 0.05 + 0.35 * share)
 
-    return api.profile(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    return measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
 
 
 def _capacity_qps(profile: Profile, model: str) -> float:

@@ -22,7 +22,7 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
             f" Run one by one, {measured.rows} of them took {milliseconds(measured.cached_s)} each, the module "
             f"{milliseconds(measured.module_s)}, and {milliseconds(measured.folded_s)} with batch norms folded."
         )
-    sentence = "What each method chooses, and what that comes to on the validation samples."
+    sentence = "What each method chooses, and its figures on the validation samples."
     return html_page(
         title,
         note,

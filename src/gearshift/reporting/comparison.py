@@ -19,8 +19,8 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
         [
             section(
                 "Hypervolume",
-                "How much of latency (logarithmic) and accuracy a planner's plans promise on so many devices, up to "
-                f"{milliseconds(found.reference[0])} and {found.reference[1]:.1%}; more is better.",
+                "The area of latency (logarithmic) and accuracy that a planner's plans reach on a number of devices, "
+                f"up to {milliseconds(found.reference[0])} and {found.reference[1]:.1%}; more is better.",
                 _volumes(found),
             ),
             *(section(chart.title, chart.explanation, chart_place(chart)) for chart in charts),

@@ -74,15 +74,15 @@ def _figures(result: ServingResult, objective: Objective) -> str:
 
 def _latency(result: ServingResult, objective: Objective) -> str:
     """The percentile asked for, or the share later than its latency if not measured."""
-    beside_s = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}
-    if objective.percentile not in (*beside_s, 0.95) and objective.latency_s is not None:
+    known_s = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}
+    if objective.percentile not in (*known_s, 0.95) and objective.latency_s is not None:
         limit_ms = 1e3 * objective.latency_s
         return f"{percentile_name(objective)} within {limit_ms:.4g} ms: {100 * result.share_late:.1f} % late"
     between = ""
     if result.latency_p95_interval_s is not None:
         least_s, most_s = result.latency_p95_interval_s
         between = f" ({1e3 * least_s:.3g} to {1e3 * most_s:.3g} ms)"
-    asked_s = beside_s.get(objective.percentile)
+    asked_s = known_s.get(objective.percentile)
     other = "" if asked_s is None else f", {percentile_name(objective)} {1e3 * asked_s:.3g} ms"
     return f"p95 {1e3 * result.latency_s.p95:.3g} ms{between}{other}"
 

@@ -41,7 +41,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...]
 
 
-def examine() -> Machine:
+def doctor() -> Machine:
+    """Report the hardware and software that this machine offers."""
     memory = psutil.virtual_memory()
     cores = usable_processors()
     quota = quota_cores()
@@ -61,7 +62,7 @@ def examine() -> Machine:
 
 def _advice(cores: int, extras: dict[str, str | None], quota: float = math.inf) -> list[str]:
     advice = [
-        f"{extra} is not installed: `pip install 'gearshift[{extra}]'` brings {what}"
+        f"{extra} is not installed: `pip install 'gearshift[{extra}]'` adds {what}"
         for extra, what in WORTH_HAVING.items()
         if extras[extra] is None
     ]
@@ -72,7 +73,7 @@ def _advice(cores: int, extras: dict[str, str | None], quota: float = math.inf) 
     if quota < cores:
         advice.append(
             f"a control group holds this process to the time of {quota:g} of its {cores} cores: plan for at most "
-            f"{max(0, math.floor(quota) - 1)} beside the router's, or raise the quota"
+            f"{max(0, math.floor(quota) - 1)} in addition to the router's, or raise the quota"
         )
     if not pin(processors_of()):
         advice.append("this system cannot pin processes to cores, so measured run times will be noisy")

@@ -57,7 +57,7 @@ def load_small():
 
 
 def load_large():
-    """Dear, and right more often: compares with 20,000 known points."""
+    """Expensive, and right more often: compares with 20,000 known points."""
     return nearest_neighbours(*points(20_000, seed=3), neighbours=9)
 
 

@@ -1,156 +1,34 @@
-"""Replay a trace against a server, and compare with the simulation of the same requests."""
+"""Serve a plan, replay a trace against it, simulate the same requests, and compare."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.errors import InvalidInput, require
-from gearshift.models.config import project_file, read_project
-from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
-from gearshift.profiles.measure import strongest_model
 from gearshift.profiles.overheads import Overheads, overheads_of
-from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
-from gearshift.verbs.plan_request import plan_and_profile, trace_for, workload_of
+from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
+from gearshift.verbs.options import Backend, ProfileFolder, ProjectOfPlan
+from gearshift.verbs.replay import SendingOptions, Sent, replay
 from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
-    from gearshift.load_generator.sender import Progress
-    from gearshift.load_generator.sources import SampleSource
     from gearshift.simulator.as_ran import LatencySplit
     from gearshift.simulator.simulate import Prepared, Simulation
-    from gearshift.traces.network import Uplink
 
 ASKED_FOR_CLOCK = 5
-
-
-def replay(
-    target: PathLike,
-    trace: Trace | PathLike | None = None,
-    profile: Profile | PathLike | None = None,
-    *,
-    project: PathLike | None = None,
-    emulated: bool = False,
-    slo_s: float | None = None,
-    seed: int | None = None,
-    processes: int = 1,
-    largest_lateness_s: float | None = None,
-    devices: int = 0,
-    progress: "Progress | None" = None,
-    uplink: "Uplink | None" = None,
-    **sending: Any,
-) -> "Replay":
-    """Send the trace to a server in an open loop; returns the figures and a log of every request.
-
-    `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then
-    served within this process, without sockets; by default the trace is the one that this plan
-    names. Samples come from the project that the profile names, or from `project`; with `emulated`
-    they are the numbers of recorded samples, for emulated devices. `seed` draws samples and
-    arrivals, by default as for the plan. The profile is by default the plan's, or the folder
-    `profile`.
-
-    With an `uplink` the trace holds the times of sending: requests reach the server when the
-    network has carried them, stamped with their time of sending. The trace's deadlines are sent
-    with its requests. `sending` holds the fields of `gearshift.load_generator.targets.Sending`.
-    """
-    from gearshift.load_generator.in_process import InProcessTarget
-    from gearshift.load_generator.replay import run_replay
-    from gearshift.load_generator.targets import Sending
-    from gearshift.serving.operate.task import read_task
-    from gearshift.serving.serve import pinned
-
-    plan = plan_at(target)
-    arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
-    if sending.get("ca_file") is not None:
-        sending["ca_file"] = str(sending["ca_file"])
-    how = Sending(**sending)
-    options: dict[str, Any] = {
-        "sending": how, "processes": processes, "slo_s": slo_s, "largest_lateness_s": largest_lateness_s,
-        "devices": devices, "progress": progress,
-    }  # fmt: skip
-
-    def arriving(profile: Profile) -> Workload:
-        workload = workload_of(profile, arrivals, seed=seed)
-        if uplink is None:
-            return workload
-        arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
-        options["under_way_s"] = arrived.communication_s
-        return arrived.workload
-
-    if plan is None:
-        measured, folder = _profile_of(profile)
-        source = source_of(measured, folder, project=project, emulated=emulated)
-        workload = arriving(measured)
-        return run_replay(str(target), workload, source, **options)
-    require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
-    task = read_task(
-        plan,
-        "emulated" if emulated else "local",
-        profile_path=None if profile is None else Path(profile),  # type: ignore[arg-type]
-        project_path=None if project is None else Path(project),
-    )
-    source = source_of(task.profile, Path(), project=task.project, emulated=emulated)
-    workload = arriving(task.profile)
-    with pinned(task.router_cores):
-        return run_replay(InProcessTarget(task, source.output, how), workload, source, **options)
-
-
-def plan_at(target: PathLike) -> Path | None:
-    if "://" in str(target):
-        return None
-    require(
-        Path(target).is_file(), "is neither a plan file nor a URL", where=str(target), remedy="give http://HOST:PORT"
-    )
-    return Path(target)
-
-
-def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
-    """The samples of a profile in `folder` with their right answers, or recorded sample numbers.
-
-    Without labels, the strongest model's answers count as right.
-    """
-    from gearshift.load_generator.sources import source_from_records, source_from_samples
-    from gearshift.models.samples import load_samples
-
-    if emulated:
-        return source_from_records(profile.predictions, profile.operator)
-    if project is None and profile.project is None:
-        raise InvalidInput(
-            "the profile was imported and names no project to take samples from",
-            remedy="replay against emulated devices with --emulated, or name a project",
-        )
-    path = project_file(Path(project)) if project is not None else folder / str(profile.project)
-    samples = load_samples(read_project(path), path.parent)
-    labels: Any = samples.labels
-    if labels is None:
-        answers = profile.predictions.prediction
-        require(answers is not None, "the samples have no labels to judge answers by", where=str(path))
-        labels = answers[profile.predictions.rows((strongest_model(profile.whole_curves),))[0]]  # type: ignore[index]
-    return source_from_samples(samples.arrays, labels, profile.operator)
-
-
-def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
-    if isinstance(profile, Profile):
-        return profile, Path()
-    folder = Path("profile" if profile is None else profile)
-    return read_profile(folder, remedy=NAME_IT), folder
-
-
-# Predicted and measured ----------------------------------------------------------------------------------------------
 
 
 class ModelErrors(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,21 +112,21 @@ def validate(
     plan: PathLike,
     trace: Trace | PathLike | None = None,
     *,
-    backend: Literal["local", "emulated", "ray"] = "local",
-    profile: PathLike | None = None,
-    project: PathLike | None = None,
+    backend: Backend = "local",
+    profile: ProfileFolder = None,
+    project: ProjectOfPlan = None,
     seed: int | None = None,
     server_cores: frozenset[int] | None = None,
     generator_cores: frozenset[int] | None = None,
-    progress: "Progress | None" = None,
-    **options: Any,
+    progress: Sent | None = None,
+    **how: Unpack[SendingOptions],
 ) -> Validation:
     """Serve a plan file in another process, replay a trace against it, and simulate the same.
 
     The trace is by default the plan's. Server and simulation get the same samples at the instants
     at which they were sent, on the server's clock, with the same bound on waiting requests, and
     count lateness by the plan's latency objective. While load is generated this process keeps to
-    `generator_cores`, by default those that the devices leave; `options` are those of `replay`.
+    `generator_cores`, by default those that the devices leave; `how` are options of `replay`.
     """
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
@@ -277,7 +155,7 @@ def validate(
             seed=seed,
             devices=len(made.hardware.devices),
             progress=progress,
-            **options,
+            **how,
         )
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
     backlog = backlog_of(made, prepared.tables, measured)

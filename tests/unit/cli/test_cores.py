@@ -181,7 +181,7 @@ def test_explain_says_what_a_more_accurate_cascade_would_take(place: Path) -> No
 
 
 def test_diff_shows_cores_that_differ(place: Path) -> None:
-    assert "both plans serve alike" in run("diff", "0.7.json", "0.7.json").output
+    assert "both plans serve in the same way" in run("diff", "0.7.json", "0.7.json").output
     plan = read_plan(place / "0.7.json")
     text = (place / "0.7.json").read_bytes().replace(b'"pool_cores": 8', b'"pool_cores": 9')
     (place / "other.json").write_bytes(text)
@@ -202,9 +202,9 @@ def test_inspect_and_report_show_cores(place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--accuracy", 0.7, "--devices", 2), "--devices is given beside --cores; give one of them"),
-        (("--accuracy", 0.7, "--planner", "single"), "--planner is given beside --cores"),
-        (("--frontier",), "--frontier is given beside --cores"),
+        (("--accuracy", 0.7, "--devices", 2), "--devices and --cores are both given; give one of them"),
+        (("--accuracy", 0.7, "--planner", "single"), "--planner and --cores are both given"),
+        (("--frontier",), "--frontier and --cores are both given"),
         ((), "the fewest cores need two objectives; give a latency and an accuracy"),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.models.config import read_project
@@ -28,9 +29,8 @@ from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs import plan_request as api
-from gearshift.verbs import validate as served
-from gearshift.verbs.plan_request import plan_frontier
+from gearshift.verbs.inputs import trace_for, workload_of
+from gearshift.verbs.plan import plan_frontier
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.compared.test_cocktail import independent_profile
@@ -137,7 +137,7 @@ def test_devices_may_be_a_file_of_several_kinds(place: Path) -> None:
     assert [(d.id, d.price_per_hour) for d in read_plan(place / "plan.json").hardware.devices] == [("a", 1), ("b", 2.5)]
     both = run(*arguments, "--memory-gib", 1)
     assert both.exit_code == 2
-    assert "memory is given beside a hardware file" in both.stderr
+    assert "memory and a hardware file are both given" in both.stderr
 
 
 def test_a_frontier_is_a_folder_of_plans_and_a_list_of_them(place: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_objective_beside_a_frontier_is_refused(place: Path, given: tuple[str
     done = run("plan", "profile", "--trace", "t.csv", "--frontier", *given)
     assert done.exit_code == 2
     name = given[0]
-    assert f"{name} is given beside --frontier" in done.stderr
+    assert f"{name} and --frontier are both given" in done.stderr
     assert f"; leave {name} out, or --frontier to plan for it" in done.stderr
     assert not fake.asked
 
@@ -226,7 +226,7 @@ def test_verbs_read_the_plans_trace_as_it_was_read_for_the_plan(scaled: Path) ->
         simulated = run("simulate", "p.json", *named, "--json", "-")
         assert json.loads(simulated.stdout)["requests"] == requests
         assert run("report", "p.json", *named).stdout.startswith("the trace is read as for the plan: --rate-scale 2")
-    assert len(api.trace_for(read_plan(scaled / "p.json"), "p.json").arrivals_ns) == requests
+    assert len(trace_for(read_plan(scaled / "p.json"), "p.json").arrivals_ns) == requests
 
 
 def test_what_is_given_goes_before_what_the_plan_was_made_with(scaled: Path) -> None:
@@ -250,11 +250,11 @@ def test_another_trace_is_read_as_it_is_and_a_changed_one_is_told(scaled: Path) 
 
 
 def test_python_hears_that_a_plans_trace_has_changed(scaled: Path, caplog: pytest.LogCaptureFixture) -> None:
-    api.simulate("p.json")
-    api.simulate("p.json", read_trace("t.csv"))
+    gearshift.simulate("p.json")
+    gearshift.simulate("p.json", read_trace("t.csv"))
     assert not caplog.messages
     write_trace(steady(50, 4, seed=2), scaled / "t.csv")
-    api.simulate("p.json")
+    gearshift.simulate("p.json")
     assert caplog.messages == ["t.csv has changed since the plan was made from it"]
 
 
@@ -272,9 +272,9 @@ def test_a_plan_that_does_not_say_how_its_trace_was_read_is_told(
     same = run("simulate", "old.json", *window, "--seed", 4, "--json", "-")
     assert json.loads(same.stdout) == json.loads(run("simulate", "p.json", "--json", "-").stdout)
     assert told not in same.stderr
-    api.simulate("old.json", read_trace("t.csv", rate_scale=2, start_s=1, duration_s=3, seed=4))
+    gearshift.simulate("old.json", read_trace("t.csv", rate_scale=2, start_s=1, duration_s=3, seed=4))
     assert not caplog.messages
-    api.simulate("old.json")
+    gearshift.simulate("old.json")
     (message,) = caplog.messages
     assert message.startswith(told)
 
@@ -283,11 +283,11 @@ def test_samples_are_drawn_alike_from_python_and_from_the_command_line(scaled: P
     for options, given in (((), {}), (("--seed", 9), {"seed": 9})):
         commanded = json.loads(run("simulate", "p.json", *options, "--json", "-").stdout)
         profile = read_profile(scaled / "profile")
-        simulated = api.simulate("p.json", **given).result(profile, latency_objective_s=0.1)
+        simulated = gearshift.simulate("p.json", **given).result(profile, latency_objective_s=0.1)
         assert commanded["accuracy"] == simulated.accuracy
         assert commanded["latency_s"]["mean"] == simulated.latency_s.mean
     drawn, same, other = (
-        api.workload_of(profile, read_trace("t.csv", seed=9), **given).record.tolist()
+        workload_of(profile, read_trace("t.csv", seed=9), **given).record.tolist()
         for given in ({}, {"seed": 9}, {"seed": 0})
     )
     assert drawn == same != other
@@ -373,7 +373,7 @@ def test_diff_says_in_words_and_in_json_what_differs(place: Path) -> None:
     }
     assert not found["same"]
     assert {"load_range", "a", "b"} == found["gears"][0].keys()
-    assert "both plans serve alike" in run("diff", "b.json", "b.json").stdout
+    assert "both plans serve in the same way" in run("diff", "b.json", "b.json").stdout
 
 
 def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> None:
@@ -551,19 +551,19 @@ def test_a_plan_that_names_no_trace_needs_one(place: Path) -> None:
         assert done.exit_code == 2
         assert "x.json: the plan names no trace; give one with --trace" in done.stderr
     told = run("report", "x.json").stdout
-    assert told.startswith("the plan names no trace, so that the page has no simulation")
+    assert told.startswith("the plan names no trace, so the page has no simulation")
     url = run("replay", "http://127.0.0.1:9")
     says = "http://127.0.0.1:9: no trace is given; give one with --trace: a URL names none"
     assert says in url.stderr
     with pytest.raises(InvalidInput, match=says):
-        served.replay("http://127.0.0.1:9")
+        gearshift.replay("http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"planner": "single"}, "planner is given beside cores"),
-        ({"fewest": True}, "fewest is given beside cores"),
+        ({"planner": "single"}, "planner and cores are both given"),
+        ({"fewest": True}, "fewest and cores are both given"),
         ({"devices": 2}, "devices and cores are both given"),
     ],
 )
@@ -571,7 +571,7 @@ def test_what_cores_would_leave_out_of_account_is_refused_from_python(
     place: Path, asked: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
-        api.plan("profile", "t.csv", cores=4, latency_s=0.1, accuracy=0.8, **asked)
+        gearshift.plan("profile", "t.csv", cores=4, latency_s=0.1, accuracy=0.8, **asked)
     with pytest.raises(InvalidInput, match="cores are given for a frontier"):
         plan_frontier("profile", "t.csv", cores=4)
     assert not fake.asked
@@ -600,7 +600,7 @@ def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_
     def ended(*_: object) -> None:
         raise ended_by
 
-    monkeypatch.setattr(api, "largest_alone", ended)
+    monkeypatch.setattr("gearshift.cli.offline.plan.largest_alone", ended)
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--json", "p.facts")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0].endswith("p95 50 ms (45 to 55 ms)")

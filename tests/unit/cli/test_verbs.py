@@ -19,7 +19,8 @@ from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.inputs import workload_of
+from gearshift.verbs.plan_request import profiled_devices
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 
@@ -286,8 +287,8 @@ def test_a_device_without_memory_is_refused() -> None:
     profile = synthetic_profile(models=1, samples=10)
     for memory_bytes in (0, -1):
         with pytest.raises(InvalidInput, match=f"memory_bytes is {memory_bytes}; give a positive number of bytes"):
-            api.profiled_devices(profile, 1, memory_bytes=memory_bytes)
-    assert api.profiled_devices(profile, 1).devices[0].memory_bytes >= 1 << 30
+            profiled_devices(profile, 1, memory_bytes=memory_bytes)
+    assert profiled_devices(profile, 1).devices[0].memory_bytes >= 1 << 30
 
 
 @pytest.mark.parametrize("share_refused", [0.0, 0.5])
@@ -313,7 +314,7 @@ def test_a_bug_is_one_sentence_and_a_file(made: Path, monkeypatch: pytest.Monkey
     def broken() -> None:
         raise RuntimeError("oops")
 
-    monkeypatch.setattr(api, "doctor", broken)
+    monkeypatch.setattr("gearshift.cli.offline.doctor.doctor", broken)
     done = run("doctor")
     assert done.exit_code == 70
     path = Path(done.stderr.split("; see ")[1].strip())
@@ -323,8 +324,8 @@ def test_a_bug_is_one_sentence_and_a_file(made: Path, monkeypatch: pytest.Monkey
 
 def test_simulation_and_replay_draw_the_same_samples(made: Path) -> None:
     profile = synthetic_profile(models=3, samples=400)
-    first = api.workload_of(profile, steady(60, 5, seed=1), seed=3)
-    again = api.workload_of(profile, steady(60, 5, seed=1), seed=3)
+    first = workload_of(profile, steady(60, 5, seed=1), seed=3)
+    again = workload_of(profile, steady(60, 5, seed=1), seed=3)
     assert np.array_equal(first.record, again.record)
     assert set(profile.predictions.part[first.record]) == {1}
 

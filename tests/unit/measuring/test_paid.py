@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import gearshift
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.measuring.measure import profile_project
 from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
@@ -20,7 +21,6 @@ from gearshift.models.config import Project, read_project
 from gearshift.models.samples import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.messages import Done
-from gearshift.verbs import plan_request as api
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """
@@ -125,9 +125,9 @@ def test_nothing_is_asked_again_where_all_was_answered_and_the_labels_were_wrong
         project = written(tmp_path, there, any_answer, TASK.replace('["good", "bad"]', '["Good", "Bad"]'))
         notices: list[str] = []
         with pytest.raises(InvalidInput, match="no output"):
-            api.profile(project, out=tmp_path / "profile", notice=notices.append)
+            gearshift.profile(project, out=tmp_path / "profile", notice=notices.append)
         (kept,) = notices
-        assert re.search(r"is kept in \S+profile.partial: the same command goes on", kept)
+        assert re.search(r"are kept in \S+profile.partial; the same command continues", kept)
         there.asked.clear()
         (tmp_path / "mended.py").write_text(TASK)
         project.write_text(project.read_text().replace("task.py", "mended.py"))
@@ -197,7 +197,7 @@ def test_a_profile_that_is_interrupted_or_killed_goes_on_where_it_was(tmp_path, 
             process.wait(60)
             assert process.stderr is not None
             said = process.stderr.read()
-        assert how == signal.SIGKILL or "goes on from there" in said
+        assert how == signal.SIGKILL or "continues from there" in said
         assert "Traceback" not in said
         go_on.set()
         before = len(there.asked)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import gearshift
 from gearshift.gear import GearPlan
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.plans.plan_tables import only_pipeline, plan_tables
@@ -10,7 +11,6 @@ from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import prepare
 from gearshift.traces.generate import bursty, steady
-from gearshift.verbs import plan_request as api
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 
@@ -26,7 +26,7 @@ def world() -> tuple[Profile, Trace]:
 @pytest.fixture(scope="module", params=OBJECTIVES_S)
 def planned(request: pytest.FixtureRequest, world: tuple[Profile, Trace]) -> tuple[GearPlan, float, Backlog]:
     profile, trace = world
-    plan = api.plan(profile, trace, latency_s=request.param, ranges=5)
+    plan = gearshift.plan(profile, trace, latency_s=request.param, ranges=5)
     return plan, request.param, backlog_of(plan, plan_tables(plan, only_pipeline(plan)), profile)
 
 
@@ -46,10 +46,10 @@ def test_under_three_times_its_capacity_a_plan_answers_nearly_that_in_time(
 ) -> None:
     (profile, _), (plan, objective_s, backlog) = world, planned
     crowd = steady(3 * backlog.capacity_qps, 10.0, seed=2)
-    run = api.simulate(plan, crowd, profile=profile)
+    run = gearshift.simulate(plan, crowd, profile=profile)
     result = run.result(profile, latency_objective_s=objective_s)
     assert result.goodput_qps > 0.85 * backlog.capacity_qps
     assert 0.6 < result.share_refused < 0.7
-    late = api.simulate(plan, crowd, profile=profile, most_waiting=10_000)
+    late = gearshift.simulate(plan, crowd, profile=profile, most_waiting=10_000)
     assert late.result(profile, latency_objective_s=objective_s).goodput_qps < 0.2 * result.goodput_qps
     assert np.nanquantile(run.latency_s, 0.9) < objective_s  # the first come before the gear shifts

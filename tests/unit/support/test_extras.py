@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.support.extras import EXTRAS, load_extra
-from gearshift.verbs.doctor import WORTH_HAVING, examine
+from gearshift.verbs.doctor import WORTH_HAVING, doctor
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 NOT_FOR_USERS = {"demo", "test", "test-long"}
@@ -16,7 +16,7 @@ def test_the_doctor_knows_every_extra_that_can_be_installed() -> None:
     for extra in set(offered) - NOT_FOR_USERS:
         assert any(requirement.startswith(EXTRAS[extra]) for requirement in offered[extra])
         assert extra in WORTH_HAVING
-    assert set(offered) - NOT_FOR_USERS <= set(examine().extras)
+    assert set(offered) - NOT_FOR_USERS <= set(doctor().extras)
 
 
 def test_an_extra_that_is_there_is_loaded() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from gearshift.cli.common.options import PATH
+from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table
 from gearshift.runtime.router.status import Status
 
@@ -15,7 +15,7 @@ Command = Callable[..., None]
 
 def server_options(function: Command) -> Command:
     for option in (
-        click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, beside the system's."),
+        click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, in addition to the system's."),
         click.option(
             "--key-file",
             type=PATH,

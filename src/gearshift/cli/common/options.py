@@ -1,32 +1,27 @@
-"""Options that several verbs share, and options made from a settings struct."""
+"""Options of the command line alone that several verbs share: a trace, a network, latencies."""
 
-import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
-import msgspec
 from click.core import ParameterSource
 
+from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, require_positive
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import read_trace
-from gearshift.verbs.plan_request import trace_for
+from gearshift.verbs.inputs import trace_for
 from gearshift.workload import Reading, Trace
 
-PATH = click.Path(path_type=Path)
 SEED = click.IntRange(min=0)
 TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
 """Options that change a trace, without its path and the seed."""
 
 UNCHANGED = Reading(file_sha256="")
-
-Command = Callable[..., None]
 
 
 def trace_options(function: Command) -> Command:
@@ -42,16 +37,17 @@ def plan_trace_options(function: Command) -> Command:
 
 
 def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
-    def option(flag: str, help_text: str, **kind: Any) -> Callable[[Command], Command]:
-        name = flag.removeprefix("--").replace("-", "_")
-        if name in defaults:
-            return click.option(flag, default=defaults[name], show_default=True, help=help_text, **kind)
-        return click.option(flag, help=help_text if defaults else f"{help_text}  [default: as for the plan]", **kind)
+    """Options without a default are by default those that the plan's trace was read with."""
 
-    options = (
+    def option(flag: str, help_text: str, **kind: Any) -> Callable[[Command], Command]:
+        default = defaults.get(flag.removeprefix("--").replace("-", "_"))
+        text = help_text if defaults else f"{help_text}  [default: as for the plan]"
+        return click.option(flag, default=default, show_default=True, help=text, **kind)
+
+    return in_order(
         option("--rate-scale", "Multiply the trace's rate.", type=float),
         option("--start-s", "Begin this many seconds in.", type=float),
-        option("--duration-s", "Keep only so many seconds.", type=float),
+        option("--duration-s", "Keep only this many seconds.", type=float),
         option(
             "--arrivals",
             "How arrivals are drawn within a second of counts.",
@@ -60,66 +56,11 @@ def _reading_options(**defaults: Any) -> Callable[[Command], Command]:
         option("--seed", "Seed of everything that is drawn.", type=SEED),
     )
 
-    def decorate(function: Command) -> Command:
-        for option in reversed(options):
-            function = option(function)
-        return function
 
-    return decorate
-
-
-def served_options(function: Command) -> Command:
-    options = (
-        click.option(
-            "--backend",
-            type=click.Choice(["local", "emulated", "ray"]),
-            default="local",
-            show_default=True,
-            help="Models in processes here, devices that sleep for the profiled time, or models on a Ray cluster.",
-        ),
-        click.option("--profile", type=PATH, help="The plan's profile, where it has moved."),
-        click.option("--project", type=PATH, help="The gearshift.toml with the models, where it has moved."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def generator_options(function: Command) -> Command:
-    options = (
-        click.option("--processes", type=int, default=1, show_default=True, help="Send from so many processes."),
-        click.option("--connections", type=int, default=2048, show_default=True, help="Requests under way, at most."),
-        click.option(
-            "--longest-s", type=float, default=30.0, show_default=True, help="Give a request up after so long."
-        ),
-        click.option(
-            "--largest-lateness-ms",
-            type=float,
-            help="The generator may send so late at p50, p95 and p99, instead of a tenth of the latency there.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-scope_option = click.option(
-    "--scope",
-    type=click.Choice(["every-range", "trace"]),
-    default="every-range",
-    show_default=True,
-    help="Where the objective must hold: in every load range and on the trace, or on the trace alone.",
+network_options = in_order(
+    click.option("--network", type=PATH, help="A log of the bandwidth over which requests are sent, as of 4G."),
+    click.option("--request-kb", type=float, help="With --network: kilobytes (1000 bytes) per request."),
 )
-
-
-def network_options(function: Command) -> Command:
-    options = (
-        click.option("--network", type=PATH, help="A log of bandwidth that requests come over, as of 4G."),
-        click.option("--request-kb", type=float, help="With --network: so many kilobytes (1000 bytes) each."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | None) -> Uplink | None:
@@ -134,26 +75,8 @@ def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | No
     return Uplink(read_network(network), 1e3 * request_kb, slo_s)
 
 
-def listed(value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
 def seconds_of(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
-
-
-def numbers(value: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is no list of whole numbers; give some from 1 on, as in 1,2,4") from None
-
-
-def devices(value: str) -> int | Path:
-    try:
-        return int(value)
-    except ValueError:
-        return Path(value)
 
 
 def command_line(**changed: object) -> str:
@@ -215,11 +138,6 @@ def _read_as_for_plan(source: Reading | None, made: Reading | None, given: dict[
     return " ".join(f"{flag_of(name)} {value:g}" for name, value in changed.items())
 
 
-def require_positive(option: str, value: float | None, unit: str) -> None:
-    if value is not None:
-        require(0 < value < math.inf, f"{option} is {value:g}", remedy=f"give a positive number of {unit}")
-
-
 def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | None) -> None:
     require(p95_ms is None or latency_ms is None, "--p95-ms and --latency-ms are both given", remedy="give one of them")
     require(
@@ -227,39 +145,3 @@ def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | 
         "--p95-ms and --percentile are both given",
         remedy="give --latency-ms instead",
     )
-
-
-def settings_options(settings: type[msgspec.Struct]) -> Callable[[Command], Command]:
-    """Add an option per field of a settings struct, with its default and its description."""
-
-    def decorate(function: Command) -> Command:
-        hints = get_type_hints(settings, include_extras=True)
-        for field in reversed(msgspec.structs.fields(settings)):
-            type_, help_text = _described(hints[field.name])
-            option = click.option(
-                flag_of(field.name),
-                type=type_,
-                is_flag=type_ is bool,
-                default=field.default,
-                show_default=True,
-                help=help_text,
-            )
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def flag_of(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
-
-
-def _described(hint: Any) -> tuple[Any, str]:
-    if get_origin(hint) is not Annotated:
-        return hint, ""
-    type_, *metas = get_args(hint)
-    if get_origin(type_) is Literal:
-        type_ = click.Choice(get_args(type_))
-    else:
-        type_ = next((inner for inner in get_args(type_) if inner is not NoneType), type_)
-    return type_, next((m.description for m in metas if isinstance(m, msgspec.Meta) and m.description), "")

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gearshift.cli.common.option_table import as_keywords
 from gearshift.cli.common.streams import forget_the_rest, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.support.files import own_descriptor, write_atomically
@@ -75,7 +76,10 @@ class Output:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command whose first argument is its `Output`; adds `--json` and reports errors."""
+    """Make a command whose first argument is its `Output`; adds `--json` and reports errors.
+
+    Options that `options_of` made arrive as the keywords of their verb.
+    """
 
     @click.option("--json", metavar="FILE", help="Also write the result as JSON; - is standard output.")
     @functools.wraps(function)
@@ -83,7 +87,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         output = Output(json)
         try:
             with json_alone() if output.json_alone else nullcontext():
-                function(output, **arguments)
+                function(output, **as_keywords(arguments))
             with told_if_full():
                 sys.stdout.flush()
         except GearshiftError as error:

@@ -8,27 +8,18 @@ from typing import Any, TypeVar
 
 import click
 
-from gearshift.cli.common.options import (
-    PATH,
-    listed,
-    require_one_latency,
-    require_positive,
-    scope_option,
-    the_trace,
-    trace_options,
-)
-from gearshift.cli.common.options import devices as devices_of
+from gearshift.cli.common.option_table import PATH, listed, options_of, require_positive
+from gearshift.cli.common.option_table import devices as devices_of
+from gearshift.cli.common.options import TRACE_OPTIONS, require_one_latency, the_trace, trace_options
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.errors import require
-from gearshift.hardware import GIB
-from gearshift.objective import Scope
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.compare import compare
 
 COLUMNS = (
     *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),
@@ -40,7 +31,7 @@ GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving
 T = TypeVar("T", int, float)
 
 
-@click.command("compare", short_help="Compare planners, device counts and objectives.")
+@click.command("compare")
 @click.argument("profile", type=PATH)
 @trace_options
 @click.option(
@@ -61,15 +52,8 @@ T = TypeVar("T", int, float)
 @click.option("--p95-ms", type=listed, metavar="NUMBERS", help="Latency objectives in milliseconds.")
 @click.option("--latency-ms", type=listed, metavar="NUMBERS", help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
-@scope_option
-@click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
-@click.option(
-    "--baselines", type=listed, metavar="NAMES", help="Planners that savings are counted against [default: the simple]."
-)
-@click.option("--ranges", type=int, default=20, show_default=True, help="How many load ranges.")
-@click.option("--budget-s", type=float, help="End each search after about so many seconds.")
-@click.option("--jobs", type=click.IntRange(min=1), help="How many plan at a time [default: one per core].")
+@options_of(compare)
 @click.option("--csv", "csv_path", type=PATH, help="Also write the runs as CSV.")
 @click.option("--grid-csv", type=PATH, help="Also write the grid of fewest devices as CSV.")
 @click.option("--out", type=PATH, help="Also write a page with charts.")
@@ -82,72 +66,62 @@ def command(
     p95_ms: list[str] | None,
     latency_ms: list[str] | None,
     percentile: float | None,
-    scope: Scope,
-    memory_gib: float | None,
     accuracies: list[str] | None,
-    baselines: list[str] | None,
-    ranges: int,
-    budget_s: float | None,
-    jobs: int | None,
     csv_path: Path | None,
     grid_csv: Path | None,
     out: Path | None,
-    seed: int,
-    **trace_arguments: Any,
+    **options: Any,
 ) -> None:
     """Plan from PROFILE and a trace with every planner, number of devices and objective.
 
     A run that fails is a row with the reason.
     """
-    require_one_latency(p95_ms, latency_ms, percentile)
-    flag, given = ("--latency-ms", latency_ms) if p95_ms is None else ("--p95-ms", p95_ms)
-    require(given is not None, "no latency is given", remedy="give --p95-ms")
-    latencies_ms = numbers(flag, given or [], float)
-    for ms in latencies_ms:
-        require_positive(flag, ms, "milliseconds")
-    require_positive("--budget-s", budget_s, "seconds")
-    require_positive("--memory-gib", memory_gib, "GiB")
+    latencies_s = _latencies_s(p95_ms, latency_ms, percentile)
     measured = read_profile(profile)
-    arrivals = the_trace(seed=seed, **trace_arguments)
-    for path in (csv_path, grid_csv, out):
-        if path is not None:
-            require_writable(path)
+    of_trace = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    arrivals = the_trace(**of_trace, seed=options["seed"])
+    paths = [path for path in (csv_path, grid_csv, out) if path is not None]
+    for path in paths:
+        require_writable(path)
     with output.progress() as tell:
-        found = api.compare(
+        found = compare(
             measured,
             arrivals,
             planners=comparable(measured) if planners is None else planners,
             devices=[devices_of(each) for each in devices],
-            latencies_s=[ms / 1e3 for ms in latencies_ms],
+            latencies_s=latencies_s,
             percentile=0.95 if percentile is None else percentile,
-            scope=scope,
-            memory_bytes=None if memory_gib is None else int(memory_gib * GIB),
             accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),
-            baselines=baselines,
-            processes=jobs,
-            ranges=ranges,
-            budget_s=budget_s,
-            seed=seed,
             progress=tell,
+            **options,
         )
     if csv_path is not None:
         write_atomically(csv_path, as_csv(found).encode())
     if grid_csv is not None:
         write_atomically(grid_csv, grid_as_csv(found).encode())
     if out is not None:
-        note = f"Profile {profile}, trace {trace_arguments['trace']}."
+        note = f"Profile {profile}, trace {of_trace['trace']}."
         if not measured.predictions.labelled:
             note += f" {NO_LABELS.capitalize()}."
         write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
     output.json(found)
     show(output, found)
-    if scope == "trace":
+    if options["scope"] == "trace":
         output.say(THIS_TRACE_ALONE)
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
-    for path in (csv_path, grid_csv, out):
-        if path is not None:
-            output.say(f"wrote {path}")
+    for path in paths:
+        output.say(f"wrote {path}")
+
+
+def _latencies_s(p95_ms: list[str] | None, latency_ms: list[str] | None, percentile: float | None) -> list[float]:
+    require_one_latency(p95_ms, latency_ms, percentile)
+    flag, given = ("--latency-ms", latency_ms) if p95_ms is None else ("--p95-ms", p95_ms)
+    require(given is not None, "no latency is given", remedy="give --p95-ms")
+    latencies_ms = numbers(flag, given or [], float)
+    for ms in latencies_ms:
+        require_positive(flag, ms, "milliseconds")
+    return [ms / 1e3 for ms in latencies_ms]
 
 
 def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:

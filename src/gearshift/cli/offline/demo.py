@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.common.options import PATH, require_positive
+from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, ratios_told, split_table
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.result import ServingResult
 
 
-@click.command("demo", short_help="Everything on a built-in task, in about 90 seconds.")
+@click.command("demo")
 @click.option("--folder", type=PATH, default="gearshift-demo", show_default=True, help="Where everything is written.")
 @click.option("--p95-ms", type=float, default=150.0, show_default=True, help="The latency objective.")
 @click.option("--seconds", type=click.FloatRange(10, 600), default=12.0, show_default=True, help="Length of the trace.")

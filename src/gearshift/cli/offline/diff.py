@@ -7,23 +7,23 @@ from typing import Any
 import click
 import msgspec
 
-from gearshift.cli.common.options import PATH
+from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.inspect import diff
 
 
-@click.command("diff", short_help="Say what differs between two plans.")
+@click.command("diff")
 @click.argument("a", type=PATH)
 @click.argument("b", type=PATH)
 @verb
 def command(output: Output, a: Path, b: Path) -> None:
     """Say how plan files A and B differ: objective, devices, placement, gears and predictions."""
-    found = api.diff(a, b)
+    found = diff(a, b)
     output.json({"same": found.same, **msgspec.to_builtins(found)})
     if found.same:
-        output.say("both plans serve alike")
+        output.say("both plans serve in the same way")
     for line in sentences(found):
         output.say(line)
     if found.gears:

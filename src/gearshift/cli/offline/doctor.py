@@ -6,14 +6,14 @@ import msgspec
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds
 from gearshift.hardware import GIB
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.doctor import doctor
 
 
-@click.command("doctor", short_help="Say what this machine offers, and what is missing.")
+@click.command("doctor")
 @verb
 def command(output: Output) -> None:
     """Say what this machine offers: cores, memory, extras, and what is missing."""
-    machine = api.doctor()
+    machine = doctor()
     output.json(msgspec.to_builtins(machine))
     made = table("This machine", "", "")
     made.add_row("system", f"{machine.system}, Python {machine.python}")

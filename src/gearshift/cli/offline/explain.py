@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from gearshift.cli.common.options import PATH, plan_trace_options, take_trace
+from gearshift.cli.common.option_table import PATH, options_of
+from gearshift.cli.common.options import plan_trace_options, take_trace
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import (
     NO_LABELS,
@@ -22,24 +23,24 @@ from gearshift.planner.explain import Explanation, Neighbour, NextCascade, Range
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.explain import explain
+from gearshift.verbs.inputs import plan_and_profile
 
 
-@click.command("explain", short_help="Say why a plan is as it is, and what would break.")
+@click.command("explain")
 @click.argument("plan", type=PATH)
 @plan_trace_options
-@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
-@click.option("--devices-too", is_flag=True, help="Also plan for one device fewer and one more; takes longer.")
+@options_of(explain)
 @verb
 def command(output: Output, plan: Path, profile: Path | None, devices_too: bool, **trace_arguments: Any) -> None:
     """Say for each load range of PLAN why its cascade serves there.
 
     Also say what the next more accurate cascade would break.
     """
-    made, measured = api.plan_and_profile(plan, profile)
+    made, measured = plan_and_profile(plan, profile)
     arrivals = take_trace(output.say, made, plan, trace_arguments)
     with output.progress() as tell:
-        explained = api.explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
+        explained = explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)
     show(output, explained, gear_rows(made, only_pipeline(made)))
     if not measured.predictions.labelled:

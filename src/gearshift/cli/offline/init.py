@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from gearshift.cli.common.options import PATH
+from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
 from gearshift.verbs.init import init
 
 
-@click.command("init", short_help="Write gearshift.toml and a small Python file to start from.")
+@click.command("init")
 @click.argument("folder", type=PATH, default=".")
 @verb
 def command(output: Output, folder: Path) -> None:

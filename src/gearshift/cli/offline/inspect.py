@@ -5,21 +5,21 @@ from pathlib import Path
 import click
 import msgspec
 
-from gearshift.cli.common.options import PATH
+from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import overheads_of
 from gearshift.reporting.headline import headline
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.inspect import inspect
 
 
-@click.command("inspect", short_help="Print and check a plan or a profile.")
+@click.command("inspect")
 @click.argument("path", type=PATH)
 @verb
 def command(output: Output, path: Path) -> None:
     """Print and check PATH, a plan file or the folder of a profile."""
-    found = api.inspect(path)
+    found = inspect(path)
     if not isinstance(found, GearPlan):
         output.json(
             {

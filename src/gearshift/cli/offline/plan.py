@@ -2,24 +2,22 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
+from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
-    PATH,
     TRACE_OPTIONS,
     command_line,
     require_one_latency,
-    require_positive,
-    scope_option,
+    seconds_of,
     the_trace,
     trace_options,
 )
-from gearshift.cli.common.options import devices as devices_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import (
     NO_LABELS,
@@ -31,7 +29,6 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
-from gearshift.hardware import GIB
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
@@ -45,7 +42,8 @@ from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.plan import largest_alone, plan, plan_frontier
+from gearshift.verbs.plan_request import source_file, trace_file
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -55,65 +53,24 @@ STEADY, LEAST_GAPS = 0.2, 10
 """A trace is steady if the standard deviation of its gaps is at most this share of their mean."""
 
 
-@click.command("plan", short_help="Search for the best gear plan within an objective.")
+@click.command("plan")
 @click.argument("profile", type=PATH)
 @trace_options
-@click.option(
-    "--devices",
-    type=devices_of,
-    metavar="NUMBER|FILE",
-    help="How many devices like the profiled one, or a JSON or TOML file that lists devices [default: 1; the fewest"
-    " that do where both a latency and an accuracy are given].",
-)
-@click.option(
-    "--cores",
-    type=int,
-    help="In place of devices, a host of so many cores, which every load range splits among its models: the fewest"
-    " core-seconds that keep both a latency and an accuracy.",
-)
 @click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
 @click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
-@click.option("--accuracy", type=float, help="The accuracy that must be reached, from 0 to 1.")
-@click.option("--confidence", type=float, help="How sure the accuracy must be: its lower bound must reach it.")
 @click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files; takes no objective.")
-@click.option(
-    "--planner",
-    type=click.Choice(list(planners.MODULES)),
-    default=planners.DEFAULT,
-    show_default=True,
-    help="Who searches.",
-)
-@scope_option
-@click.option(
-    "--load",
-    type=click.Choice(["trace", "zipf"]),
-    help="How often load ranges are taken to be visited [default: the planner's choice].",
-)
-@click.option("--budget-s", type=float, help="End the search after about so many seconds, with the best plan so far.")
-@click.option("--ranges", type=int, default=20, show_default=True, help="How many load ranges.")
-@click.option("--max-qps", type=float, help="The top of the load ranges, in requests per second.")
-@click.option(
-    "--least-margin",
-    type=float,
-    help="Plan every range for at least so many times its load [default: 1.15; 0.5 with --scope trace].",
-)
-@click.option("--memory-gib", type=float, help="Memory of each device; by default enough for every model.")
+@options_of(plan)
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
     output: Output,
     profile: Path,
-    devices: int | Path | None,
-    cores: int | None,
     p95_ms: float | None,
     latency_ms: float | None,
     percentile: float | None,
     frontier: bool,
-    memory_gib: float | None,
     out: Path | None,
-    seed: int,
-    trace: Path,
     **options: Any,
 ) -> None:
     """Search for the gear plan that is best for an objective, from PROFILE and a trace.
@@ -123,97 +80,140 @@ def command(
     --frontier, all plans that no other beats. With --cores, find the plan for one host whose cores
     move between models as load changes; PROFILE must have several core counts.
     """
+    _require_one_objective(p95_ms, latency_ms, percentile, frontier=frontier, options=options)
     limit_ms = p95_ms if p95_ms is not None else latency_ms
-    require(
-        frontier or limit_ms is not None or options["accuracy"] is not None,
-        "no objective is given",
-        remedy="give --p95-ms, --accuracy or --frontier",
-    )
-    require_one_latency(p95_ms, latency_ms, percentile)
-    if cores is not None:
-        _require_alone(devices=devices, memory_gib=memory_gib, frontier=frontier, planner=options["planner"])
-    if frontier:
-        _require_no_objective(
-            p95_ms=p95_ms, latency_ms=latency_ms, accuracy=options["accuracy"], confidence=options["confidence"]
-        )
-    require(
-        options["confidence"] is None or options["accuracy"] is not None,
-        "--confidence is given without --accuracy",
-        remedy="give both",
-    )
-    require_positive("--p95-ms", p95_ms, "milliseconds")
-    require_positive("--latency-ms", latency_ms, "milliseconds")
-    require_positive("--memory-gib", memory_gib, "GiB")
-    require_positive("--budget-s", options["budget_s"], "seconds")
+    options["latency_s"], options["percentile"] = seconds_of(limit_ms), percentile
     out = out or Path("plans" if frontier else "plan.json")
     (require_plans_replaceable if frontier else require_writable)(out)
-    beside = out / plan_name(0) if frontier else out
     measured = read_profile(profile)
-    of_trace: dict[str, Any] = {"trace": trace, "seed": seed} | {name: options.pop(name) for name in TRACE_OPTIONS}
+    of_trace = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)} | {"seed": options["seed"]}
     arrivals = the_trace(**of_trace)
-    memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
-    on: dict[str, Any] = {"cores": cores}
-    if cores is None:
-        on = {"devices": api.hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)}
-    fewest = (
-        devices is None and cores is None and limit_ms is not None and options["accuracy"] is not None and not frontier
-    )
+    first_plan = out / plan_name(0) if frontier else out
+    options["profile_source"] = source_file(profile, first_plan, measured.sha256)
+    options["trace_source"] = trace_file(of_trace["trace"], first_plan, arrivals)
     began = time.perf_counter()
-    search: Callable[..., GearPlan | list[GearPlan]] = api.plan_frontier if frontier else api.plan
     try:
-        with output.progress() as tell:
-            found = search(
-                measured,
-                arrivals,
-                **on,
-                latency_s=None if limit_ms is None else limit_ms / 1e3,
-                percentile=0.95 if percentile is None else percentile,
-                seed=seed,
-                out=out,
-                profile_source=api.source_file(profile, beside, measured.sha256),
-                trace_source=api.trace_file(trace, beside, arrivals),
-                progress=tell,
-                **({"fewest": True} if fewest else {}),
-                **options,
-            )
+        found = _search(output, measured, arrivals, frontier=frontier, out=out, options=options)
     except Infeasible as error:
-        limit = "p95_ms" if latency_ms is None else "latency_ms"
-        for line in nearest_commands(error, limit=limit, counted=cores is None and not isinstance(devices, Path)):
+        for line in nearest_commands(error, limit="p95_ms" if latency_ms is None else "latency_ms", options=options):
             error.add_note(line)
         if error.by_load and (hint := steady_hint(arrivals, of_trace, options["scope"])):
             output.say(hint)
         raise
     planning_s = time.perf_counter() - began
-    replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
-    warnings = [*measured.warnings, *replaced, *doubts_about_trace(arrivals)]
-    overheads = overheads_of(measured)
+    notes = _notes(measured, arrivals, profile, scope=options["scope"])
     if isinstance(found, GearPlan):
-        largest = _largest_alone(output, found, measured, arrivals)
-        output.json(
-            facts(found, out, planning_s) | {"largest_alone": largest, "warnings": warnings, "overheads": overheads}
+        show_plan(output, found, out, planning_s, notes, measured, arrivals)
+    else:
+        show_frontier(output, found, out, planning_s, notes, measured)
+
+
+def _require_one_objective(
+    p95_ms: float | None,
+    latency_ms: float | None,
+    percentile: float | None,
+    *,
+    frontier: bool,
+    options: Mapping[str, Any],
+) -> None:
+    accuracy, confidence = options["accuracy"], options["confidence"]
+    require(
+        frontier or not (p95_ms is None and latency_ms is None and accuracy is None),
+        "no objective is given",
+        remedy="give --p95-ms, --accuracy or --frontier",
+    )
+    require_one_latency(p95_ms, latency_ms, percentile)
+    if options["cores"] is not None:
+        of_devices = {
+            "--devices": options["devices"] is not None,
+            "--memory-gib": options["memory_bytes"] is not None,
+            "--frontier": frontier,
+            "--planner": options["planner"] != planners.DEFAULT,
+        }
+        given = next((flag for flag, there in of_devices.items() if there), "")
+        require(not given, f"{given} and --cores are both given", remedy="give one of them")
+    if frontier:
+        objective = {
+            "--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy, "--confidence": confidence
+        }  # fmt: skip
+        given = next((flag for flag, value in objective.items() if value is not None), "")
+        require(
+            not given,
+            f"{given} and --frontier are both given, but a frontier has plans for every latency and accuracy",
+            remedy=f"leave {given} out, or --frontier to plan for it",
         )
-        output.say(headline(found, largest))
-    if any(plan.unfinished for plan in (found if isinstance(found, list) else [found])):
-        output.say("the search was ended early: this is the best so far")
-    if options["scope"] == "trace":
-        output.say(THIS_TRACE_ALONE)
+    require(confidence is None or accuracy is not None, "--confidence is given without --accuracy", remedy="give both")
+    require_positive("--p95-ms", p95_ms, "milliseconds")
+    require_positive("--latency-ms", latency_ms, "milliseconds")
+
+
+def _search(
+    output: Output, measured: Profile, arrivals: Trace, *, frontier: bool, out: Path, options: dict[str, Any]
+) -> GearPlan | list[GearPlan]:
+    with output.progress() as tell:
+        if frontier:
+            return plan_frontier(measured, arrivals, out=out, progress=tell, **options)
+        two_objectives = options["latency_s"] is not None and options["accuracy"] is not None
+        fewest = two_objectives and options["devices"] is None and options["cores"] is None
+        return plan(measured, arrivals, fewest=fewest, out=out, progress=tell, **options)
+
+
+class Notes(NamedTuple):
+    """Sentences about a profile and a trace: `warnings` also stand in the JSON."""
+
+    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+    def say(self, output: Output, *, unfinished: bool) -> None:
+        if unfinished:
+            output.say("the search was ended early: this is the best so far")
+        for sentence in self.sentences:
+            output.say(sentence)
+        tell_warnings(output, self.warnings)
+
+
+def _notes(measured: Profile, arrivals: Trace, profile: Path, *, scope: Scope) -> Notes:
+    sentences = []
+    if scope == "trace":
+        sentences.append(THIS_TRACE_ALONE)
     if not measured.predictions.labelled:
-        output.say(NO_LABELS)
+        sentences.append(NO_LABELS)
     if arrivals.left_ns is not None:
-        output.say("the deadlines of the trace play no part in planning, which keeps the objective: simulate with them")
-    tell_warnings(output, [*measured.warnings, *replaced])
-    if isinstance(found, list):
-        paths = [out / plan_name(i) for i in range(len(found))]
-        plans = [facts(*pair, planning_s) for pair in zip(found, paths, strict=True)]
-        output.json({"plans": plans, "warnings": warnings, "overheads": overheads})
-        output.show(results_table("Frontier", [(p.name, result_of(f)) for f, p in zip(found, paths, strict=True)]))
-        tell_overheads(output, overheads)
-        output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
-        return
+        sentences.append("planning keeps the objective and ignores the deadlines of the trace: simulate with them")
+    replaced = [] if measured.project is None else changes(measured.loaded_from, profile / measured.project)
+    return Notes(tuple(sentences), (*measured.warnings, *replaced), tuple(doubts_about_trace(arrivals)))
+
+
+def show_plan(
+    output: Output, found: GearPlan, out: Path, planning_s: float, notes: Notes, measured: Profile, arrivals: Trace
+) -> None:
+    overheads = overheads_of(measured)
+    largest = _largest_alone(output, found, measured, arrivals)
+    output.json(
+        facts(found, out, planning_s)
+        | {"largest_alone": largest, "warnings": (*notes.warnings, *notes.doubts), "overheads": overheads}
+    )
+    output.say(headline(found, largest))
+    notes.say(output, unfinished=found.unfinished)
     show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
     tell_overheads(output, overheads)
     output.say(f"wrote {out} after {planning_s:.1f} s")
+
+
+def show_frontier(
+    output: Output, found: list[GearPlan], out: Path, planning_s: float, notes: Notes, measured: Profile
+) -> None:
+    overheads = overheads_of(measured)
+    paths = [out / plan_name(i) for i in range(len(found))]
+    plans = [facts(plan, path, planning_s) for plan, path in zip(found, paths, strict=True)]
+    output.json({"plans": plans, "warnings": (*notes.warnings, *notes.doubts), "overheads": overheads})
+    notes.say(output, unfinished=any(plan.unfinished for plan in found))
+    rows = [(path.name, result_of(plan)) for plan, path in zip(found, paths, strict=True)]
+    output.show(results_table("Frontier", rows))
+    tell_overheads(output, overheads)
+    output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
 
 
 def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals: Trace) -> "LargestAlone | None":
@@ -221,29 +221,9 @@ def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals:
     try:
         with output.progress() as tell:
             tell("simulating the largest model alone", 0.99)
-            return api.largest_alone(found, measured, arrivals)
+            return largest_alone(found, measured, arrivals)
     except (KeyboardInterrupt, GearshiftError):
         return None
-
-
-def _require_alone(*, devices: object, memory_gib: object, frontier: bool, planner: str) -> None:
-    beside = {
-        "--devices": devices is not None,
-        "--memory-gib": memory_gib is not None,
-        "--frontier": frontier,
-        "--planner": planner != planners.DEFAULT,
-    }
-    given = next((name for name, there in beside.items() if there), "")
-    require(not given, f"{given} is given beside --cores", remedy="give one of them")
-
-
-def _require_no_objective(**given: float | None) -> None:
-    name = next((f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None), "")
-    require(
-        not name,
-        f"{name} is given beside --frontier, which has plans for every latency and accuracy",
-        remedy=f"leave {name} out, or --frontier to plan for it",
-    )
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
@@ -276,19 +256,22 @@ def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
     gaps_ns = np.diff(evenly.arrivals_ns)
     if len(gaps_ns) < LEAST_GAPS or gaps_ns.std() > STEADY * gaps_ns.mean():
         return ""
-    drawn = trace.sha256 != evenly.sha256
-    changed = ("--arrivals uniform",) * drawn + ("--scope trace",) * (scope != "trace")
+    changed, remarks = [], ""
+    if trace.sha256 != evenly.sha256:
+        changed.append("--arrivals uniform")
+        remarks += f", and drawn at random it has up to {trace.peak_qps:.0f} in a second"
+    if scope != "trace":
+        changed.append("--scope trace")
+        remarks += "; every load range must also hold random arrivals"
     if not changed:
         return ""
-    at_random = f", and drawn at random it has up to {trace.peak_qps:.0f} in a second" * drawn
-    ranges = "; every range is to hold arrivals at random too" * (scope != "trace")
     return (
-        f"the trace is a steady {evenly.mean_qps:.4g}/s{at_random}{ranges}: "
+        f"the trace is a steady {evenly.mean_qps:.4g}/s{remarks}: "
         f"if requests come evenly, plan with {' '.join(changed)}"
     )
 
 
-def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterator[str]:
+def nearest_commands(error: Infeasible, *, limit: str, options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the command with each nearest feasible objective, rounded to the feasible side."""
     changed: list[dict[str, object]] = []
     if error.nearest_latency_s is not None:
@@ -297,7 +280,8 @@ def nearest_commands(error: Infeasible, *, limit: str, counted: bool) -> Iterato
         changed.append({"accuracy": math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4})
     if error.together:
         changed = [{name: value for each in changed for name, value in each.items()}]
+    counted = options["cores"] is None and not isinstance(options["devices"], Path)
     if error.nearest_devices is not None and counted:
         changed.append({"devices": error.nearest_devices})
-    for options in changed:
-        yield command_line(**options)
+    for change in changed:
+        yield command_line(**change)

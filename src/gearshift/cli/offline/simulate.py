@@ -1,20 +1,13 @@
 """`gearshift simulate`."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 import msgspec
 
-from gearshift.cli.common.options import (
-    PATH,
-    network_options,
-    plan_trace_options,
-    require_positive,
-    seconds_of,
-    take_trace,
-    the_uplink,
-)
+from gearshift.cli.common.option_table import PATH, in_order, options_of, require_positive
+from gearshift.cli.common.options import network_options, plan_trace_options, seconds_of, take_trace, the_uplink
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
@@ -22,8 +15,14 @@ from gearshift.plans.plan_tables import only_pipeline
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
-from gearshift.result import latency_summary
-from gearshift.verbs import plan_request as api
+from gearshift.result import ServingResult, latency_summary
+from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.simulate import simulate
+
+if TYPE_CHECKING:
+    from gearshift.simulator.simulate import Simulation
+
+Scaler = Literal["exact", "paper", "static", "replicas", "fa2", "vpa"]
 
 DEFAULT_PERIOD_S = 1.0
 READ_BY = {
@@ -33,32 +32,32 @@ READ_BY = {
 """Scalers that read an option."""
 
 
-@click.command("simulate", short_help="Predict what serving a trace by a plan comes to.")
+scaling_options = in_order(
+    click.option(
+        "--scaler",
+        type=click.Choice(get_args(Scaler)),
+        help="As for `serve`: what gives workers their cores, which are never fewer than those of the gear in force. "
+        "`replicas` (as `exact`, or several workers of one core where that takes fewer cores), `fa2` (horizontal, with "
+        "cold starts) and `vpa` (by utilisation) exist only in simulation, for plans of one model. `static` leaves the "
+        "cores as they are, as without this option, but reports core-seconds.",
+    ),
+    click.option("--scaler-period-s", type=float, help=f"How often the scaler chooses.  [default: {DEFAULT_PERIOD_S}]"),
+    click.option(
+        "--scaler-margin",
+        type=click.FloatRange(-0.5, 10),
+        help="The share by which the scaler takes run times to be longer than profiled; `fa2`, `vpa` and `static` do "
+        f"not use it.  [default: {DEFAULT_MARGIN}]",
+    ),
+)
+
+
+@click.command("simulate")
 @click.argument("plan", type=PATH)
 @plan_trace_options
 @network_options
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
-@click.option(
-    "--scaler",
-    type=click.Choice(["exact", "paper", "static", "replicas", "fa2", "vpa"]),
-    help="As for `serve`: who gives workers their cores; no fewer than the gear in force, where gears have some. "
-    "`replicas` (as `exact`, or several workers of one core where fewer cores do), `fa2` (horizontal, with cold "
-    "starts) and `vpa` (by utilisation) are simulated alone, of plans of one model. `static` keeps them, "
-    "as the simulation does without this option, and has the core-seconds told.",
-)
-@click.option("--scaler-period-s", type=float, help=f"How often the scaler chooses.  [default: {DEFAULT_PERIOD_S}]")
-@click.option(
-    "--scaler-margin",
-    type=click.FloatRange(-0.5, 10),
-    help="By which share the scaler takes run times to be longer than they were profiled; not of `fa2`, `vpa` and "
-    f"`static`.  [default: {DEFAULT_MARGIN}]",
-)
-@click.option(
-    "--scaler-cores",
-    type=click.IntRange(1, 4096),
-    help="The cores that workers share, with `static` evenly; by default those of the plan.",
-)
-@click.option("--profile", type=PATH, help="The plan's profile, where it has moved.")
+@scaling_options
+@options_of(simulate)
 @verb
 def command(
     output: Output,
@@ -67,7 +66,7 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
-    scaler: Literal["exact", "paper", "static", "replicas", "fa2", "vpa"] | None,
+    scaler: Scaler | None,
     scaler_period_s: float | None,
     scaler_margin: float | None,
     scaler_cores: int | None,
@@ -78,12 +77,12 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
-    for flag, given in (("--scaler-period-s", scaler_period_s), ("--scaler-margin", scaler_margin)):
-        _require_read(flag, given, scaler)
+    _require_read("--scaler-period-s", scaler_period_s, scaler)
+    _require_read("--scaler-margin", scaler_margin, scaler)
     period_s = DEFAULT_PERIOD_S if scaler_period_s is None else scaler_period_s
     require_period(period_s, "--scaler-period-s")
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
-    made, measured = api.plan_and_profile(plan, profile)
+    made, measured = plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.pipelines[only_pipeline(made)].objective
     scaling = None
@@ -95,7 +94,7 @@ def command(
             slo_s=objective.latency_s,
             margin=DEFAULT_MARGIN if scaler_margin is None else scaler_margin,
         )
-    run = api.simulate(
+    run = simulate(
         made,
         trace,
         profile=measured,
@@ -109,6 +108,10 @@ def command(
     output.json(msgspec.structs.asdict(result) | {"overheads": overheads})
     output.show(results_table("Predicted", [("gear plan", result)]))
     tell_overheads(output, overheads)
+    show(output, run, result)
+
+
+def show(output: Output, run: "Simulation", result: ServingResult) -> None:
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in list(result.utilisation.items())[:8])
     output.say(f"devices busy: {busy}{', ...' if len(result.utilisation) > 8 else ''}")
     if run.communication_s is not None:

@@ -9,7 +9,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.serving.operate.control_client import Operator
 
 
-@click.command("drain", short_help="Have a server refuse new requests, or let them in again.")
+@click.command("drain")
 @click.option("--undo", is_flag=True, help="Let new requests in again.")
 @server_options
 @verb

@@ -10,7 +10,7 @@ from gearshift.errors import require
 from gearshift.serving.operate.control_client import Operator
 
 
-@click.command("gear", short_help="Keep a server in a gear, or let the load choose again.")
+@click.command("gear")
 @click.argument("what", type=click.Choice(["pin", "free"]))
 @click.argument("number", type=int, required=False)
 @server_options

@@ -5,16 +5,8 @@ from typing import Any
 
 import click
 
-from gearshift.cli.common.options import (
-    PATH,
-    generator_options,
-    network_options,
-    plan_trace_options,
-    require_positive,
-    seconds_of,
-    take_trace,
-    the_uplink,
-)
+from gearshift.cli.common.option_table import PATH, options_of
+from gearshift.cli.common.options import network_options, plan_trace_options, seconds_of, take_trace, the_uplink
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import results_table, tell_generator
 from gearshift.client.v2_client import LONGEST_CALL_S
@@ -22,40 +14,27 @@ from gearshift.errors import require
 from gearshift.load_generator.request_log import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
-from gearshift.verbs import validate as served
+from gearshift.verbs.replay import plan_at, replay
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 
 
-@click.command("replay", short_help="Send a trace to a server in an open loop, and measure.")
+@click.command("replay")
 @click.argument("target")
 @plan_trace_options
-@click.option("--profile", type=PATH, help="The profile whose samples to send.  [default: profile, or the plan's]")
-@click.option("--project", type=PATH, help="The gearshift.toml with the samples, where it has moved.")
-@click.option("--emulated", is_flag=True, help="The devices are emulated: send numbers of recorded samples.")
-@click.option("--slo-ms", type=float, help="Requests answered later than this are late.")
+@options_of(replay)
 @network_options
-@generator_options
-@click.option("--binary", is_flag=True, help="Send tensors as bytes; gRPC always does.")
 @click.option("--deadline-ms", type=float, help="Send this deadline with every request.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Send this priority; 1 is the most urgent.")
 @click.option("--key-file", type=PATH, envvar="GEARSHIFT_KEY_FILE", help="Send the first API key in this file.")
-@click.option("--ca-file", type=PATH, help="Trust the certificates in this PEM file.")
 @click.option("--log", type=PATH, help="Write a row for every request; .csv or .parquet.")
 @verb
 def command(
     output: Output,
     target: str,
-    profile: Path | None,
-    project: Path | None,
-    emulated: bool,
-    slo_ms: float | None,
     network: Path | None,
     request_kb: float | None,
-    largest_lateness_ms: float | None,
     deadline_ms: float | None,
     key_file: Path | None,
-    ca_file: Path | None,
     log: Path | None,
     **options: Any,
 ) -> None:
@@ -67,28 +46,21 @@ def command(
     """
     if log is not None:
         require_log_path(log)
-    require_positive("--slo-ms", slo_ms, "milliseconds")
     require(
         deadline_ms is None or 0 < deadline_ms <= LONGEST_DEADLINE_MS,
         f"--deadline-ms is {deadline_ms}",
         remedy=f"give more than 0, up to {LONGEST_DEADLINE_MS}",
     )
-    uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
-    plan = served.plan_at(target)
+    uplink = the_uplink(network, request_kb, options["slo_s"])
+    plan = plan_at(target)
     trace = take_trace(output.say, None if plan is None else read_plan(plan), target, options)
     with output.progress() as tell:
-        run = served.replay(
+        run = replay(
             target,
             trace,
-            profile,
-            project=project,
-            emulated=emulated,
-            slo_s=seconds_of(slo_ms),
             uplink=uplink,
-            largest_lateness_s=seconds_of(largest_lateness_ms),
             deadline_s=seconds_of(deadline_ms),
             api_key=None if key_file is None else first_key(key_file),
-            ca_file=None if ca_file is None else str(ca_file),
             facts=log is not None,
             progress=lambda done, total: tell("replaying", done / total),
             **options,

@@ -5,42 +5,31 @@ from typing import Any
 
 import click
 
-from gearshift.cli.common.options import PATH, flag_of, require_positive, served_options, settings_options
+from gearshift.cli.common.option_table import PATH, flag_of, options_of, require_positive
+from gearshift.cli.common.options import seconds_of
 from gearshift.cli.common.output import Output, verb
-from gearshift.serving.door.settings import ServerSettings, require_settings
-from gearshift.verbs import plan_request as api
+from gearshift.serving.door.settings import require_settings
+from gearshift.verbs.serve import ServeOptions, chosen_plan, serve
 
 
-@click.command("serve", short_help="Serve a plan over HTTP.")
+@click.command("serve")
 @click.argument("plan", type=PATH)
-@served_options
-@click.option("--journal", type=PATH, help="Write gear shifts and faults as JSON lines.")
 @click.option(
     "--p95-ms", type=float, help="Of a folder of plans, serve the most accurate that is predicted within this."
 )
-@click.option("--accuracy", type=float, help="Of a folder of plans, serve the fastest that is predicted to reach this.")
-@settings_options(ServerSettings)
+@options_of(ServeOptions)
 @verb
-def command(
-    output: Output,
-    plan: Path,
-    profile: Path | None,
-    project: Path | None,
-    journal: Path | None,
-    p95_ms: float | None,
-    accuracy: float | None,
-    **options: Any,
-) -> None:
+def command(output: Output, plan: Path, p95_ms: float | None, accuracy: float | None, **options: Any) -> None:
     """Serve PLAN until Ctrl-C or SIGTERM; then answer all accepted requests, and end.
 
     PLAN is a plan file, or a folder of plans with --p95-ms or --accuracy to choose one.
     """
     require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
-    chosen = api.chosen_plan(plan, latency_s=None if p95_ms is None else p95_ms / 1e3, accuracy=accuracy)
+    chosen = chosen_plan(plan, latency_s=seconds_of(p95_ms), accuracy=accuracy)
     if chosen != plan:
         output.say(f"chose {chosen}")
-    code = api.serve(chosen, profile_path=profile, project_path=project, journal_path=journal, **options)
+    code = serve(chosen, **options)
     output.json({"plan": str(chosen), "exit_code": code})
     if code:
         raise SystemExit(code)

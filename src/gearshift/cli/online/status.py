@@ -9,7 +9,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.serving.operate.control_client import Operator
 
 
-@click.command("status", short_help="Say what a server is doing.")
+@click.command("status")
 @server_options
 @verb
 def command(output: Output, url: str, **access: Any) -> None:

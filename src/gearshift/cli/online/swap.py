@@ -12,10 +12,10 @@ from gearshift.serving.operate.shadow import Comparison
 from gearshift.serving.operate.swap import SwapBody
 
 
-@click.command("swap", short_help="Put another plan in force in a server.")
+@click.command("swap")
 @click.argument("plan")
 @click.option("--shadow", type=float, default=0.0, show_default=True, help="First copy this share of requests to it.")
-@click.option("--shadow-s", type=float, default=10.0, show_default=True, help="Copy for so many seconds.")
+@click.option("--shadow-s", type=float, default=10.0, show_default=True, help="Copy for this many seconds.")
 @click.option("--compare-only", is_flag=True, help="Unload it after the comparison; the plan in force stays.")
 @server_options
 @verb

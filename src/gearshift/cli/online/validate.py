@@ -1,17 +1,12 @@
 """`gearshift validate`."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gearshift.cli.common.options import (
-    PATH,
-    generator_options,
-    plan_trace_options,
-    seconds_of,
-    served_options,
-    take_trace,
-)
+from gearshift.cli.common.option_table import PATH, options_of
+from gearshift.cli.common.options import plan_trace_options, take_trace
 from gearshift.cli.common.output import EXIT_NOT_WITHIN, Output, verb
 from gearshift.cli.common.tables import (
     ratios_told,
@@ -23,20 +18,17 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs import validate as served
+from gearshift.verbs.validate import validate
 
 
-@click.command("validate", short_help="Serve and simulate the same trace, and compare.")
+@click.command("validate")
 @click.argument("plan", type=PATH)
 @plan_trace_options
-@served_options
-@generator_options
+@options_of(validate, without=("binary", "priority", "ca_file"))
 @click.option("--within", help="Exit with 5 where the predicted p95 is off by more than this, such as 5%.")
 @click.option("--within-points", type=float, help="... where the share late, or accuracy, is off by more than this.")
 @verb
-def command(
-    output: Output, largest_lateness_ms: float | None, within: str | None, within_points: float | None, **options: Any
-) -> None:
+def command(output: Output, plan: Path, within: str | None, within_points: float | None, **options: Any) -> None:
     """Serve PLAN, replay a trace against it, simulate the same, and report prediction errors.
 
     PLAN is served in a separate process. Errors are signed: positive if too much was predicted.
@@ -45,15 +37,9 @@ def command(
         "within": None if within is None else _share("--within", within.removesuffix("%")),
         "within_points": None if within_points is None else _share("--within-points", within_points),
     }
-    trace = take_trace(output.say, read_plan(options["plan"]), options["plan"], options)
+    trace = take_trace(output.say, read_plan(plan), plan, options)
     with output.progress() as tell:
-        run = served.validate(
-            options.pop("plan"),
-            trace,
-            largest_lateness_s=seconds_of(largest_lateness_ms),
-            progress=lambda done, total: tell("serving and replaying", done / total),
-            **options,
-        )
+        run = validate(plan, trace, progress=lambda done, total: tell("serving and replaying", done / total), **options)
     output.json(run.as_json())
     output.show(validation_table(run))
     output.show(split_table(run.split))

@@ -15,7 +15,8 @@ import torch
 from gearshift import caches
 from gearshift.caches.building.evaluation import Evaluation
 from gearshift.caches.store.manifest import Measured, read_manifest
-from gearshift.cli.offline.caches import _margin, _no_gain, load_module
+from gearshift.cli.common.cache_tables import margin, no_gain
+from gearshift.cli.offline.caches import load_module
 from gearshift.reporting.caches import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
@@ -117,8 +118,8 @@ def test_few_samples_that_judge_are_said_to_cost_agreement(built: Path) -> None:
     few, many = (
         msgspec.structs.replace(manifest, variants=chosen, target=0.95, samples=samples) for samples in (200, 2000)
     )
-    assert _margin(few).startswith("97.5 % of 200 samples that judge must be answered alike to make 95.0 % likely")
-    assert _margin(many) == ""
+    assert margin(few).startswith("97.5 % of 200 samples that judge must be answered alike to make 95.0 % likely")
+    assert margin(many) == ""
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_few_samples_that_judge_are_said_to_cost_agreement(built: Path) -> None:
 def test_caches_that_bring_nothing_as_measured_are_said_to(
     module_s: float, folded_s: float, cached_s: float, told: str
 ) -> None:
-    said = _no_gain(Measured(rows=1, module_s=module_s, folded_s=folded_s, cached_s=cached_s))
+    said = no_gain(Measured(rows=1, module_s=module_s, folded_s=folded_s, cached_s=cached_s))
     assert said.startswith(told)
     assert bool(said) == bool(told)
 
@@ -172,7 +173,7 @@ def test_evaluate_says_where_samples_are_those_of_the_build(built: Path, tmp_pat
     with np.load(built / "data.npz") as arrays:
         known = arrays["inputs"]
     new = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
-    for inputs, told in ((np.r_[known[:20], new], "20 of these samples are among those"), (new, None)):
+    for inputs, told in ((np.r_[known[:20], new], "built from 20 of these samples"), (new, None)):
         np.savez(tmp_path / "some.npz", inputs=inputs)
         evaluated = run(
             *("caches", "evaluate", f"{built / 'model.py'}:load", "--caches", built / "caches"),
@@ -190,7 +191,10 @@ def test_few_samples_are_said_to_promise_little(built: Path, tmp_path: Path) -> 
         entry |= {"chosen": number == 0, "spare": False}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed))
     told = " ".join(run("caches", "show", tmp_path).output.split())
-    assert "on new samples it may be as low as 92.7 %, as 140 tell no better: build from 7400 samples" in told
+    assert (
+        "on new samples it may be as low as 92.7 %: 140 samples give no better estimate: build from 7400 samples"
+        in told
+    )
     shown = {"confidence": 0.95, "lower_bound": 0.97}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed | shown))
     assert "on new samples" not in run("caches", "show", tmp_path).output

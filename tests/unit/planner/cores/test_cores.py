@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gearshift
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
@@ -20,7 +21,8 @@ from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
-from gearshift.verbs import plan_request as api
+from gearshift.verbs.inputs import workload_of
+from gearshift.verbs.plan_request import host_of
 from tests.unit.planner.little import PROFILE, little_trace
 from tests.worlds import on_core_counts, synthetic_profile
 
@@ -32,7 +34,7 @@ ASKED: dict[str, Any] = {"cores": 8, "latency_s": 0.2, "accuracy": 0.74, "ranges
 
 @lru_cache
 def planned(**changed: Any) -> GearPlan:
-    return api.plan(MEASURED, TRACE, **(ASKED | changed))
+    return gearshift.plan(MEASURED, TRACE, **(ASKED | changed))
 
 
 def test_every_gear_splits_the_cores_and_holds_the_objective() -> None:
@@ -51,7 +53,7 @@ def test_core_seconds_follow_the_load_and_are_what_simulation_says() -> None:
     (operator,) = made.pipelines.values()
     held = [sum(s.cores for s in gear.replicas) for gear in operator.gears]
     assert held[0] < held[-1]
-    run = api.simulate(made, TRACE, profile=MEASURED)
+    run = gearshift.simulate(made, TRACE, profile=MEASURED)
     gears = [(0.0, 0), *((at / 1e9, gear) for at, gear in run.shifts.tolist()), (run.duration_s, 0)]
     expected = sum(held[gear] * (until - at) for (at, gear), (until, _) in itertools.pairwise(gears))
     assert run.core_s == pytest.approx(expected)
@@ -61,7 +63,7 @@ def test_core_seconds_follow_the_load_and_are_what_simulation_says() -> None:
 
 def test_batches_take_the_time_of_the_cores_of_the_gear_in_force() -> None:
     made = planned()
-    slow = simulate(made, MEASURED, api.workload_of(MEASURED, little_trace(low_qps=1.0, high_qps=1.0)))
+    slow = simulate(made, MEASURED, workload_of(MEASURED, little_trace(low_qps=1.0, high_qps=1.0)))
     (operator,) = made.pipelines.values()
     gear = operator.gears[0]
     first = gear.cascade.models[0]
@@ -71,7 +73,7 @@ def test_batches_take_the_time_of_the_cores_of_the_gear_in_force() -> None:
 
 
 def test_the_same_request_gives_the_same_bytes() -> None:
-    assert encode_plan(planned()) == encode_plan(api.plan(MEASURED, TRACE, **ASKED))
+    assert encode_plan(planned()) == encode_plan(gearshift.plan(MEASURED, TRACE, **ASKED))
 
 
 def test_a_higher_accuracy_never_takes_fewer_core_seconds_in_steady_loads() -> None:
@@ -93,7 +95,7 @@ def test_no_choice_is_confirmed_twice(accuracy: float, monkeypatch: pytest.Monke
         return confirmed_to_recover(made, request, **how)
 
     monkeypatch.setattr(cores, "confirmed_to_recover", confirm)
-    api.plan(MEASURED, TRACE, **(ASKED | {"accuracy": accuracy}))
+    gearshift.plan(MEASURED, TRACE, **(ASKED | {"accuracy": accuracy}))
     assert len(tried) == len(set(tried)) <= 10
 
 
@@ -109,9 +111,7 @@ def test_the_first_choice_for_a_margin_is_made_once_for_all_alphas() -> None:
             return None
 
     objective = Objective(latency_s=0.2, accuracy=0.74)
-    request = PlanRequest(
-        profile=MEASURED, trace=TRACE, hardware=api.host_of(MEASURED, 8), objective=objective, ranges=3
-    )
+    request = PlanRequest(profile=MEASURED, trace=TRACE, hardware=host_of(MEASURED, 8), objective=objective, ranges=3)
     assert Refused(SoFar(request, silent)).confirmed(0.74) is None
     assert len(asked) == len(set(asked)) > 2
 
@@ -121,7 +121,7 @@ def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None
     request = PlanRequest(
         profile=MEASURED,
         trace=TRACE,
-        hardware=api.host_of(MEASURED, 8),
+        hardware=host_of(MEASURED, 8),
         objective=Objective(latency_s=0.2, accuracy=0.74),
         most_candidates=2,
     )
@@ -137,7 +137,7 @@ def test_ranges_may_be_visited_by_zipfs_law() -> None:
 
 def test_a_spent_budget_leaves_no_plan_or_an_unfinished_one() -> None:
     with pytest.raises(Infeasible, match="no plan was found within the budget"):
-        api.plan(MEASURED, TRACE, **ASKED, budget_s=1e-6)
+        gearshift.plan(MEASURED, TRACE, **ASKED, budget_s=1e-6)
 
 
 def test_splits_that_are_left_out_do_not_hold() -> None:
@@ -174,7 +174,7 @@ def test_counts_of_cores_between_the_measured_are_filled() -> None:
 )
 def test_what_cannot_be_planned_is_said(profile: Any, changed: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        api.plan(profile, TRACE, **(ASKED | changed))
+        gearshift.plan(profile, TRACE, **(ASKED | changed))
 
 
 def test_a_load_that_no_split_holds_names_range_and_bottleneck() -> None:

@@ -26,7 +26,7 @@ from gearshift.planner.evaluate.confirm import SEEDS
 from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
-from gearshift.verbs.plan_request import simulate
+from gearshift.verbs.simulate import simulate
 from tests.unit.planner.little import PROFILE, little_request
 from tests.unit.planner.spanning import mixed, spanning_profile
 from tests.worlds import BATCH_SIZES, synthetic_profile

@@ -1,0 +1,91 @@
+"""Compare planners, numbers of devices and latency objectives."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from gearshift.errors import require
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.planner.space.request import PlanRequest
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import read_profile
+from gearshift.support.files import PathLike
+from gearshift.support.processors import usable_processors
+from gearshift.traces.read import read_trace
+from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.options import Option
+from gearshift.verbs.plan_request import SearchOptions, hardware_of, plan_request
+from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.compare import Comparison
+
+
+def compare(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planners: Sequence[str],
+    devices: Sequence[int | Hardware | PathLike],
+    latencies_s: Sequence[float],
+    accuracies: Sequence[float] | None = None,
+    baselines: Annotated[
+        Sequence[str] | None,
+        Option("Planners that savings are counted against [default: the simple].", metavar="NAMES"),
+    ] = None,
+    processes: Annotated[
+        int | None, Option("How many plan at a time [default: one per core].", "--jobs", least=1)
+    ] = None,
+    progress: Progress = silent,
+    **asked: Unpack[SearchOptions],
+) -> "Comparison":
+    """Run every planner for every number of devices and latency objective, in parallel processes.
+
+    `devices` are as in `plan_request`, each with a different count. `accuracies` are the rows of
+    the grid of fewest devices, `baselines` the planners that savings are compared with,
+    `processes` how many plan at a time (default: one per core). Other options are those of
+    `plan_request`. A run that fails is a row with its `error`. `planners` may include `cocktail+`,
+    which needs recorded predictions and is simulated for each cell of the grid.
+    """
+    from gearshift.planner.compare import (
+        BASELINES,
+        COCKTAIL,
+        cocktail_jobs,
+        compared,
+        require_comparable,
+        rows_of_grid,
+    )
+    from gearshift.planner.side_by_side import run_side_by_side
+
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    require_comparable([*planners, *(baselines or ())], measured)
+    for accuracy in accuracies or ():
+        Objective(accuracy=accuracy)  # refuses bad ones at once
+    plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
+    require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    hardware = _by_count(devices, measured, asked.pop("memory_bytes", None))
+
+    def request(count: int, latency_s: float) -> PlanRequest:
+        return plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked)
+
+    slos_s = sorted(set(latencies_s))
+    jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
+    at_once = processes or usable_processors()
+    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
+    if COCKTAIL in planners:
+        cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, measured, accuracies), slos_s)
+        runs += run_side_by_side(cells, processes=at_once, progress=progress)
+    return compared(runs, measured, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
+
+
+def _by_count(
+    devices: Sequence[int | Hardware | PathLike], profile: Profile, memory_bytes: int | None
+) -> dict[int, Hardware]:
+    hardware: dict[int, Hardware] = {}
+    for each in devices:
+        on = hardware_of(each, profile, memory_bytes=memory_bytes)
+        count = len(on.devices)
+        require(hardware.setdefault(count, on) == on, f"two hardwares of {count} devices", remedy="compare them apart")
+    return hardware

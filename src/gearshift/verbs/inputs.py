@@ -1,0 +1,104 @@
+"""What verbs read: a plan with its profile, a trace, and the workload that both give."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan, SourceFile
+from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.profile import PART_B, Profile
+from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.support.files import PathLike
+from gearshift.traces.read import read_as_for
+from gearshift.workload import Trace, Workload, draw_workload
+
+Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
+
+log = logging.getLogger(__name__)
+
+
+def silent(what: str, share: float) -> None:
+    """Report no progress."""
+
+
+def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:
+    made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
+    if isinstance(profile, Profile):
+        measured = profile
+    elif profile is not None:
+        measured = read_profile(Path(profile), remedy=NAME_IT)
+    elif isinstance(plan, GearPlan):
+        raise InvalidInput("a plan that was not read from a file needs its profile", remedy="give profile=")
+    else:
+        measured = read_profile(Path(plan).parent / made.profile.path, remedy=NAME_IT)
+    require(
+        measured.sha256 == made.profile.sha256,
+        "the plan was made from another profile",
+        where=str(plan) if not isinstance(plan, GearPlan) else "plan",
+        remedy="make the plan anew with `gearshift plan`, or name its profile",
+    )
+    return made, measured
+
+
+def trace_for(
+    plan: GearPlan | None,
+    path: GearPlan | PathLike,
+    trace: Trace | PathLike | None = None,
+    *,
+    notice: Notice = log.warning,
+    **given: Any,
+) -> Trace:
+    """Read the plan's own trace as it was read for the plan, except for options in `given`.
+
+    A `trace` that is the same file is read in the same way; a different one by the defaults.
+    `path` is the plan file; where it is a URL, `plan` is None. `notice` is called where the plan's
+    own trace may have changed. Raises `InvalidInput` where no trace is named.
+    """
+    if isinstance(trace, Trace):
+        return trace
+    if plan is None:
+        remedy = "give one with --trace: a URL names none"
+        require(trace is not None, "no trace is given", where=str(path), remedy=remedy)
+        return read_as_for(None, Path(trace), the_same=False, **given)  # type: ignore[arg-type]
+    place = None if isinstance(path, GearPlan) else Path(path).parent / plan.trace.path
+    if trace is not None:
+        made = read_as_for(plan.trace.reading, Path(trace), the_same=False, **given)
+        own = place is not None and place.resolve() == Path(trace).resolve()
+    elif place is None:
+        raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
+    else:
+        require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
+        remedy = "name the plan's trace with --trace"
+        made, own = read_as_for(plan.trace.reading, place, the_same=True, remedy=remedy, **given), True
+    as_it_is = all(value is None for name, value in given.items() if name != "seed")
+    if own and (doubt := _doubt_of(plan.trace, made, as_it_is=as_it_is)):
+        notice(doubt)
+    return made
+
+
+def _doubt_of(source: SourceFile, made: Trace, *, as_it_is: bool) -> str | None:
+    if source.reading is None:
+        if as_it_is and made.sha256 != source.sha256:
+            return (
+                f"the plan does not say how {source.path} was read for it, and it is read as it is now, which is not "
+                "what the plan was made from: give what was given to `gearshift plan` of --rate-scale, --start-s, "
+                "--duration-s, --arrivals and --seed (from Python, the trace that `read_trace` makes with them)"
+            )
+    elif made.reading is not None and made.reading.file_sha256 != source.reading.file_sha256:
+        return f"{source.path} has changed since the plan was made from it"
+    return None
+
+
+def workload_of(profile: Profile, trace: Trace, *, seed: int | None = None) -> Workload:
+    """Attach to the trace the samples on which accuracy is reported (part B).
+
+    `simulate` and `replay` both serve this workload. Samples are drawn by `seed`, by default the
+    seed the trace was read with. The trace's deadlines are kept; planners ignore them.
+    """
+    if seed is None:
+        seed = 0 if trace.reading is None else trace.reading.seed
+    return replace(draw_workload(trace, profile.predictions.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)

@@ -1,0 +1,106 @@
+"""Plan for an objective, or all undominated plans."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from gearshift.errors import require
+from gearshift.gear import GearPlan
+from gearshift.planner import planners
+from gearshift.plans.plan_file import write_plan
+from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import read_profile
+from gearshift.support.files import PathLike
+from gearshift.verbs.inputs import Progress, silent, trace_for
+from gearshift.verbs.options import Option
+from gearshift.verbs.plan_request import PlanOptions, plan_request
+from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.largest_alone import LargestAlone
+
+Planner = Annotated[str, Option("The planner that searches.", choices=tuple(planners.MODULES))]
+
+
+def plan(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planner: Planner = planners.DEFAULT,
+    fewest: bool = False,
+    out: PathLike | None = None,
+    progress: Progress = silent,
+    **asked: Unpack[PlanOptions],
+) -> GearPlan:
+    """Plan for an objective and confirm by replaying the whole trace; write to `out` if given.
+
+    With `fewest` the plan uses as few devices, like the first of `devices`, as meet both a latency
+    and an accuracy. With `cores`, in place of `devices`, models share that many cores of one host:
+    each gear sets a cascade and its cores, for the fewest core-seconds that keep a latency and an
+    accuracy. Models must then have been measured on several core counts.
+
+    Objectives and the other options are those of `plan_request`. Raises `Infeasible` when there is
+    no plan, with the nearest feasible objectives; each of these is planned for, which takes time
+    within `budget_s`.
+    """
+    from gearshift.planner.nearest import feasible_or_nearest
+
+    on_cores = asked.get("cores") is not None
+    if on_cores:
+        for name, given in (("planner", planner != planners.DEFAULT), ("fewest", fewest)):
+            require(
+                not given, f"{name} and cores are both given", remedy="leave one out: cores have a planner of their own"
+            )
+    request = plan_request(profile, trace, out=out, **asked)
+    if on_cores:
+        made = planners.on_cores(request, progress=progress)
+    else:
+        made = feasible_or_nearest(planners.fewest if fewest else planners.plan, planner, request, progress=progress)
+    if out is not None:
+        write_plan(made, Path(out))
+    return made
+
+
+def plan_frontier(
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planner: Planner = planners.DEFAULT,
+    out: PathLike | None = None,
+    progress: Progress = silent,
+    **asked: Unpack[PlanOptions],
+) -> list[GearPlan]:
+    """Find all undominated plans, by rising latency; write them to the folder `out` if given.
+
+    Options are those of `plan_request` without latency, accuracy and confidence (use `plan` for
+    these). Latencies are those at `percentile`. Raises `InvalidInput` where one of the three is
+    given, and `Infeasible` when there is no plan.
+    """
+    from gearshift.planner.nearest import feasible_or_nearest
+
+    require(asked.get("cores") is None, "cores are given for a frontier", remedy="give devices, or call `plan`")
+    for name in ("latency_s", "accuracy", "confidence"):
+        require(
+            asked.get(name) is None,
+            f"{name} is given for a frontier, which has plans for every latency and accuracy",
+            remedy="leave it out, or call `plan`",
+        )
+    if out is not None:
+        require_plans_replaceable(Path(out))
+    first_plan = None if out is None else Path(out) / plan_name(0)
+    request = plan_request(profile, trace, out=first_plan, **asked)
+    made = feasible_or_nearest(planners.frontier, planner, request, progress=progress)
+    if out is not None:
+        write_plans(made, Path(out))
+    return made
+
+
+def largest_alone(plan: GearPlan, profile: Profile | PathLike, trace: Trace | PathLike) -> "LargestAlone":
+    """Count the devices that the largest model alone would need to serve the plan's load.
+
+    It must keep the plan's latency at the loads of all ranges; accuracy does not matter.
+    """
+    from gearshift.planner.largest_alone import largest_alone as find
+
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    return find(plan, measured, trace_for(plan, plan, trace))

@@ -1,0 +1,94 @@
+"""Measure models, or import records of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from gearshift.models.config import PROJECT_FILE, project_file
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import require_replaceable, write_profile
+from gearshift.support.files import PathLike
+from gearshift.verbs.inputs import Notice, Progress, silent
+from gearshift.verbs.options import Option
+
+Seed = Annotated[int, Option("Seed of the split into parts A and B.", least=0)]
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
+def profile(
+    project: PathLike = PROJECT_FILE,
+    *,
+    out: PathLike | None = None,
+    cores: Annotated[Sequence[int], Option("Measure on each of these numbers of cores, such as 1,2,4.")] = (1,),
+    core_share: Annotated[float, Option("The share of a processor that a core is, held by a quota.")] = 1.0,
+    seed: Seed = 0,
+    progress: Progress = silent,
+    notice: Notice = _ignore,
+) -> Profile:
+    """Measure a project's models on the real serving path; write the profile to `out` if given.
+
+    `project` is a `gearshift.toml` or its folder. With several counts of `cores`, run times are
+    fitted by batch size and cores (`Profile.performance`). Each core is `core_share` of a
+    processor, held by a quota below 1.
+
+    Answers of remote endpoints are kept in a folder named like `out` with `.partial` added until
+    the profile is written, so that the same call can resume after an error; `notice` reports this.
+    Raises `InvalidInput` before measuring where `out` holds anything but a profile.
+    """
+    from gearshift.measuring.beside import front_end_beside
+    from gearshift.measuring.measure import profile_project
+    from gearshift.measuring.paid import forget, kept_files, partial_folder
+
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        require_replaceable(folder)
+    try:
+        made = profile_project(
+            project_file(Path(project)),
+            progress=progress,
+            seed=seed,
+            folder=folder,
+            front_end=front_end_beside,
+            cores=cores,
+            core_share=core_share,
+            notice=notice,
+        )
+    except BaseException:
+        if folder is not None and kept_files(folder):
+            where = partial_folder(folder)
+            notice(f"the answers of endpoints are kept in {where}; the same command continues from there")
+        raise
+    if folder is None:
+        return made
+    written = write_profile(made, folder)
+    forget(folder)
+    return written
+
+
+def profile_from_records(
+    folder: PathLike,
+    *,
+    out: PathLike | None = None,
+    operator: Annotated[str, Option("The operator's name, with --from-records.")] = "default",
+    seed: Seed = 0,
+    raw_run_times: Annotated[
+        bool,
+        Option(
+            "With --from-records: each row of runtimes is one batch; median and p95 are computed for each batch size."
+        ),
+    ] = False,
+) -> Profile:
+    """Import recorded predictions and run times instead of measuring.
+
+    `folder` holds `predictions` and `runtimes`, as CSV or Parquet. With `raw_run_times` each row
+    of `runtimes` is one batch; median and p95 are computed per batch size.
+    """
+    from gearshift.profiles import records
+
+    if out is not None:
+        require_replaceable(Path(out))
+    made = records.profile_from_records(Path(folder), operator=operator, seed=seed, raw_run_times=raw_run_times)
+    return made if out is None else write_profile(made, Path(out))

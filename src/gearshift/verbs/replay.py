@@ -1,0 +1,169 @@
+"""Send a trace to a server, and measure."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from gearshift.errors import InvalidInput, require
+from gearshift.models.config import project_file, read_project
+from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.support.files import PathLike
+from gearshift.verbs.inputs import trace_for, workload_of
+from gearshift.verbs.options import MILLISECONDS, Option
+from gearshift.workload import Trace, Workload
+
+if TYPE_CHECKING:
+    from gearshift.load_generator.replay_result import Replay
+    from gearshift.load_generator.sources import SampleSource
+    from gearshift.traces.network import Uplink
+
+Sent = Callable[[int, int], None]
+"""Called with the number of requests that are done, and of all."""
+
+
+class LoadOptions(TypedDict, total=False):
+    """How load is generated."""
+
+    processes: Annotated[int, Option("Send from this many processes.", default=1)]
+    connections: Annotated[int, Option("The most requests that are under way at a time.", default=2048)]
+    longest_s: Annotated[float, Option("Give a request up after this many seconds.", default=30.0)]
+    largest_lateness_s: Annotated[
+        float | None,
+        Option(
+            "How late the generator may send at p50, p95 and p99, instead of a tenth of the latency there.",
+            "--largest-lateness-ms",
+            unit=MILLISECONDS,
+        ),
+    ]
+
+
+class SendingOptions(LoadOptions, total=False):
+    """How requests are sent, as in `gearshift.load_generator.targets.Sending`."""
+
+    binary: Annotated[bool, Option("Send tensors as bytes; gRPC always does.", default=False)]
+    priority: Annotated[int, Option("Send this priority; 1 is the most urgent.", default=0)]
+    ca_file: Annotated[PathLike | None, Option("Trust the certificates in this PEM file.")]
+    deadline_s: float | None
+    facts: bool
+    api_key: str | None
+
+
+def replay(
+    target: PathLike,
+    trace: Trace | PathLike | None = None,
+    profile: Annotated[
+        Profile | PathLike | None,
+        Option("The profile whose samples to send.  [default: profile, or the plan's]"),
+    ] = None,
+    *,
+    project: Annotated[PathLike | None, Option("The gearshift.toml with the samples, where it has moved.")] = None,
+    emulated: Annotated[bool, Option("The devices are emulated: send numbers of recorded samples.")] = False,
+    slo_s: Annotated[
+        float | None, Option("Requests answered later than this are late.", "--slo-ms", unit=MILLISECONDS)
+    ] = None,
+    seed: int | None = None,
+    devices: int = 0,
+    progress: Sent | None = None,
+    uplink: "Uplink | None" = None,
+    **how: Unpack[SendingOptions],
+) -> "Replay":
+    """Send the trace to a server in an open loop; returns the figures and a log of every request.
+
+    `target` is the URL of a V2 server (http, https, grpc, grpcs), or a plan file, which is then
+    served within this process, without sockets; by default the trace is the one that this plan
+    names. Samples come from the project that the profile names, or from `project`; with `emulated`
+    they are the numbers of recorded samples, for emulated devices. `seed` draws samples and
+    arrivals, by default as for the plan. The profile is by default the plan's, or the folder
+    `profile`.
+
+    With an `uplink` the trace holds the times of sending: requests reach the server when the
+    network has carried them, stamped with their time of sending. The trace's deadlines are sent
+    with its requests.
+    """
+    from gearshift.load_generator.in_process import InProcessTarget
+    from gearshift.load_generator.replay import run_replay
+    from gearshift.load_generator.targets import Sending
+    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.serve import pinned
+
+    plan = plan_at(target)
+    arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
+    sent: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in how.items()}
+    options: dict[str, Any] = {
+        "processes": sent.pop("processes", 1),
+        "largest_lateness_s": sent.pop("largest_lateness_s", None),
+        "sending": (sending := Sending(**sent)),
+        "slo_s": slo_s,
+        "devices": devices,
+        "progress": progress,
+    }
+
+    def arriving(profile: Profile) -> Workload:
+        workload = workload_of(profile, arrivals, seed=seed)
+        if uplink is None:
+            return workload
+        arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
+        options["under_way_s"] = arrived.communication_s
+        return arrived.workload
+
+    if plan is None:
+        measured, folder = _profile_of(profile)
+        source = source_of(measured, folder, project=project, emulated=emulated)
+        workload = arriving(measured)
+        return run_replay(str(target), workload, source, **options)
+    require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
+    task = read_task(
+        plan,
+        "emulated" if emulated else "local",
+        profile_path=None if profile is None else Path(profile),  # type: ignore[arg-type]
+        project_path=None if project is None else Path(project),
+    )
+    source = source_of(task.profile, Path(), project=task.project, emulated=emulated)
+    workload = arriving(task.profile)
+    with pinned(task.router_cores):
+        return run_replay(InProcessTarget(task, source.output, sending), workload, source, **options)
+
+
+def plan_at(target: PathLike) -> Path | None:
+    if "://" in str(target):
+        return None
+    require(
+        Path(target).is_file(), "is neither a plan file nor a URL", where=str(target), remedy="give http://HOST:PORT"
+    )
+    return Path(target)
+
+
+def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
+    """The samples of a profile in `folder` with their right answers, or recorded sample numbers.
+
+    Without labels, the strongest model's answers count as right.
+    """
+    from gearshift.load_generator.sources import source_from_records, source_from_samples
+    from gearshift.models.loading import load_samples
+
+    if emulated:
+        return source_from_records(profile.predictions, profile.operator)
+    if project is None and profile.project is None:
+        raise InvalidInput(
+            "the profile was imported and names no project to take samples from",
+            remedy="replay against emulated devices with --emulated, or name a project",
+        )
+    path = project_file(Path(project)) if project is not None else folder / str(profile.project)
+    samples = load_samples(read_project(path), path.parent)
+    labels: Any = samples.labels
+    if labels is None:
+        answers = profile.predictions.prediction
+        require(answers is not None, "the samples have no labels to judge answers by", where=str(path))
+        labels = answers[profile.predictions.rows((strongest_model(profile.whole_curves),))[0]]  # type: ignore[index]
+    return source_from_samples(samples.arrays, labels, profile.operator)
+
+
+def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
+    if isinstance(profile, Profile):
+        return profile, Path()
+    folder = Path("profile" if profile is None else profile)
+    return read_profile(folder, remedy=NAME_IT), folder
