@@ -13,7 +13,6 @@ from gearshift.objective import Objective, Scope
 from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
 from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
-from gearshift.plans.plan_tables import only_pipeline, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike

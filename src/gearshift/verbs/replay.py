@@ -143,7 +143,7 @@ def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emula
     Without labels, the strongest model's answers count as right.
     """
     from gearshift.load_generator.sources import source_from_records, source_from_samples
-    from gearshift.models.loading import load_samples
+    from gearshift.models.samples import load_samples
 
     if emulated:
         return source_from_records(profile.predictions, profile.operator)

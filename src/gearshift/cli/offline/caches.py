@@ -22,7 +22,7 @@ from gearshift.support.files import require_writable, write_atomically
 from gearshift.support.processors import usable_processors
 
 if TYPE_CHECKING:
-    from gearshift.caches.store.manifest import Lookups, Manifest, Measured
+    from gearshift.caches.store.manifest import Lookups
 
 THREADS = click.option(
     "--threads",
