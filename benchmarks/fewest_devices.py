@@ -26,7 +26,7 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.space.candidates import cascade_front, single_models
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import PlanRequest

@@ -1,9 +1,10 @@
 """No lock-in: how long plans take to get back to their gears after a spike of twice their top range.
 
-In seeded worlds every planner makes a plan.  It serves the trace's mean load for 4 s, the spike for 1 s, and the mean
-load for 40 s more (`planner/evaluate/recovery.py`), and the same without the spike.  A plan is back from the moment
-on at which it is in no higher gear than ever without the spike.  `optimal` and planners built on it confirm no plan
-that is not back after 30 s; the other planners do not check.  All times are simulated, so any machine gives the same.
+In seeded worlds every planner makes a plan. It serves the trace's mean load for 4 s, the spike for 1 s, and the mean
+load for 40 s more (`planner/evaluate/spike_recovery.py`), and the same without the spike. A plan is back from the
+moment on at which it is in no higher gear than ever without the spike. `optimal` and planners built on it confirm no
+plan that is not back after 30 s; the other planners do not check. All times are simulated, so any machine gives the
+same.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate.recovery import AFTER_S, BEFORE_S, RECOVERY_S, spiked
+from gearshift.planner.evaluate.spike_recovery import AFTER_S, BEFORE_S, RECOVERY_S, spiked
 from gearshift.planner.space.request import PlanRequest
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import diurnal

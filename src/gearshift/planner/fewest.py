@@ -12,10 +12,10 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
+from gearshift.planner.contract.ladder import for_accuracy, within
+from gearshift.planner.contract.so_far import OutOfTime, SoFar
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import busiest_device
-from gearshift.planner.evaluate.ladder import for_accuracy, within
-from gearshift.planner.evaluate.so_far import OutOfTime, SoFar
 from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.space.ways import narrowest_ways

@@ -13,9 +13,9 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
+from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import OutOfTime
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
-from gearshift.planner.evaluate.so_far import OutOfTime
 from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.search.plan_search import PlanSearch

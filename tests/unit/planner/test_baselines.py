@@ -14,7 +14,7 @@ from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.baselines import placement_heuristic, single
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
-from gearshift.planner.evaluate.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.contract.ladder import frontier_by_ladder, plan_by_ladder
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.space.candidates import cascade_front, single_models
 from gearshift.planner.space.cascade_search import CandidateCascade

@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import nearest, planners
-from gearshift.planner.evaluate.ladder import plan_by_ladder
+from gearshift.planner.contract.ladder import plan_by_ladder
 from gearshift.planner.nearest import feasible_or_nearest
 from gearshift.planner.search.optimal import plan_with
 from gearshift.planner.search.plan_search import PlanSearch, evaluated

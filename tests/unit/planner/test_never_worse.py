@@ -13,7 +13,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.evaluate.recovery import recovers
+from gearshift.planner.evaluate.spike_recovery import recovers
 from gearshift.planner.search.every_range import holds_every_range
 from gearshift.planner.search.plan_search import SAME_ACCURACY
 from gearshift.planner.space.request import PlanRequest

@@ -12,9 +12,9 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.evaluate import recovery
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
-from gearshift.planner.evaluate.so_far import OutOfTime
+from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import OutOfTime
+from gearshift.planner.evaluate import spike_recovery
 from gearshift.planner.search import accuracy_objective
 from gearshift.planner.search.optimal import frontier, plan
 from gearshift.planner.search.plan_search import PlanSearch
@@ -231,13 +231,13 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 
 
 def test_a_confirmed_plan_comes_back_after_a_spike() -> None:
-    assert recovery.recovers(planned(), request(Objective(latency_s=0.03)))
+    assert spike_recovery.recovers(planned(), request(Objective(latency_s=0.03)))
 
 
 def test_a_load_too_high_to_simulate_whole_has_a_shorter_spike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "MOST_REQUESTS", 100)
-    assert 2 * recovery.made_top_qps(planned()) > recovery.MOST_REQUESTS
-    assert recovery.recovers(planned(), request(Objective(latency_s=0.03)))
+    monkeypatch.setattr(spike_recovery, "MOST_REQUESTS", 100)
+    assert 2 * spike_recovery.made_top_qps(planned()) > spike_recovery.MOST_REQUESTS
+    assert spike_recovery.recovers(planned(), request(Objective(latency_s=0.03)))
 
 
 def test_a_plan_that_does_not_come_back_is_seen() -> None:
@@ -247,12 +247,12 @@ def test_a_plan_that_does_not_come_back_is_seen() -> None:
     operator = made.pipelines["task"]
     fastest, dearest = (single_plan(m).pipelines["task"].gears[0] for m in ("m0", "m2"))
     gears = tuple(
-        msgspec.structs.replace(g, cascade=other.cascade, replicas=other.replicas)
+        msgspec.structs.replace(g, cascades=other.cascades, replicas=other.replicas)
         for g, other in zip(operator.gears, [fastest, dearest, dearest, dearest], strict=True)
     )
     locked = msgspec.structs.replace(made, pipelines={"task": msgspec.structs.replace(operator, gears=gears)})
-    assert recovery.recovers(made, asked)
-    assert not recovery.recovers(locked, asked)
+    assert spike_recovery.recovers(made, asked)
+    assert not spike_recovery.recovers(locked, asked)
 
 
 def test_bounds_hold_in_synthetic_worlds_as_often_as_they_say() -> None:

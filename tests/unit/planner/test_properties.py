@@ -15,7 +15,7 @@ from gearshift.gear import Gear, GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
+from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.search.capacities import bounds_of
 from gearshift.planner.search.optimal import frontier, plan
 from gearshift.planner.search.plan_search import SAME_ACCURACY, PlanSearch

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
-from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
-from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
-from gearshift.planner.evaluate.confirm import Confirmation
-from gearshift.planner.evaluate.ladder import (
+from gearshift.planner.contract.ladder import (
     require_accuracy_within_reach,
     require_objective,
     undominated_plans,
     within,
 )
-from gearshift.planner.evaluate.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
+from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
+from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
+from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
+from gearshift.planner.evaluate.confirm import Confirmation
 from gearshift.planner.evaluate.steady_state import Cell, SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated

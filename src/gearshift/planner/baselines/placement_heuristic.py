@@ -6,8 +6,8 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.evaluate.ladder import frontier_by_ladder, plan_by_ladder
-from gearshift.planner.evaluate.so_far import SoFar
+from gearshift.planner.contract.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import plan_with
 from gearshift.planner.space.candidates import cascade_front
 from gearshift.planner.space.cascade_search import CandidateCascade

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import Gear, GearPlan, alone
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.cores.core_assignment import Option, fewest_core_seconds, worth_asking
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.evaluate.assemble import assemble
-from gearshift.planner.evaluate.recovery import confirmed_to_recover
-from gearshift.planner.evaluate.so_far import SoFar
+from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.search.accuracy_objective import CERTIFICATES, too_few_samples
 from gearshift.planner.search.ranges import UNVISITED_WEIGHT
 from gearshift.planner.search.slo_search import ALPHAS

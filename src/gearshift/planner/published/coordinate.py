@@ -15,9 +15,9 @@ import numpy as np
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, alone
 from gearshift.objective import Objective
+from gearshift.planner.contract.ladder import undominated_plans
+from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import assemble, rounded_up_s, with_predictions
-from gearshift.planner.evaluate.ladder import undominated_plans
-from gearshift.planner.evaluate.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
 from gearshift.planner.published.coordination.batching import tune_queues, tuned_range
 from gearshift.planner.published.coordination.downgrading import CHEAPEST
 from gearshift.planner.published.coordination.hardware_mapping import place_models, placed

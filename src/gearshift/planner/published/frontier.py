@@ -16,10 +16,10 @@ import msgspec
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
+from gearshift.planner.contract.so_far import CUT_SHORT, out_of_time, spread
 from gearshift.planner.evaluate.assemble import replay, rounded_up_s
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import Confirmation
-from gearshift.planner.evaluate.so_far import CUT_SHORT, out_of_time, spread
 from gearshift.planner.evaluate.steady_state import Cell
 from gearshift.planner.published.candidate_plans import Candidate, Tried
 from gearshift.planner.published.walk import Walk, lowered

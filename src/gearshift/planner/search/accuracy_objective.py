@@ -10,8 +10,8 @@ import msgspec
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
+from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B

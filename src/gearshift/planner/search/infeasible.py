@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from gearshift.errors import Infeasible
 from gearshift.gear import LoadRange
 from gearshift.hardware import identical_devices
+from gearshift.planner.contract.so_far import OutOfTime
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, replay, rounded_up_s
 from gearshift.planner.evaluate.replays import seeds_for
-from gearshift.planner.evaluate.so_far import OutOfTime
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.choices import Choice, PlanMaker
 from gearshift.planner.space.cascade_search import CandidateCascade

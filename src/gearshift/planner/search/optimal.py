@@ -18,11 +18,11 @@ from gearshift.cascade import Cascade
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
+from gearshift.planner.contract.so_far import CUT_SHORT, all_so_far, out_of_time
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, with_predictions
-from gearshift.planner.evaluate.so_far import CUT_SHORT, all_so_far, out_of_time
 from gearshift.planner.search.accuracy_objective import AccuracyObjective
 from gearshift.planner.search.choices import Choice, PlanMaker
-from gearshift.planner.search.front import frontier_plans, with_better_where_unvisited
+from gearshift.planner.search.optimal_frontier import frontier_plans, with_better_where_unvisited
 from gearshift.planner.search.plan_search import PlanSearch, evaluated
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated

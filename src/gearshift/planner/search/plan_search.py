@@ -20,12 +20,12 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
+from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.evaluate.assemble import replay, with_predictions
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
-from gearshift.planner.evaluate.recovery import confirmed_to_recover
 from gearshift.planner.evaluate.replays import Replays, seeds_for
-from gearshift.planner.evaluate.so_far import OutOfTime, SoFar, unfinished, with_best
+from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
 from gearshift.planner.published import coordinate, frontier
 from gearshift.planner.search.every_range import holds_every_range

@@ -15,7 +15,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, ReplicaSettings
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.evaluate.recovery import confirmed_to_recover
+from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest
 from gearshift.workload import Trace
 

@@ -12,8 +12,8 @@ from math import inf
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.recovery import confirmed_to_recover
 from gearshift.planner.evaluate.replays import Replayed, Replays
+from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import Capacities, bounds_of, capacities_of
 from gearshift.planner.search.choices import Choice, Constant, PlanMaker

@@ -12,8 +12,8 @@ from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
+from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.planner.evaluate.ladder import accuracy_on_part_a
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import Capacities, capacities_of
 from gearshift.planner.search.optimal import plan, single_model_plan

@@ -10,7 +10,7 @@ import pytest
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.search import front, plan_search
+from gearshift.planner.search import optimal_frontier, plan_search
 from gearshift.planner.search.optimal import frontier, plan
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.metered import shares_of_ranges
@@ -57,15 +57,15 @@ def test_between_a_low_load_and_a_surge_every_range_has_the_best_that_holds(
 
 
 def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "OBJECTIVES", 3)
-    monkeypatch.setattr(front, "AROUND_REPLAYS", 0)
+    monkeypatch.setattr(optimal_frontier, "OBJECTIVES", 3)
+    monkeypatch.setattr(optimal_frontier, "AROUND_REPLAYS", 0)
     request = surged(Objective())
     plans = frontier(request)
     own = [dataclasses.replace(request, objective=made.pipelines["task"].objective) for made in plans]
     assert [falls_short(made, each) for made, each in zip(plans, own, strict=True)] == [[]] * len(plans)
-    monkeypatch.setattr(front, "CONFIRMED_REQUESTS", 0)
+    monkeypatch.setattr(optimal_frontier, "CONFIRMED_REQUESTS", 0)
     found = [single_plan("m0")]
-    assert front.with_better_where_unvisited(PlanSearch(request, silent), found, confirmed=1) == found
+    assert optimal_frontier.with_better_where_unvisited(PlanSearch(request, silent), found, confirmed=1) == found
 
 
 # What it may cost -----------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.evaluate.recovery import recovers
-from gearshift.planner.search import front
-from gearshift.planner.search.front import covering, in_widest_hole
+from gearshift.planner.evaluate.spike_recovery import recovers
+from gearshift.planner.search import optimal_frontier
 from gearshift.planner.search.optimal import frontier
+from gearshift.planner.search.optimal_frontier import covering, in_widest_hole
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.hypervolume import hypervolume
 from gearshift.planner.space.pareto import undominated
@@ -69,7 +69,7 @@ def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() ->
 def test_searching_around_the_front_covers_more(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked("trace")
     more = on_part_a(frontier(request), request)
-    monkeypatch.setattr(front, "AROUND_REPLAYS", 0)
+    monkeypatch.setattr(optimal_frontier, "AROUND_REPLAYS", 0)
     assert more > on_part_a(frontier(request), request)
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_keeps_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(front._Front, "search_around", interrupted)
+    monkeypatch.setattr(optimal_frontier._Front, "search_around", interrupted)
     plans = frontier(asked("trace"))
     assert len(plans) > 2
     assert all(made.unfinished for made in plans)
@@ -158,12 +158,14 @@ def test_a_hole_is_filled_from_its_middle_and_the_widest_that_can_be_comes_first
 
 @pytest.mark.long
 def test_where_plans_of_the_front_are_not_confirmed_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "CONFIRMED_PLANS", (2, 2))  # the ends alone
+    monkeypatch.setattr(optimal_frontier, "CONFIRMED_PLANS", (2, 2))  # the ends alone
 
     def widest() -> float:
         accuracies = sorted(accuracy for _, accuracy in points_of(frontier(asked("every-range"))))
         return max(b - a for a, b in pairwise(accuracies)) / (accuracies[-1] - accuracies[0])
 
     assert widest() < 0.5
-    monkeypatch.setattr(front, "CONFIRMED_REQUESTS", 2 * front.REPLAYS_TO_CONFIRM * len(SHORT))  # the ends' own
+    monkeypatch.setattr(
+        optimal_frontier, "CONFIRMED_REQUESTS", 2 * optimal_frontier.REPLAYS_TO_CONFIRM * len(SHORT)
+    )  # the ends' own
     assert widest() > 0.9

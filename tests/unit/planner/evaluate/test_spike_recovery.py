@@ -8,9 +8,9 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, alone
 from gearshift.hardware import identical_devices
-from gearshift.planner.evaluate import recovery
+from gearshift.planner.evaluate import spike_recovery
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
-from gearshift.planner.evaluate.recovery import made_top_qps, recovers
+from gearshift.planner.evaluate.spike_recovery import made_top_qps, recovers
 from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
 from gearshift.profiles.profile import RunTimeCurve
@@ -80,7 +80,7 @@ def test_a_lower_top_has_a_lower_spike() -> None:
 
 
 def test_more_time_to_recover_is_enough_for_what_drains_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "RECOVERY_S", 60.0)
+    monkeypatch.setattr(spike_recovery, "RECOVERY_S", 60.0)
     assert recovers(plan_of("m0", "m2"), request(44.0))
     assert not recovers(plan_of("m0", "m2"), request(80.0))
 
@@ -120,11 +120,11 @@ def test_gears_in_force_are_the_one_at_the_start_and_those_shifted_to(
 ) -> None:
     """Shifts to gear 2 after two seconds, to 1 after three and to 0 after six; a run begins in gear 0."""
     shifts = np.array([[2_000_000_000, 2], [3_000_000_000, 1], [6_000_000_000, 0]])
-    assert recovery._gears_in_force(shifts, *between_s) == gears
-    assert recovery._gears_in_force(shifts[:0], *between_s) == {0}
+    assert spike_recovery._gears_in_force(shifts, *between_s) == gears
+    assert spike_recovery._gears_in_force(shifts[:0], *between_s) == {0}
 
 
 def test_a_great_load_has_a_shorter_spike_and_is_still_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """With at most 100 requests in the spike nothing is left to drain after a tenth of a second."""
-    monkeypatch.setattr(recovery, "MOST_REQUESTS", 100)
+    monkeypatch.setattr(spike_recovery, "MOST_REQUESTS", 100)
     assert recovers(plan_of("m0", "m2"), request(150.0))

@@ -13,8 +13,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate import confirm, replays, so_far
-from gearshift.planner.evaluate.so_far import BEST, SoFar, spread, with_best
+from gearshift.planner.contract import so_far
+from gearshift.planner.contract.so_far import BEST, SoFar, spread, with_best
+from gearshift.planner.evaluate import confirm, replays
 from gearshift.planner.published import walk
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.planner.space.threads import replays_at_once

@@ -9,10 +9,10 @@ import msgspec
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
+from gearshift.planner.contract.so_far import OutOfTime, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.replays import seeds_for
-from gearshift.planner.evaluate.so_far import OutOfTime, SoFar, all_so_far
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest, Progress, silent
