@@ -17,7 +17,6 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
-from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import simulate_tables
 from tests.conformance.plans import (
     MS,
@@ -31,6 +30,7 @@ from tests.conformance.plans import (
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
 from tests.often import often
+from tests.conformance.virtual import run_virtually
 
 
 def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:

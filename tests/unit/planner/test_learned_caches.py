@@ -16,8 +16,8 @@ from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_B, Profile, RunTimeCurve
 from gearshift.profiles.run_times import exits_of, run_times_ns
-from gearshift.runtime.virtual import run_virtually
 from gearshift.simulator.simulate import Simulation, simulate
+from tests.conformance.virtual import run_virtually
 from tests.unit.planner.little import little_request, little_trace
 from tests.worlds import synthetic_profile
 

@@ -12,10 +12,10 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
-from gearshift.runtime.virtual import run_virtually
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.conformance.virtual import run_virtually
 from tests.unit.runtime.driven import Driven
 
 Row = tuple[Any, ...]

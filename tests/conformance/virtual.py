@@ -15,10 +15,10 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.backends.exits import Leaving, ProfiledExits
-from gearshift.runtime.emulated_cores import EmulatedCores
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.router import Router
 from gearshift.workload import Workload
+from tests.conformance.emulated_cores import EmulatedCores
 
 
 @dataclass(frozen=True, slots=True)
