@@ -47,7 +47,7 @@ from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators
 from gearshift.runtime.cores.core_pool import processors_for
 from gearshift.runtime.cores.local_cores import LocalCores
-from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity
+from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings

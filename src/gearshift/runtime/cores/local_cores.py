@@ -11,7 +11,7 @@ from gearshift.runtime.actuators.cgroup import CgroupActuator
 from gearshift.runtime.actuators.own_group import make_group, move_into, remove_group
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.cores.core_pool import CorePool, processors_for
-from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity, WorkerThreads
+from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity, WorkerThreads
 from gearshift.runtime.wire.messages import Release
 
 

@@ -21,7 +21,7 @@ from gearshift.runtime.actuators.in_cluster import BesideRouter
 from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator
 from gearshift.runtime.cores.core_pool import CorePool
-from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity, WorkerThreads
+from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity, WorkerThreads
 from gearshift.runtime.wire.messages import ThreadsSet
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v1, group_v2
 

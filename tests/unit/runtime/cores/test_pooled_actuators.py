@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gearshift.errors import WorkerDied
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.cores.core_pool import CorePool
-from gearshift.runtime.cores.worker_actuator import FractionalCores, PoolAffinity, SetThreads, WorkerThreads
+from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity, SetThreads, WorkerThreads
 from gearshift.runtime.wire.messages import ThreadsSet
 
 LONGEST_S = 20.0
