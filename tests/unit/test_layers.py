@@ -174,7 +174,7 @@ def later():
         "gearshift.models.loading",
         "gearshift.runtime.router.router",
         "gearshift.runtime.workers.worker",
-        "gearshift.serving.http.handlers",
+        "gearshift.serving.http.application",
         "gearshift.serving.serve",
         "gearshift.cli.online.serve",
         "gearshift.cli.offline.plan",

@@ -31,7 +31,8 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_socket
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.fine_timer import FineSleeper
 from gearshift.support.process_end import die_with_parent
@@ -61,7 +62,7 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
     if service is None:
         tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR)
         service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
-    application = Application(
+    handlers = Handlers(
         service,
         OPERATOR,
         inputs=[spec_of(name, array) for name, array in samples.arrays.items()],
@@ -69,7 +70,7 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
         largest_body_bytes=max(len(body) for body in bodies),
     )
     with bound_socket("127.0.0.1", 0) as sock:
-        server = HttpServer(application, ServerSettings())
+        server = HttpServer(Application(handlers), ServerSettings())
         await server.start(sock)
         await service.start()
         try:

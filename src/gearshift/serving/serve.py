@@ -30,7 +30,8 @@ from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_sockets, is_loopback, server_context
 from gearshift.serving.front_ends.front_ends import FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.server import HttpServer
 from gearshift.serving.operate.assembly import make_cache_adaptation, make_service
 from gearshift.serving.operate.control import Control
@@ -222,7 +223,7 @@ class ServerProcess:
             )
         )
         times = SendingTimes(settings.trust_clock_s, metrics.deadlines)
-        application = Application(
+        handlers = Handlers(
             self._service,
             task.tables.operator,
             inputs=task.inputs,
@@ -230,13 +231,12 @@ class ServerProcess:
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
             metrics=metrics,
-            keys=keys,
-            names=settings.names,
             tracing=tracing,
             control=control,
             swaps=self._swaps,
             times=times,
         )
+        application = Application(handlers, keys=keys, names=settings.names)
         self._http: HttpServer | FrontEnds
         if settings.front_ends == 1:
             self._http = HttpServer(application, settings, count_unsent=unsent.count)

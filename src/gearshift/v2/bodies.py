@@ -129,7 +129,7 @@ class WrittenTensor(msgspec.Struct):
 
 
 class WrittenAnswer(msgspec.Struct):
-    """An answer, as `openapi.InferAnswer` describes it."""
+    """An answer, as `answers.InferAnswer` describes it."""
 
     model_name: str
     model_version: str

@@ -54,9 +54,11 @@ from gearshift.serving.front_ends.front_messages import (
     Submit,
     Untrusted,
 )
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http.known_request import EXPECT
+from gearshift.serving.http.routes import inference_paths
 from gearshift.serving.http.server import HttpServer
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.kept_memory import give_back_freed_memory
@@ -237,20 +239,19 @@ class FrontEnd:
         most_bytes = most_waiting_bytes(settings)
         self._room = FrontRoom(board, most_bytes, lambda: link.protocol.send(Refused()))
         service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), most_bytes)
-        self._application = Application(
+        handlers = Handlers(
             service,
             serve.operator,
             inputs=serve.inputs,
             outputs=serve.outputs,
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
-            keys=keys_in(settings.api_keys, settings.admin_keys),
-            names=settings.names,
             times=_Times(settings.trust_clock_s, link),
         )
-        inference = [path for path in self._application.paths if path.endswith("/infer")]
-        self._parsed_here = frozenset(() if settings.otel else inference)  # the router traces
-        self.measured, self.completed = self._application.measured, self._application.completed
+        keys = keys_in(settings.api_keys, settings.admin_keys)
+        self._application = application = Application(handlers, keys=keys, names=settings.names)
+        self._parsed_here = frozenset[str]() if settings.otel else inference_paths(serve.operator)  # the router traces
+        self.measured, self.completed = application.measured, application.completed
 
     def begun(self, exchange: HttpExchange) -> None:
         parsed_here = exchange.path in self._parsed_here and exchange.method == "POST" and self._board.taking

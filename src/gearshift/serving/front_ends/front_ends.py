@@ -47,7 +47,7 @@ from gearshift.serving.front_ends.front_messages import (
     Untrusted,
 )
 from gearshift.serving.front_ends.stand_in import StandIns
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.application import Application
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.operate.control import Control

@@ -12,7 +12,7 @@ from functools import partial
 from gearshift.errors import GearshiftError
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.front_ends.board import Board
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.application import Application
 from gearshift.serving.http.server import HttpServer
 
 log = logging.getLogger(__name__)

@@ -29,6 +29,7 @@ from gearshift.serving.http.http_exchange import (
     announced_length,
 )
 from gearshift.serving.http.known_request import EXPECT, HEAD_END, METHOD, KnownHead
+from gearshift.serving.http.routes import STILL_ANSWERED
 from gearshift.v2 import json as v2_json
 from gearshift.v2.packing import Buffer
 
@@ -37,10 +38,6 @@ LINGER_S, LINGER_BYTES = 2.0, 16 << 20
 LEAST_TAKEN_BYTES_PER_S = 8 << 10
 """For an answer larger than the system's buffer.  A client that reads more slowly over
 `keep_alive_s` is disconnected."""
-STILL_ANSWERED = frozenset(
-    {"/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics", "/v2/gearshift/status"}
-)
-"""The only paths that connections of the reserve may ask."""
 FULL = ((b"retry-after", b"1"), CLOSE)
 NEVER = float("inf")
 UPGRADE = b"upgrade"

@@ -5,7 +5,9 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from gearshift.errors import TooLarge
 from gearshift.runtime.service.room import Client as Held
+from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
 from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
 from gearshift.v2.packing import Buffer
@@ -22,7 +24,8 @@ LARGE_BYTES = 64 << 10
 """Larger bodies are written to the socket separately from the head, to save a copy."""
 
 Headers = Sequence[tuple[bytes, bytes]]
-Then = Callable[["HttpExchange"], Coroutine[Any, Any, None] | None]
+Work = Coroutine[Any, Any, None]
+Then = Callable[["HttpExchange"], Work | None]
 
 
 class Client(Protocol):
@@ -167,3 +170,36 @@ def announced_length(headers: Mapping[bytes, bytes]) -> int | None:
         return None
     length = headers.get(CONTENT_LENGTH)
     return 0 if length is None else int(length)
+
+
+# Bodies ------------------------------------------------------------------------------------------
+
+
+def read_body(exchange: HttpExchange, largest_bytes: int, then: Then, reading: Reading | None = None) -> None:
+    """Call `then` with the whole body, held by `reading`; raises `TooLarge` as soon as known."""
+    if length_within(exchange, largest_bytes) is None or reading is not None:
+        exchange.measure = _Measure(largest_bytes, reading)
+    exchange.then = then
+
+
+def length_within(exchange: HttpExchange, largest_bytes: int) -> int | None:
+    length = announced_length(exchange.headers)
+    if length is not None and length > largest_bytes:
+        raise too_large(length, largest_bytes)
+    return length
+
+
+class _Measure:
+    def __init__(self, largest_bytes: int, reading: Reading | None) -> None:
+        self._largest_bytes, self._reading, self._total = largest_bytes, reading, 0
+
+    def __call__(self, part_bytes: int) -> None:
+        self._total += part_bytes
+        if self._total > self._largest_bytes:
+            raise too_large(self._total, self._largest_bytes)
+        if self._reading is not None:
+            self._reading.hold(part_bytes)
+
+
+def too_large(size_bytes: int, largest_bytes: int) -> TooLarge:
+    return TooLarge(f"the body has {size_bytes} bytes or more, at most {largest_bytes} are taken")

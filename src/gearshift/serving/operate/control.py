@@ -22,9 +22,6 @@ STATUS_PATH = "/v2/gearshift/status"
 GEAR_PATH = "/v2/gearshift/gear"
 DRAIN_PATH = "/v2/gearshift/drain"
 SWAP_PATH = "/v2/gearshift/swap"
-ADMINISTRATION = frozenset({GEAR_PATH, DRAIN_PATH, SWAP_PATH})
-"""Paths that need a key of administration; without any keys, a client on this machine."""
-LARGEST_BODY_BYTES = 4096
 OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """Headers that browsers add for pages, and proxies for their clients."""
 

@@ -25,8 +25,8 @@ from gearshift.serving.front_ends.board import Board
 from gearshift.serving.front_ends.front_end import FrontEnd, RouterLink
 from gearshift.serving.front_ends.front_ends import FrontEndProcess, FrontEnds
 from gearshift.serving.front_ends.front_messages import Serve
+from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
-from gearshift.serving.http.handlers import Application
 from gearshift.serving.http.http_exchange import HttpExchange
 from tests.little_task import little_profile
 from tests.unit.serving.door.test_origins import (  # noqa: F401
@@ -63,7 +63,8 @@ async def front_end(
     """A front end before the application, both in this process, with a socket in between."""
     known = msgspec.structs.asdict(ServerSettings())
     bounds = {name: value for name, value in (service | options).items() if name in known}
-    clock, control = application._service._clock, application._control
+    handlers = application._handlers
+    clock, control = handlers._service._clock, handlers._control
     serving = Serve(
         settings=ServerSettings(**{"largest_body_bytes": 1 << 20, "front_ends": 2} | bounds),
         operator="sums",
@@ -71,8 +72,8 @@ async def front_end(
         outputs=emulated_outputs(little_profile()),
         origin_ns=clock.origin_ns,
     )
-    times: SendingTimes = application._times
-    told = {"refused": partial(application._service._count_refused, QUEUE_FULL), "distrusted": times.count_distrust}
+    times: SendingTimes = handlers._times
+    told = {"refused": partial(handlers._service._count_refused, QUEUE_FULL), "distrusted": times.count_distrust}
     all = FrontEnds(control, application, serving, journal=Journal(), **told)
     loop = asyncio.get_running_loop()
     link, behind = RouterLink(loop), FrontEndProcess(all, loop.create_future())
@@ -101,7 +102,8 @@ class Joined(FrontEnd):
     def __init__(self, serving: Serve, link: RouterLink, board: Board, options: dict[str, Any]) -> None:
         super().__init__(serving, link, board)
         self._application._keys = options.get("keys")
-        self._application._given_limits = options.get("limits", self._application._given_limits)
+        handlers = self._application._handlers
+        handlers._given_limits = options.get("limits", handlers._given_limits)
         self.board, self.link = board, link
 
     def begun(self, exchange: HttpExchange) -> None:
@@ -242,7 +244,7 @@ def test_what_is_read_in_a_front_end_counts_for_all():
 def test_what_is_submitted_stays_its_callers():
     async def use(server: Server) -> list[int]:
         inputs, answers = {"sample": np.array([3])}, asyncio.Queue()
-        server.handler._application._service.submit(inputs, answers.put_nowait)
+        server.handler._application._handlers._service.submit(inputs, answers.put_nowait)
         assert (await answers.get()).outcome == "answered"
         return inputs["sample"].tolist()
 

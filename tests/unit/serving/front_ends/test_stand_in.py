@@ -112,4 +112,4 @@ def front_ends_before(server: Server) -> FrontEnds:
         origin_ns=0,
     )
     told: dict[str, Callable[..., None]] = {"refused": lambda: None, "distrusted": lambda reason: None}
-    return FrontEnds(application._control, application, serving, journal=Journal(), **told)
+    return FrontEnds(application._handlers._control, application, serving, journal=Journal(), **told)

@@ -21,9 +21,10 @@ from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys
+from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections, Handler
-from gearshift.serving.http.handlers import Application
+from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.v2.bodies import InferRequest
 from tests.little_task import little_plan, little_profile
@@ -111,13 +112,16 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         tables = plan_tables(plan, "sums")
         backend = RememberingBackend(tables, plan, profile)
         running = Service(tables, backend, metrics=metrics, **(service or {}))
-        application = Application(
+        access = {name: options[name] for name in ("keys", "names") if name in options}
+        handled = {name: value for name, value in options.items() if name not in access}
+        handlers = Handlers(
             running,
             "sums",
             inputs=EMULATED_INPUTS,
             outputs=emulated_outputs(profile),
-            **({"largest_body_bytes": 1 << 20, "metrics": metrics} | options),
+            **({"largest_body_bytes": 1 << 20, "metrics": metrics} | handled),
         )
+        application = Application(handlers, **access)
         await running.start()
         try:
             async with asyncio.timeout(LONGEST_S), door(application, service or {}, options) as handler:

@@ -1,0 +1,111 @@
+"""Route HTTP requests by the table of `routes`: find the handler, and check who may ask."""
+
+import re
+from types import MethodType
+from urllib.parse import unquote
+
+from gearshift.serving.door.keys import Keys
+from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
+from gearshift.serving.http.handlers import Handlers, respond_error
+from gearshift.serving.http.http_exchange import HttpExchange, Then, Work, read_body
+from gearshift.serving.http.openapi import describe
+from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
+from gearshift.serving.operate.control import require_operator
+from gearshift.v2 import json as v2_json
+
+ENCODED_SLASH = "%252F"
+"""An encoded slash does not divide a path; otherwise it would bypass proxies that filter by
+prefix."""
+Found = tuple[Route, Then]
+
+
+class Application:
+    """Lets `handlers` answer HTTP requests; checks keys and hosts.  A `connections.Handler`."""
+
+    def __init__(self, handlers: Handlers, *, keys: Keys | None = None, names: OwnNames | None = None) -> None:
+        self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
+        routes = {route.path: (route, MethodType(route.handler, handlers)) for route in routes_of(handlers.operator)}
+        self._patterns = [
+            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), routes.pop(path)) for path in list(routes) if "{" in path
+        ]
+        self._routes = routes
+        described = describe(handlers.operator, handlers.inputs, handlers.outputs, keys=keys)
+        handlers.description = v2_json.encode(described)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Return the method of each path, in lower case."""
+        return {path: route.methods[0].lower() for path, (route, _) in self._routes.items()}
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """Route a request whose body may still be missing; errors in its head are answered now."""
+        self._handlers.attempt(exchange, self._route)
+
+    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
+        self._handlers.attempt(exchange, _measure, part_bytes)
+
+    def completed(self, exchange: HttpExchange) -> None:
+        if exchange.then is not None:
+            self._handlers.attempt(exchange, exchange.then)
+
+    def _route(self, exchange: HttpExchange) -> Work | None:
+        path, method, headers = exchange.path, exchange.method, exchange.headers
+        if path[-1:] == "/" or "%" in path or path[:1] != "/":
+            path = _path_meant(path)
+        if method == "POST" and (ORIGIN in headers or FETCH_SITE in headers):
+            self._names.require_own_page(headers)
+        found = self._routes.get(path) or self._found_by_pattern(path)
+        who = "user" if found is None else found[0].who
+        if who != "anybody":
+            if self._keys is None or not self._keys.of_users:
+                self._names.require_known(headers)
+            if self._keys is not None or who == "operator":
+                self._require_key(self._keys, who, exchange)
+        if found is None or (method not in found[0].methods and "{" in found[0].path):
+            respond_error(exchange, 404, self._not_found(path))
+            return None
+        route, step = found
+        if method not in route.methods:
+            text = f"{method} is not allowed here, {route.methods[0]} is"
+            respond_error(exchange, 405, text, [(b"allow", ", ".join(route.methods).encode())])
+            return None
+        if route.most_body_bytes is None:
+            return step(exchange)
+        read_body(exchange, route.most_body_bytes, step)
+        return None
+
+    def _found_by_pattern(self, path: str) -> Found | None:
+        return next((found for pattern, found in self._patterns if pattern.fullmatch(path)), None)
+
+    def _require_key(self, keys: Keys | None, who: Who, exchange: HttpExchange) -> None:
+        if who == "operator" or keys is None:
+            require_operator(keys, exchange.client.address, exchange.headers)
+            return
+        if who == "admin":
+            keys.require_admin(exchange.headers)
+        else:
+            keys.require_user(exchange.headers)
+        if keys.of_users:
+            exchange.client.vouch()
+
+    def _not_found(self, path: str) -> str:
+        parts, operator = path.split("/"), self._handlers.operator
+        if parts[:3] == ["", "v2", "models"] and len(parts) > 3 and parts[3] != operator:
+            return f"there is no model {parts[3][:64]!r}; this server has {operator!r}"
+        return f"there is nothing at {path[:200]!r}"
+
+
+def _measure(exchange: HttpExchange, part_bytes: int) -> None:
+    if exchange.measure is not None:
+        exchange.measure(part_bytes)
+
+
+def _path_meant(path: str) -> str:
+    """Normalise a path: decode it, and remove a host and trailing slashes.
+
+    A path for operators is not normalised: proxies restrict access to those by the literal path.
+    """
+    _, _, authority_and_path = path.partition("://") if path[:1] != "/" else ("", "", path)
+    plain = "/" + authority_and_path.partition("/")[2]
+    meant = unquote(plain.replace("%2f", ENCODED_SLASH).replace("%2F", ENCODED_SLASH)).rstrip("/") or "/"
+    return path if LITERAL_PATHS.match(meant) else meant

@@ -1,0 +1,264 @@
+"""The table of HTTP routes: path, method, handler, bound on the body, who may ask, and the description.
+
+A server answers by this table (`application`) and describes itself from it (`openapi`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gearshift.runtime.router.status import Status
+from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
+from gearshift.serving.http.answers import InferAnswer, Live, Ready
+from gearshift.serving.http.handlers import Handlers
+from gearshift.serving.http.http_exchange import HttpExchange, Work
+from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
+from gearshift.serving.operate.swap import SwapBody, SwapResult
+from gearshift.v2.bodies import IndexBody, InferBody
+from gearshift.v2.tensors import MODEL_VERSION
+
+Who = Literal["anybody", "user", "admin", "operator"]
+"""Anybody needs no key and may use any host name.  A user, and also an admin, needs a key if the
+server has keys; an operator needs one of administration, or without keys this machine."""
+Struct = type[msgspec.Struct]
+Schema = dict[str, Any]
+
+GET, POST = ("GET", "HEAD"), ("POST",)
+LITERAL_PATHS = re.compile("/v2/gearshift|/v2/repository|/metrics")
+"""Paths that begin so count only as they are written: proxies restrict access to them."""
+MOST_BODY_BYTES = 4096
+BAD_BODY, LARGE_BODY = "The body makes no sense", "The body is too large"
+
+
+class Header(NamedTuple):
+    """A header of a request, with the JSON schema of its value."""
+
+    name: str
+    description: str
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How one path is answered; a part `{name}` of the path stands for any text without a slash.
+
+    `handler` is called when a body of at most `most_body_bytes` has arrived; without that bound it
+    is called when the head has arrived.  With `still_answered` connections beyond the bound on
+    connections are answered, too.  All other fields are for the description: `body` and `answer`
+    in JSON (`array_of`: a list of these; neither: text of `content_type`), or `binary` as well;
+    `unready` is the answer 503, and `errors` describes other statuses; `refused`: it has no answer
+    but errors.
+    """
+
+    path: str
+    handler: Callable[[Handlers, HttpExchange], Work | None]
+    methods: tuple[str, ...] = GET
+    who: Who = "user"
+    most_body_bytes: int | None = None
+    still_answered: bool = False
+    summary: str
+    headers: tuple[Header, ...] = ()
+    body: Struct | None = None
+    body_required: bool = True
+    binary: bool = False
+    answer: Struct | None = None
+    array_of: Struct | None = None
+    content_type: str = "text/plain"
+    unready: Struct | None = None
+    errors: Mapping[int, str] = field(default_factory=dict)
+    refused: bool = False
+
+
+def routes_of(operator: str) -> tuple[Route, ...]:
+    model = f"/v2/models/{operator}"
+    versions = (*_of_model(model), *_of_model(f"{model}/versions/{MODEL_VERSION}"))
+    return (*SERVER, *ADMINISTRATION, *versions, *LOADING, *HEALTH)
+
+
+def inference_paths(operator: str) -> frozenset[str]:
+    return frozenset(route.path for route in routes_of(operator) if route.handler is Handlers.infer)
+
+
+def _statistics(path: str) -> Route:
+    return Route(
+        path=path, handler=Handlers.statistics, summary="What was answered, in Triton's form", answer=Statistics
+    )
+
+
+def _live(path: str) -> Route:
+    return Route(
+        path=path,
+        handler=Handlers.live,
+        who="anybody",
+        still_answered=True,
+        summary="Whether the process is alive",
+        answer=Live,
+    )
+
+
+def _ready(path: str) -> Route:
+    return Route(
+        path=path,
+        handler=Handlers.ready,
+        who="anybody",
+        still_answered=True,
+        summary="Whether requests are let in",
+        answer=Ready,
+        unready=Ready,
+    )
+
+
+HEALTH = (_live("/livez"), _live("/v2/health/live"), _ready("/readyz"), _ready("/v2/health/ready"))
+
+SERVER = (
+    Route(path="/v2", handler=Handlers.server, summary="The server", answer=ServerMetadata),
+    Route(
+        path="/metrics",
+        handler=Handlers.metrics,
+        still_answered=True,
+        summary="Metrics in Prometheus format",
+    ),
+    Route(
+        path="/openapi.json",
+        handler=Handlers.describe,
+        summary="This description",
+        content_type="application/json",
+    ),
+    _statistics("/v2/models/stats"),
+    Route(
+        path="/v2/repository/index",
+        methods=POST,
+        handler=Handlers.index,
+        most_body_bytes=MOST_BODY_BYTES,
+        summary="The operators and their state",
+        body=IndexBody,
+        body_required=False,
+        array_of=IndexEntry,
+        errors={400: BAD_BODY, 413: LARGE_BODY},
+    ),
+)
+
+ADMINISTRATION = (
+    Route(
+        path=STATUS_PATH,
+        handler=Handlers.status,
+        still_answered=True,
+        summary="What the server is doing",
+        answer=Status,
+    ),
+    Route(
+        path=GEAR_PATH,
+        methods=POST,
+        handler=Handlers.gear,
+        who="operator",
+        most_body_bytes=MOST_BODY_BYTES,
+        summary="Keep a gear, or let the load choose again",
+        body=GearBody,
+        answer=Status,
+        errors={400: BAD_BODY, 413: LARGE_BODY},
+    ),
+    Route(
+        path=DRAIN_PATH,
+        methods=POST,
+        handler=Handlers.drain,
+        who="operator",
+        most_body_bytes=MOST_BODY_BYTES,
+        summary="Refuse new requests and answer those accepted, or let new ones in again",
+        body=DrainBody,
+        body_required=False,
+        answer=Status,
+        errors={400: BAD_BODY, 413: LARGE_BODY, 503: "The server is ending"},
+    ),
+    Route(
+        path=SWAP_PATH,
+        methods=POST,
+        handler=Handlers.swap,
+        who="operator",
+        most_body_bytes=MOST_BODY_BYTES,
+        summary="Put another plan in force",
+        body=SwapBody,
+        answer=SwapResult,
+        errors={
+            400: BAD_BODY,
+            409: "The plan before goes on, or another swap is under way",
+            413: LARGE_BODY,
+            503: "The server is starting or ending",
+        },
+    ),
+)
+
+STILL_ANSWERED = frozenset(route.path for route in (*SERVER, *ADMINISTRATION, *HEALTH) if route.still_answered)
+
+
+def _loading(verb: str, handler: Callable[[Handlers, HttpExchange], Work | None]) -> Route:
+    summary = f"No model can be {verb}ed on its own"
+    return Route(
+        path=f"/v2/repository/models/{{model}}/{verb}",
+        methods=POST,
+        handler=handler,
+        who="admin",
+        summary=summary,
+        errors={400: summary},
+        refused=True,
+    )
+
+
+LOADING = (_loading("load", Handlers.refuse_load), _loading("unload", Handlers.refuse_unload))
+
+TEXT = {"type": "string"}
+INFER_HEADERS = (
+    Header(
+        "x-slo-ms",
+        "A deadline in ms, up to 4503599627370, where the body has no timeout.",
+        {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"},
+    ),
+    Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT),
+    Header("inference-header-content-length", "How much of the body is JSON.", {"type": "integer", "minimum": 0}),
+    Header(
+        "content-encoding", "How the body is compressed.", {"type": "string", "enum": ["gzip", "deflate", "identity"]}
+    ),
+    Header("accept-encoding", "How a large answer may be compressed.", TEXT),
+    Header("x-request-id", "The request's id in the log, given back.", TEXT),
+)
+
+
+def _of_model(path: str) -> tuple[Route, ...]:
+    return (
+        Route(path=path, handler=Handlers.model, summary="The operator", answer=ModelMetadata),
+        Route(
+            path=f"{path}/config",
+            handler=Handlers.config,
+            summary="The operator as Triton would configure it",
+            answer=ModelConfiguration,
+        ),
+        Route(
+            path=f"{path}/ready",
+            handler=Handlers.model_ready,
+            summary="Whether the operator is ready",
+            answer=Ready,
+            unready=Ready,
+        ),
+        _statistics(f"{path}/stats"),
+        Route(
+            path=f"{path}/infer",
+            methods=POST,
+            handler=Handlers.infer,
+            summary="Inference",
+            headers=INFER_HEADERS,
+            body=InferBody,
+            binary=True,
+            answer=InferAnswer,
+            errors={
+                400: "A field, tensor, parameter or header does not fit",
+                406: "JSON cannot carry an output; ask for it in binary",
+                413: LARGE_BODY,
+                429: "Queues or held bytes are at their bound",
+                500: "A row has failed, or a fault of the server",
+                503: "Starting, ending, or without a worker",
+                504: "The deadline cannot be kept; the text begins with why",
+            },
+        ),
+    )
