@@ -29,8 +29,8 @@ from tests.conformance.plans import (
 )
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_workload
-from tests.often import often
 from tests.conformance.virtual import run_virtually
+from tests.often import often
 
 
 def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
