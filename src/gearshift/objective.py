@@ -5,8 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.errors import require
-from gearshift.plain_numbers import share_of
+from gearshift.errors import require, share_of
 
 Metric = Literal["latency", "ttft", "per_token", "total"]
 Scope = Literal["every-range", "trace"]

@@ -1,10 +1,11 @@
-"""Who may import whom: any other arrow fails."""
+"""Who may import whom: any other arrow, and every circle, fails."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,69 +13,36 @@ import pytest
 import gearshift
 
 PACKAGE = Path(gearshift.__file__).parent
+MOST_MODULES = 15
 
-NOUNS = {
-    *(
-        "errors",
-        "files",
-        "folders",
-        "clock",
-        "hardware",
-        "model",
-        "processors",
-        "workers",
-        "workload",
-        "cascade",
-        "placement",
-        "pipeline",
-        "objective",
-        "gear",
-        "result",
-    ),
-    *("request", "plan_file", "plan_folder", "plan_diff", "plan_tables", "hardware_file", "decisions", "of_process"),
-    *(
-        "certainty",
-        "classes",
-        "compiled",
-        "config",
-        "declared_outputs",
-        "loading",
-        "extras",
-        "loaded_from",
-        "onnx_file",
-        "torch_module",
-        "remote_settings",
-        "plain_numbers",
-        "plain_text",
-        "segmented_model",
-    ),
-}
-JOINING = {"reporting", "verbs", "demo", "cli", "__init__", "__main__"}
-BELOW = {"nouns", "support", "models", "plans", "policies", "profiles"}
+DATA = {"nouns", "support", "models", "plans", "profiles"}
+ONLINE = DATA | {"policies", "observability", "v2", "runtime"}
+OFFLINE = DATA | {"policies", "simulator"}
 MAY_IMPORT = {
+    "nouns": set[str](),
     "support": {"nouns"},
-    "models": {"nouns", "support"},
-    "plans": {"nouns", "support", "models"},
     "policies": {"nouns"},
-    "profiles": {"nouns", "support", "models", "plans"},
+    "v2": {"nouns"},
+    "models": {"nouns", "support"},
+    "plans": {"nouns", "support"},
     "traces": {"nouns", "support"},
-    "observability": {
-        "nouns",
-        "support",
-        "policies",
-    },  # policies for the names of start reasons; decisions, not the other way
-    "simulator": BELOW,
-    "caches": BELOW,
-    "planner": BELOW | {"simulator"},
-    "v2": BELOW | {"runtime"},
-    "runtime": BELOW | {"observability", "v2"},
-    "client": BELOW | {"v2"},
-    "serving": BELOW | {"observability", "runtime", "v2", "client"},
-    "load_generator": BELOW | {"observability", "runtime", "v2", "client", "serving"},
-    "measuring": BELOW | {"observability", "runtime", "v2", "client", "serving", "load_generator"},
-    "nouns": {"support"},
+    "profiles": DATA,
+    "caches": DATA | {"policies"},
+    "observability": {"nouns", "support", "policies"},  # policies for the names of start reasons
+    "simulator": OFFLINE,
+    "planner": OFFLINE,
+    "client": {"nouns", "support", "v2"},
+    "runtime": ONLINE,
+    "serving": ONLINE | {"client"},
+    "load_generator": ONLINE | {"client", "serving"},
+    "measuring": ONLINE | {"client", "serving"},
+    "reporting": OFFLINE | {"planner", "caches", "load_generator"},
 }
-"""Each layer may import itself and these; the joining layer may import anything."""
+MAY_IMPORT["verbs"] = {"traces", *MAY_IMPORT}
+MAY_IMPORT["demo"] = {"verbs", *MAY_IMPORT}
+MAY_IMPORT["cli"] = {"demo", *MAY_IMPORT}
+MAY_IMPORT["__main__"] = {"cli"}
+"""Each folder of the package may import itself and these; modules outside of folders are nouns."""
 
 HEAVY = (
     *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
@@ -82,6 +50,7 @@ HEAVY = (
 )
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module by its dotted name within the package."""
     names = {}
@@ -112,45 +81,75 @@ def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
 
 
 def layer_of(module: str) -> str:
-    top = module.partition(".")[0]
-    return "nouns" if top in NOUNS else "joining" if top in JOINING else top
+    top, _, _ = module.partition(".")
+    return top if top == "__main__" or (PACKAGE / top).is_dir() else "nouns"
+
+
+def room_of(module: str) -> str:
+    """The folder of a module; the one that starts the command line stands above all."""
+    alone = module == "__main__" or modules()[module].name == "__init__.py"
+    return module if alone else module.rpartition(".")[0]
 
 
 @cache
 def arrows() -> list[tuple[str, str]]:
-    known = modules()
+    """Who imports whom, but for the package itself: its version and its place are no arrow."""
     return sorted(
         {
             (module, target)
-            for module, path in known.items()
-            for target in imported(ast.parse(path.read_text()), set(known))
+            for module, path in modules().items()
+            for target in imported(ast.parse(path.read_text()), set(modules()))
+            if "__init__" not in (module, target) and module != target
         }
     )
 
 
-def test_every_module_belongs_to_a_layer() -> None:
-    unknown = {layer_of(module) for module in modules()} - set(MAY_IMPORT) - {"joining"}
+def circle_in(pairs: Iterable[tuple[str, str]]) -> str:
+    """A circle, as "a > b > a"; empty where there is none."""
+    graph: dict[str, set[str]] = {}
+    for importer, target in pairs:
+        graph.setdefault(importer, set()).add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " > ".join(reversed(error.args[1]))
+    return ""
+
+
+def test_every_folder_is_a_layer() -> None:
+    unknown = {layer_of(module) for module in modules()} - set(MAY_IMPORT)
     assert not unknown, f"say in MAY_IMPORT what {sorted(unknown)} may import"
 
 
 def test_no_module_imports_from_a_layer_that_it_must_not_know() -> None:
-    wrong = []
-    for module, target in arrows():
-        layer, other = layer_of(module), layer_of(target)
-        if layer in ("joining", other) or target == "__init__":  # the package itself: its version and place
-            continue
-        if other not in MAY_IMPORT[layer]:
-            wrong.append(f"{module} imports {target}")
-    assert not wrong
-
-
-def test_only_the_command_line_and_the_demo_are_built_on_the_command_line_and_the_demo() -> None:
     wrong = [
         f"{module} imports {target}"
         for module, target in arrows()
-        if target.split(".")[0] in ("cli", "demo") and module.split(".")[0] not in ("cli", "demo", "__main__")
+        if layer_of(target) not in {layer_of(module), *MAY_IMPORT[layer_of(module)]}
     ]
     assert not wrong
+
+
+def test_no_modules_import_each_other_in_a_circle_wherever_the_imports_stand() -> None:
+    assert circle_in(arrows()) == ""
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    rooms = ((room_of(module), room_of(target)) for module, target in arrows())
+    assert circle_in((room, other) for room, other in rooms if room != other) == ""
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle_in([("a", "b"), ("b", "c"), ("c", "a")]) in ("a > b > c > a", "b > c > a > b", "c > a > b > c")
+    assert circle_in([("a", "b"), ("b", "c"), ("a", "c")]) == ""
+
+
+def test_no_room_is_overfull() -> None:
+    sizes: dict[str, int] = {}
+    for module, path in modules().items():
+        if path.name not in ("__init__.py", "__main__.py"):
+            sizes[room_of(module)] = sizes.get(room_of(module), 0) + 1
+    assert not {room: size for room, size in sizes.items() if size > MOST_MODULES}
 
 
 def test_every_arrow_is_seen_wherever_it_is_drawn() -> None:

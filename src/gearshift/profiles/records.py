@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput, how_to_write, require, share_of
 from gearshift.models.classes import class_name
-from gearshift.plain_numbers import how_to_write, share_of
 from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
 from gearshift.profiles.measure import performance_models, strongest_model
 from gearshift.profiles.parts import split_parts

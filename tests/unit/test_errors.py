@@ -1,6 +1,6 @@
 import pytest
 
-from gearshift.plain_numbers import how_to_write, share_of
+from gearshift.errors import how_to_write, share_of
 
 
 @pytest.mark.parametrize(
