@@ -174,6 +174,7 @@ def test_every_row_says_after_which_segment_it_left_over_http_and_grpc_and_in_th
         speak(lambda session, counted=counted: until_metric(session, server, counted))
 
 
+@pytest.mark.long
 def test_in_a_cascade_rows_go_on_or_not_by_their_certainty_wherever_they_left(tmp_path: Path) -> None:
     write_task(tmp_path)
     rows, said = expected(tmp_path)

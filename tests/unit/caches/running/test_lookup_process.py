@@ -367,6 +367,7 @@ def test_a_process_that_cannot_be_given_other_caches_is_ended() -> None:
         assert one.begin() is None
 
 
+@pytest.mark.long
 def test_a_model_that_is_forgotten_ends_its_process() -> None:
     one = LookupProcess(frozenset(os.sched_getaffinity(0)))
     child = one.process
