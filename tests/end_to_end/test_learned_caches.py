@@ -38,7 +38,8 @@ import torch
 
 from gearshift.caches import CachedModel
 from gearshift.caches.network.chain import chain_of
-from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache
+from gearshift.caches.network.predictors import make_predictor
 
 
 def rows():

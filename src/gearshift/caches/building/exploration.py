@@ -29,7 +29,8 @@ from gearshift.caches.network.collect import (
     hidden_path,
     write_array,
 )
-from gearshift.caches.network.learned_cache import Factory, learned_cache, make_predictor, restored
+from gearshift.caches.network.learned_cache import learned_cache, restored
+from gearshift.caches.network.predictors import Factory, make_predictor
 from gearshift.caches.network.train import Material, Trained, Training, train_cache
 from gearshift.caches.store.manifest import CHECKED_SHARE, SCHEMA_VERSION
 from gearshift.errors import GearshiftError, require

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.network.learned_cache import LearnedCache, learned_cache, make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, learned_cache
+from gearshift.caches.network.predictors import make_predictor
 from gearshift.caches.network.steps import Steps
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside
