@@ -45,7 +45,7 @@ from machine import describe
 from torch import nn
 
 from gearshift import caches
-from gearshift.caches.network.chain import chain_of
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.concurrent_lookups import divided
 
 BASE, EVERY = "base model", "base model, all cores"

@@ -22,7 +22,7 @@ from cifar_networks import DEPTHS, ResNet
 from machine import describe
 from torch import nn
 
-from gearshift.caches.network.chain import chain_of
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
 
 MOST_MORE_S = 2e-5

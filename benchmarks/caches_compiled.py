@@ -24,7 +24,8 @@ from judging import spread
 from machine import describe
 from torch import nn
 
-from gearshift.caches.network.chain import Chain, chain_of
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.tracing import chain_of
 
 Part = Callable[[torch.Tensor], torch.Tensor]
 ROWS = 60

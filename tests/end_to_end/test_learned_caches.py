@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 from gearshift.caches import CachedModel
-from gearshift.caches.network.chain import chain_of
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import make_predictor
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from gearshift.caches.network.chain import HEAD, chain_of, weights_sha256
+from gearshift.caches.network.chain import HEAD, weights_sha256
 from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel, Origin
 from gearshift.caches.store.compiled_spans import load_compiled
 from gearshift.caches.store.manifest import MANIFEST, Lookups, read_manifest

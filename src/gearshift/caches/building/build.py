@@ -30,11 +30,11 @@ from gearshift.caches.building.exploration import (
 )
 from gearshift.caches.building.problem import exits_of, joint_outcome
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, timed
-from gearshift.caches.network.chain import Chain, chain_of, check_chain, weights_sha256
+from gearshift.caches.network.chain import Chain, Step, Steps, check_chain, weights_sha256
 from gearshift.caches.network.collect import Augment, BaseAnswers, as_tensor, with_copies
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import Factory
-from gearshift.caches.network.steps import Step, Steps
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.train import Training
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, save_compiled

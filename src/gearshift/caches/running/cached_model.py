@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.chain import Chain, ForSome, Steps
 from gearshift.caches.network.collect import as_probabilities, as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import Factory
-from gearshift.caches.network.steps import ForSome, Steps
 from gearshift.caches.running.concurrent_lookups import (
     Beside,
     LookupBatch,

@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.chain import Chain, Steps
 from gearshift.caches.network.collect import as_probabilities
 from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.steps import Steps
 from gearshift.support.processors import pin, processors_of
 
 

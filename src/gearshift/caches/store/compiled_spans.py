@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gearshift.caches.network.chain import Chain
-from gearshift.caches.network.steps import Step
+from gearshift.caches.network.chain import Chain, Step
 from gearshift.caches.store.manifest import Compiled, CompiledSpan
 from gearshift.errors import GearshiftError, InvalidInput, require
 from gearshift.support.files import read_bytes, write_atomically

@@ -3,8 +3,8 @@ import torch
 
 from gearshift.caches.building import sizing
 from gearshift.caches.building.sizing import Worth, in_turns, worth_of
-from gearshift.caches.network.chain import chain_of
 from gearshift.caches.network.predictors import smaller
+from gearshift.caches.network.tracing import chain_of
 
 
 @pytest.mark.parametrize(

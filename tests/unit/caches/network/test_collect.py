@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from gearshift.caches.network.chain import chain_of
 from gearshift.caches.network.collect import as_answers, base_scores, collect_hidden, hidden_path
+from gearshift.caches.network.tracing import chain_of
 from gearshift.errors import InvalidInput
 
 SPOILT = -7

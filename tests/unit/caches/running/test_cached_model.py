@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.network.chain import chain_of
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.errors import ModelFailed
 from gearshift.models.certainty import top_two_difference

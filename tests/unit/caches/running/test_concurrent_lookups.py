@@ -14,8 +14,8 @@ import torch
 
 from gearshift.caches.building.choosing import at_ends, leaves_after
 from gearshift.caches.building.problem import Problem, joint_outcome
-from gearshift.caches.network.chain import Chain, chain_of
-from gearshift.caches.network.steps import Steps
+from gearshift.caches.network.chain import Chain, Steps
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside, overwritten
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from gearshift.caches.network.chain import Steps
 from gearshift.caches.network.learned_cache import LearnedCache, learned_cache
 from gearshift.caches.network.predictors import make_predictor
-from gearshift.caches.network.steps import Steps
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside
 from gearshift.caches.running.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_beside

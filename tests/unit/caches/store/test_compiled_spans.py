@@ -10,8 +10,8 @@ import torch
 from gearshift.caches.building.build import build
 from gearshift.caches.building.evaluation import evaluate
 from gearshift.caches.loading import load_caches
-from gearshift.caches.network.chain import Chain, chain_of
-from gearshift.caches.network.steps import Steps
+from gearshift.caches.network.chain import Chain, Steps
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, load_compiled, save_compiled
 from gearshift.caches.store.manifest import Compiled
