@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from gearshift import caches
-from gearshift.caches.building.build import Exploration, explore_module
+from gearshift.caches.building.exploration import Exploration, explore_module
 from gearshift.models.certainty import softmax, top_two_difference
 from gearshift.result import wilson_interval
 from gearshift.support.kept_memory import keep_freed_memory

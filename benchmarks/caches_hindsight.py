@@ -27,10 +27,9 @@ from gearshift.caches.adapting.retrain import LEVELS
 from gearshift.caches.adapting.streams import class_local_stream, halves
 from gearshift.caches.building import compose
 from gearshift.caches.building.choosing import choices_by_price, judged_on, problem_of
-from gearshift.caches.building.exploration import Explored
 from gearshift.caches.building.problem import Problem, joint_outcome, wrong_of
 from gearshift.caches.building.timing import measure_in_line
-from gearshift.caches.network.train import Training, threshold_by_level
+from gearshift.caches.network.train import Explored, Training, threshold_by_level
 
 TARGETS = (0.97, 0.99)
 SAMPLES, WINDOW = 5400, 900

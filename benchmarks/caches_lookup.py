@@ -16,13 +16,12 @@ import torch
 from cifar_networks import DEPTHS, ResNet
 from machine import describe
 
-from gearshift.caches.building.exploration import Explored
 from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import make_predictor
 from gearshift.caches.network.tracing import chain_of
-from gearshift.caches.network.train import Trained
+from gearshift.caches.network.train import Explored, Trained
 from gearshift.caches.running.row_lookup import lookup_of
 
 SHAPES = (32, 16, 16), (64, 8, 8)

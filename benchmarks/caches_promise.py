@@ -21,9 +21,9 @@ from bars import Bars
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.building.build import explore_module
 from gearshift.caches.building.choosing import choose, problem_of
 from gearshift.caches.building.compose import exact, joint
+from gearshift.caches.building.exploration import explore_module
 from gearshift.caches.building.problem import Problem, joint_outcome
 from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.collect import as_tensor

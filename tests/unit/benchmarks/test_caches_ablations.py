@@ -22,7 +22,7 @@ from caches_ablations import (
     without_selectors,
 )
 
-from gearshift.caches.building.build import Exploration, explore_module
+from gearshift.caches.building.exploration import Exploration, explore_module
 from gearshift.caches.network.train import Training
 from gearshift.caches.store.manifest import Variant
 from tests.unit.caches.digit_networks import BLOCKS, digits, network

@@ -2,10 +2,9 @@ import numpy as np
 import torch
 from caches_hindsight import fastest, in_hindsight, with_oracle
 
-from gearshift.caches.building.exploration import Explored
 from gearshift.caches.building.problem import Problem, joint_outcome
 from gearshift.caches.network.learned_cache import learned_cache
-from gearshift.caches.network.train import Trained
+from gearshift.caches.network.train import Explored, Trained
 
 SAMPLES, CLASSES, BLOCKS = 300, 4, 6
 BEST = np.arange(SAMPLES) % CLASSES

@@ -1,19 +1,17 @@
 """From a PyTorch module and samples to a model with learned caches: explore, compose, wrap."""
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from gearshift.caches.building.choosing import (
+    Chosen,
     as_choice,
     choose,
     explained,
@@ -22,35 +20,30 @@ from gearshift.caches.building.choosing import (
     with_spares,
 )
 from gearshift.caches.building.exploration import (
-    Explored,
+    CHECKED_ROWS,
+    COPIES,
+    MOST_BYTES,
+    WHERE,
+    Exploration,
     Progress,
-    Split,
-    explore,
-    split_rows,
+    explore_module,
 )
-from gearshift.caches.building.problem import exits_of, joint_outcome
+from gearshift.caches.building.problem import Problem, exits_of, joint_outcome
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, timed
-from gearshift.caches.network.chain import Chain, Step, Steps, check_chain, weights_sha256
-from gearshift.caches.network.collect import Augment, BaseAnswers, as_tensor, with_copies
+from gearshift.caches.network.chain import Chain, Step, Steps, weights_sha256
+from gearshift.caches.network.collect import Augment, as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import Factory
-from gearshift.caches.network.tracing import chain_of
-from gearshift.caches.network.train import Training
+from gearshift.caches.network.train import Explored, Training
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, save_compiled
-from gearshift.caches.store.manifest import CHECKED_SHARE, Lookups, Manifest, Measured
+from gearshift.caches.store.manifest import CHECKED_SHARE, Lookups, Manifest, Measured, Variant
 from gearshift.caches.store.validation import CHECK, JUDGE, Validation
 from gearshift.caches.store.weights import save_caches
-from gearshift.errors import InvalidInput, require
-from gearshift.models.classes import class_names
+from gearshift.errors import require
 
-WHERE = "learned caches"
 LEAST_SAMPLES = 100
-CHECKED_ROWS = 8
-MOST_BYTES = 8 << 30
 MOST_MEASURED_S = 15.0
-COPIES = 4
-"""Altered copies of each sample that predictors learn from, if `augment` is given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,76 +70,6 @@ class Built:
         if self.manifest.compiled is not None:
             save_compiled(Path(folder), self.compiled, self.manifest.compiled)
         return save_caches(Path(folder), self.manifest, {**self.spares, **self.model.caches})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exploration:
-    """Trained variants after every block but the last, and the split of the samples.
-
-    `left_out` variants were not trained within `most_s`. `answers` are the base model's; `labels`
-    (n,) are class numbers, if known.
-    """
-
-    chain: Chain
-    answers: BaseAnswers
-    explored: list[Explored]
-    split: Split
-    labels: NDArray[np.int64] | None
-    left_out: int
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    try:
-        made = TemporaryDirectory()
-    except OSError as error:
-        raise InvalidInput(
-            f"no folder for hidden outputs can be made ({error.strerror})",
-            remedy="give out=, or set TMPDIR to a folder that can be written",
-        ) from None
-    with made as folder:
-        yield Path(folder)
-
-
-def explore_module(
-    module: nn.Module,
-    inputs: NDArray[Any],
-    labels: NDArray[Any] | None = None,
-    *,
-    blocks: Sequence[str] | None = None,
-    variants: Sequence[str] | None = None,
-    own: Mapping[str, Factory] | None = None,
-    training: Training | None = None,
-    augment: Augment | None = None,
-    copies: int = COPIES,
-    out: Path | str | None = None,
-    processes: int = 1,
-    most_bytes: int = MOST_BYTES,
-    most_s: float = math.inf,
-    seed: int = 0,
-    progress: Progress = lambda what, share: None,
-) -> Exploration:
-    """Train the variants that `build` chooses from, with the same arguments, errors and `out`."""
-    chain = chain_of(module, blocks)
-    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
-    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
-    split = split_rows(len(inputs), seed)
-    require(copies > 0, f"copies is {copies}", where="augment", remedy="give 1 or more")
-    with ExitStack() as stack:
-        folder = stack.enter_context(_scratch()) if out is None else Path(out) / "exploration"
-        everything = inputs
-        if augment is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / "inputs.npy"
-            stack.callback(path.unlink, missing_ok=True)
-            everything = with_copies(inputs, split.fit, augment, copies, seed, path)
-        answers, explored, left_out = explore(
-            chain, everything, known, split, folder,
-            variants=variants, own=own or {}, how=training or Training(), seed=seed, processes=processes,
-            most_bytes=most_bytes, most_s=most_s, progress=progress,
-            key=_key(weights_sha256(module), everything, known, chain.names),
-        )  # fmt: skip
-    return Exploration(chain, answers, explored, split, known, left_out)
 
 
 def build(
@@ -205,100 +128,141 @@ def build(
     inputs, how = np.asarray(inputs), training or Training()
     as_tensor(inputs if inputs.ndim == 0 else inputs[:CHECKED_ROWS])
     _require_samples(len(inputs), accuracy, confidence)
-    few = f"memory_budget_bytes is {memory_budget_bytes:g}"
-    require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
-    require(most_s > 0, f"most_s is {most_s:g}", where=WHERE, remedy="give seconds above 0")
-    require(most_delay >= 0, f"most_delay is {most_delay:g}", where=WHERE, remedy="give a share, 0 or more")
+    _require_bounds(memory_budget_bytes, most_delay, most_s)
     made = explore_module(
         module, inputs, labels,
         blocks=blocks, variants=variants, own=own, training=how, augment=augment, copies=copies, out=out,
         processes=processes, most_bytes=most_bytes, most_s=most_s, seed=seed, progress=progress,
     )  # fmt: skip
-    chain, answers, explored, split, known = made.chain, made.answers, made.explored, made.split, made.labels
-    weights, classes = weights_sha256(module), answers.probabilities.shape[1]
-    progress("timing lookups", 0.92)
-    timed_as, segment_s, lookup_s = timed(chain, explored, inputs[split.check][:64], lookups)
-    compiler, not_compiled = None, ""
-    if compiled:
-        progress("compiling the module", 0.93)
-        compiler = Compiler(chain, as_tensor(inputs[:1]).to(chain.device))
-        try:
-            segment_s = segment_s * compiler.share_of_plain()
-        except NotCompiled as error:
-            compiler, not_compiled = None, str(error)
+    chain = made.chain
+    times = _timed(made, inputs, lookups, compiled=compiled, progress=progress)
     entries, problem, origins = problem_of(
-        chain, explored, segment_s, lookup_s,
-        how=how, target=accuracy, memory=memory_budget_bytes, most_delay=most_delay, beside=timed_as == "beside",
+        chain, made.explored, times.segment_s, times.lookup_s,
+        how=how, target=accuracy, memory=memory_budget_bytes, most_delay=most_delay, beside=times.lookups == "beside",
     )  # fmt: skip
     progress("composing", 0.96)
     found = choose(problem, confidence, seed)
-    chosen, judged = found.variants, found.judged
-    caches = {}
-    for v in chosen:
-        cache = explored[origins[v]].trained.cache.requires_grad_(False)
-        caches[entries[v].layer] = _at_threshold(cache, _threshold_of(explored[origins[v]], entries[v].level))
-    right_rate = [float(explored[origin].trained.right.mean()) for origin in origins]
-    told = with_spares(explained(entries, judged, chosen, found.price), right_rate, segment_s.tolist())
-    spares = {
-        entry.layer: _at_threshold(explored[origins[v]].trained.cache.requires_grad_(False), math.inf)
-        for v, entry in enumerate(told)
-        if entry.spare
-    }
-    part = np.zeros(len(inputs), dtype=np.uint8)
-    part[split.judge], part[split.check] = JUDGE, CHECK
-    validation = Validation(inputs, answers.best if known is None else known, answers.probabilities, part)
-    left = np.array([*leaves_after(problem)[list(chosen)], len(chain) - 1])
-    exits = np.bincount(left[exits_of(judged, chosen)])
-    ahead: Mapping[tuple[int, int], Ahead] = {}
-    if compiler is not None:
-        progress("compiling segments", 0.97)
-        try:
-            ahead = {span: compiler.span(*span) for span in Steps(chain).ends(caches).items()}
-        except NotCompiled as error:
-            not_compiled = str(error)
-    model = CachedModel(chain, caches, logits=answers.logits, lookups=timed_as, compiled=ahead)
+    told, caches, spares = _networks(entries, [made.explored[origin] for origin in origins], found, times)
+    ahead, not_compiled = _compiled(chain, caches, times, progress)
+    model = CachedModel(chain, caches, logits=made.answers.logits, lookups=times.lookups, compiled=ahead)
     progress("measuring", 0.99)
-    whole = compiler.span(0, len(chain) - 1).run if compiler is not None and ahead else None
+    compiler = times.compiler if ahead else None
+    whole = None if compiler is None else compiler.span(0, len(chain) - 1).run
     manifest = Manifest(
-        weights_sha256=weights,
+        weights_sha256=weights_sha256(module),
         blocks=chain.names,
         blocks_named=blocks is not None,
-        logits=answers.logits,
-        classes=classes,
+        logits=made.answers.logits,
+        classes=made.answers.probabilities.shape[1],
         target=accuracy,
         confidence=confidence,
         lower_bound=found.lower_bound,
-        samples=judged.samples,
+        samples=found.judged.samples,
         memory_budget_bytes=None if math.isinf(memory_budget_bytes) else memory_budget_bytes,
         most_delay=None if math.isinf(most_delay) else most_delay,
-        lookups=timed_as,
+        lookups=times.lookups,
         device=chain.device.type,
-        segment_s=tuple(segment_s.tolist()),
-        latency_s=joint_outcome(judged, chosen).latency_s,
+        segment_s=tuple(times.segment_s.tolist()),
+        latency_s=joint_outcome(found.judged, found.variants).latency_s,
         accuracy=found.accuracy,
-        exits=tuple((np.append(exits, np.zeros(len(chain) - len(exits))) / judged.samples).tolist()),
-        variants=tuple(told),
+        exits=_exits(problem, found, len(chain)),
+        variants=told,
         choices=tuple(as_choice(one) for one in found.choices),
-        measured=_measured(model, inputs[split.check[:TIMED_ROWS]], whole) if caches or ahead else None,
-        compiled=described(ahead, compiler.took_s) if compiler is not None and ahead else None,
+        measured=_measured(model, inputs[made.split.check[:TIMED_ROWS]], whole) if caches or ahead else None,
+        compiled=None if compiler is None else described(ahead, compiler.took_s),
     )
-    built = Built(model, manifest, spares, validation, ahead, not_compiled, made.left_out)
+    built = Built(model, manifest, spares, _validation(inputs, made), ahead, not_compiled, made.left_out)
     return built if out is None else replace(built, manifest=built.save(out))
 
 
-def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
-    """Convert labels (n,) to class numbers by the module's `classes_`, if it has them."""
-    require(labels.shape == (n,), f"labels have shape {labels.shape}, needs ({n},)", where=WHERE)
-    known = class_names(np.asarray(getattr(module, "classes_", np.arange(classes))))
-    place = {name: i for i, name in enumerate(known.tolist())}
-    numbers = np.array([place.get(name, -1) for name in class_names(labels).tolist()], dtype=np.int64)
-    require(
-        bool(((numbers >= 0) & (numbers < classes)).all()),
-        f"labels are not among the model's {classes} classes",
-        where=WHERE,
-        remedy=f"give whole numbers from 0 to {classes - 1}, or name the classes in the module's classes_",
+@dataclass(frozen=True, slots=True, eq=False)
+class _Times:
+    """How lookups run, and seconds of segments (segments,) and lookups.
+
+    With a `compiler`, segments are as compiled; `not_compiled` says why there is none.
+    """
+
+    lookups: Lookups
+    segment_s: NDArray[np.float64]
+    lookup_s: list[float]
+    compiler: Compiler | None = None
+    not_compiled: str = ""
+
+
+def _timed(made: Exploration, inputs: NDArray[Any], lookups: Lookups, *, compiled: bool, progress: Progress) -> _Times:
+    progress("timing lookups", 0.92)
+    times = _Times(*timed(made.chain, made.explored, inputs[made.split.check][:64], lookups))
+    if not compiled:
+        return times
+    progress("compiling the module", 0.93)
+    compiler = Compiler(made.chain, as_tensor(inputs[:1]).to(made.chain.device))
+    try:
+        return replace(times, segment_s=times.segment_s * compiler.share_of_plain(), compiler=compiler)
+    except NotCompiled as error:
+        return replace(times, not_compiled=str(error))
+
+
+def _networks(
+    entries: Sequence[Variant], explored: Sequence[Explored], found: Chosen, times: _Times
+) -> tuple[tuple[Variant, ...], dict[int, LearnedCache], dict[int, LearnedCache]]:
+    """Return all variants with why each is chosen or not, the caches in use, and spare ones.
+
+    `explored` has the trained variant of each entry.
+    """
+    caches = {}
+    for v in found.variants:
+        trained = explored[v].trained
+        threshold = trained.thresholds[trained.levels.index(entries[v].level)]
+        caches[entries[v].layer] = _at_threshold(trained.cache, threshold)
+    right_rate = [float(one.trained.right.mean()) for one in explored]
+    reasons = explained(entries, found.judged, found.variants, found.price)
+    told = with_spares(reasons, right_rate, times.segment_s.tolist())
+    spare = [v for v, entry in enumerate(told) if entry.spare]
+    return tuple(told), caches, {told[v].layer: _at_threshold(explored[v].trained.cache, math.inf) for v in spare}
+
+
+def _at_threshold(cache: LearnedCache, threshold: float) -> LearnedCache:
+    cache.requires_grad_(False).threshold.fill_(threshold)
+    return cache
+
+
+def _compiled(
+    chain: Chain, caches: Mapping[int, LearnedCache], times: _Times, progress: Progress
+) -> tuple[Mapping[tuple[int, int], Ahead], str]:
+    """Return the compiled spans between `caches`, or why there are none although asked for."""
+    compiler = times.compiler
+    if compiler is None:
+        return {}, times.not_compiled
+    progress("compiling segments", 0.97)
+    try:
+        return {span: compiler.span(*span) for span in Steps(chain).ends(caches).items()}, ""
+    except NotCompiled as error:
+        return {}, str(error)
+
+
+def _exits(problem: Problem, found: Chosen, segments: int) -> tuple[float, ...]:
+    left = np.array([*leaves_after(problem)[list(found.variants)], segments - 1])
+    exits = np.bincount(left[exits_of(found.judged, found.variants)], minlength=segments)
+    return tuple((exits / found.judged.samples).tolist())
+
+
+def _validation(inputs: NDArray[Any], made: Exploration) -> Validation:
+    part = np.zeros(len(inputs), dtype=np.uint8)
+    part[made.split.judge], part[made.split.check] = JUDGE, CHECK
+    labels = made.answers.best if made.labels is None else made.labels
+    return Validation(inputs, labels, made.answers.probabilities, part)
+
+
+def _measured(model: CachedModel, rows: NDArray[Any], whole: Step | None) -> Measured:
+    times = in_turn(model, rows, *(() if whole is None else (whole,)), most_s=MOST_MEASURED_S)
+    module_s, folded_s, cached_s, *compiled_s = times.mean(axis=1).tolist()
+    return Measured(
+        rows=times.shape[1],
+        module_s=module_s,
+        folded_s=folded_s,
+        cached_s=cached_s,
+        compiled_s=compiled_s[0] if compiled_s else None,
     )
-    return numbers
 
 
 def samples_to_show(accuracy: float, confidence: float) -> int:
@@ -320,26 +284,8 @@ def _require_samples(n: int, accuracy: float, confidence: float | None) -> None:
     require(n >= needed, f"{n} samples are too few{asked}", where=WHERE, remedy=f"give at least {needed}")
 
 
-def _key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, blocks: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(f"{weights} {inputs.dtype} {inputs.shape} {blocks}".encode())
-    digest.update(np.ascontiguousarray(inputs).data)
-    digest.update(b"" if labels is None else labels.tobytes())
-    return digest.hexdigest()
-
-
-def _measured(model: CachedModel, rows: NDArray[Any], whole: Step | None) -> Measured:
-    times = in_turn(model, rows, *([] if whole is None else [whole]), most_s=MOST_MEASURED_S)
-    module_s, folded_s, cached_s, *others = times.mean(axis=1).tolist()
-    compiled_s = others[0] if others else None
-    named = {"module_s": module_s, "folded_s": folded_s, "cached_s": cached_s, "compiled_s": compiled_s}
-    return Measured(rows=times.shape[1], **named)
-
-
-def _threshold_of(one: Explored, level: float) -> float:
-    return one.trained.thresholds[one.trained.levels.index(level)]
-
-
-def _at_threshold(cache: LearnedCache, threshold: float) -> LearnedCache:
-    threshold_tensor: Tensor = cache.threshold
-    threshold_tensor.fill_(threshold)
-    return cache
+def _require_bounds(memory_budget_bytes: float, most_delay: float, most_s: float) -> None:
+    few = f"memory_budget_bytes is {memory_budget_bytes:g}"
+    require(memory_budget_bytes >= 0, few, where=WHERE, remedy="give 0 or more")
+    require(most_s > 0, f"most_s is {most_s:g}", where=WHERE, remedy="give seconds above 0")
+    require(most_delay >= 0, f"most_delay is {most_delay:g}", where=WHERE, remedy="give a share, 0 or more")

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.caches.building.compose import Composition, compose_all, composed, joint
-from gearshift.caches.building.exploration import Explored
 from gearshift.caches.building.problem import ROUNDING, Problem, joint_outcome, wrong_of
 from gearshift.caches.network.chain import Chain
-from gearshift.caches.network.train import Training
+from gearshift.caches.network.train import Explored, Training
 from gearshift.caches.store.manifest import LIKELY, Choice, Variant
 from gearshift.errors import InvalidInput
 from gearshift.result import share_bound

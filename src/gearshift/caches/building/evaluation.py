@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.building.build import CHECKED_ROWS, class_numbers
+from gearshift.caches.building.exploration import CHECKED_ROWS, class_numbers
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, scores_by
 from gearshift.caches.network.chain import check_chain
 from gearshift.caches.network.collect import as_tensor

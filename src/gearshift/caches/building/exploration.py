@@ -1,25 +1,26 @@
-"""Train and judge every variant after every block, in parallel processes; can be resumed."""
+"""Train and judge every variant after every block, within bounds of disk and time; can be resumed."""
 
 import hashlib
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from gearshift.caches.building.sizing import Worth, worth_of
-from gearshift.caches.network.chain import Chain
+from gearshift.caches.building.training_jobs import Job, has_key, is_done, read_trained, train_all
+from gearshift.caches.network.chain import Chain, check_chain, weights_sha256
 from gearshift.caches.network.collect import (
+    Augment,
     BaseAnswers,
     as_answers,
     as_tensor,
@@ -27,16 +28,23 @@ from gearshift.caches.network.collect import (
     collect_hidden,
     hidden_bytes,
     hidden_path,
+    with_copies,
     write_array,
 )
-from gearshift.caches.network.learned_cache import learned_cache, restored
 from gearshift.caches.network.predictors import Factory, make_predictor
-from gearshift.caches.network.train import Material, Trained, Training, train_cache
-from gearshift.caches.store.manifest import CHECKED_SHARE, SCHEMA_VERSION
-from gearshift.errors import GearshiftError, require
+from gearshift.caches.network.tracing import chain_of
+from gearshift.caches.network.train import Explored, Training
+from gearshift.caches.store.manifest import CHECKED_SHARE
+from gearshift.errors import InvalidInput, require
+from gearshift.models.classes import class_names
 from gearshift.support.extras import load_extra
 from gearshift.support.files import write_atomically
 
+WHERE = "learned caches"
+CHECKED_ROWS = 8
+MOST_BYTES = 8 << 30
+COPIES = 4
+"""Altered copies of each sample that predictors learn from, if `augment` is given."""
 TRAINED_SHARE = 1 - CHECKED_SHARE
 FITTED_SHARE = 0.75
 """Share of the training samples that predictors learn from; the rest is for selectors."""
@@ -55,33 +63,20 @@ class Split:
         return len(self.fit) + len(self.judge) + len(self.check)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One variant to train after one layer, with all that another process needs for it."""
-
-    layer: int
-    variant: str
-    shape: tuple[int, ...]
-    classes: int
-    how: Training
-    seed: int
-    key: str
-    folder: Path
-    device: str = "cpu"
-
-    @property
-    def path(self) -> Path:
-        return self.folder / f"{self.layer:03d}-{hashlib.sha256(self.variant.encode()).hexdigest()[:12]}.safetensors"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Explored:
-    """A trained variant after a layer; `shape` is that of the hidden output of one row."""
+class Exploration:
+    """Trained variants after every block but the last, and the split of the samples.
 
-    layer: int
-    variant: str
-    shape: tuple[int, ...]
-    trained: Trained
+    `left_out` variants were not trained within `most_s`. `answers` are the base model's; `labels`
+    (n,) are class numbers, if known.
+    """
+
+    chain: Chain
+    answers: BaseAnswers
+    explored: list[Explored]
+    split: Split
+    labels: NDArray[np.int64] | None
+    left_out: int
 
 
 def split_rows(n: int, seed: int) -> Split:
@@ -90,6 +85,82 @@ def split_rows(n: int, seed: int) -> Split:
     trained = int(n * TRAINED_SHARE)
     fitted = int(trained * FITTED_SHARE)
     return Split(*(np.sort(part) for part in (order[:fitted], order[fitted:trained], order[trained:])))
+
+
+def explore_module(
+    module: nn.Module,
+    inputs: NDArray[Any],
+    labels: NDArray[Any] | None = None,
+    *,
+    blocks: Sequence[str] | None = None,
+    variants: Sequence[str] | None = None,
+    own: Mapping[str, Factory] | None = None,
+    training: Training | None = None,
+    augment: Augment | None = None,
+    copies: int = COPIES,
+    out: Path | str | None = None,
+    processes: int = 1,
+    most_bytes: int = MOST_BYTES,
+    most_s: float = math.inf,
+    seed: int = 0,
+    progress: Progress = lambda what, share: None,
+) -> Exploration:
+    """Train the variants that `build` chooses from, with the same arguments, errors and `out`."""
+    chain = chain_of(module, blocks)
+    classes = check_chain(chain, as_tensor(inputs[:CHECKED_ROWS]).to(chain.device))
+    known = None if labels is None else class_numbers(module, np.asarray(labels), len(inputs), classes)
+    split = split_rows(len(inputs), seed)
+    require(copies > 0, f"copies is {copies}", where="augment", remedy="give 1 or more")
+    with ExitStack() as stack:
+        folder = stack.enter_context(_scratch()) if out is None else Path(out) / "exploration"
+        everything = inputs
+        if augment is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / "inputs.npy"
+            stack.callback(path.unlink, missing_ok=True)
+            everything = with_copies(inputs, split.fit, augment, copies, seed, path)
+        answers, explored, left_out = explore(
+            chain, everything, known, split, folder,
+            variants=variants, own=own or {}, how=training or Training(), seed=seed, processes=processes,
+            most_bytes=most_bytes, most_s=most_s, progress=progress,
+            key=_module_key(weights_sha256(module), everything, known, chain.names),
+        )  # fmt: skip
+    return Exploration(chain, answers, explored, split, known, left_out)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    try:
+        made = TemporaryDirectory()
+    except OSError as error:
+        raise InvalidInput(
+            f"no folder for hidden outputs can be made ({error.strerror})",
+            remedy="give out=, or set TMPDIR to a folder that can be written",
+        ) from None
+    with made as folder:
+        yield Path(folder)
+
+
+def class_numbers(module: nn.Module, labels: NDArray[Any], n: int, classes: int) -> NDArray[np.int64]:
+    """Convert labels (n,) to class numbers by the module's `classes_`, if it has them."""
+    require(labels.shape == (n,), f"labels have shape {labels.shape}, needs ({n},)", where=WHERE)
+    known = class_names(np.asarray(getattr(module, "classes_", np.arange(classes))))
+    place = {name: i for i, name in enumerate(known.tolist())}
+    numbers = np.array([place.get(name, -1) for name in class_names(labels).tolist()], dtype=np.int64)
+    require(
+        bool(((numbers >= 0) & (numbers < classes)).all()),
+        f"labels are not among the model's {classes} classes",
+        where=WHERE,
+        remedy=f"give whole numbers from 0 to {classes - 1}, or name the classes in the module's classes_",
+    )
+    return numbers
+
+
+def _module_key(weights: str, inputs: NDArray[Any], labels: NDArray[np.int64] | None, blocks: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(f"{weights} {inputs.dtype} {inputs.shape} {blocks}".encode())
+    digest.update(np.ascontiguousarray(inputs).data)
+    digest.update(b"" if labels is None else labels.tobytes())
+    return digest.hexdigest()
 
 
 def explore(
@@ -121,16 +192,10 @@ def explore(
     sizes = hidden_bytes(chain, inputs[:1])
     answers = as_answers(_scores(chain, inputs, folder, key, progress))
     n, classes = len(split), answers.probabilities.shape[1]
-    known = answers.best if labels is None else np.append(labels, answers.best[n:])
-    copies = np.arange(n, len(inputs))
-    write_array(folder / "probabilities.npy", answers.probabilities)
-    write_array(folder / "labels.npy", known)
-    for part, rows in (("fit", np.append(split.fit, copies)), ("judge", split.judge), ("check", split.check)):
-        write_array(folder / f"{part}.npy", rows)
-    shapes = _shapes(chain, inputs[:1])
+    _write_material(folder, answers, labels, split)
     ends_s = time.monotonic() + most_s
     progress("timing the model", 0.1)
-    worth = _worth(chain, inputs[:1], variants, classes, folder, key)
+    shapes, worth = _shapes(chain, inputs[:1]), _worth(chain, inputs[:1], variants, classes, folder, key)
     jobs = [
         Job(
             layer=one.layer, variant=one.variant, shape=shapes[one.layer], classes=classes, how=how, key=key,
@@ -142,27 +207,53 @@ def explore(
         if job.variant not in own:
             with torch.device("meta"):
                 make_predictor(job.variant, job.shape, classes)
-    done = [job for job in jobs if _is_done(job)]
     groups = groups_of([size * len(inputs) for size in sizes], most_bytes, chain.names)
+    done = _train(chain, inputs, jobs, groups, own, processes, ends_s, progress)
+    of_samples = replace(answers, probabilities=answers.probabilities[:n])
+    trained = sorted((job for job in jobs if job in done), key=lambda job: job.layer)
+    explored = [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in trained]
+    return of_samples, explored, len(jobs) - len(done)
+
+
+def _write_material(folder: Path, answers: BaseAnswers, labels: NDArray[np.int64] | None, split: Split) -> None:
+    """Write what every training reads; rows after those of `split` are copies to learn from."""
+    n = len(split)
+    copies = np.arange(n, len(answers.best))
+    write_array(folder / "probabilities.npy", answers.probabilities)
+    write_array(folder / "labels.npy", answers.best if labels is None else np.append(labels, answers.best[n:]))
+    for part, rows in (("fit", np.append(split.fit, copies)), ("judge", split.judge), ("check", split.check)):
+        write_array(folder / f"{part}.npy", rows)
+
+
+def _train(
+    chain: Chain,
+    inputs: NDArray[Any],
+    jobs: Sequence[Job],
+    groups: Sequence[range],
+    own: Mapping[str, Factory],
+    processes: int,
+    ends_s: float,
+    progress: Progress,
+) -> list[Job]:
+    """Train group by group, as hidden outputs of one fit on disk; return what is done in the end."""
+    done = [job for job in jobs if is_done(job)]
     for i, layers in enumerate(groups):
         todo = [job for job in jobs if job.layer in layers and job not in done]
         waiting = sum(job.layer in group for group in groups[i:] for job in jobs if job not in done)
         now_s = time.monotonic()
         if not todo or (done and now_s >= ends_s):
             continue
+        folder = todo[0].folder
         collect_hidden(chain, inputs, sorted({job.layer for job in todo}), folder)
         try:
-            for job in _train_all(todo, own, processes, now_s + (ends_s - now_s) * len(todo) / waiting):
+            for job in train_all(todo, own, processes, now_s + (ends_s - now_s) * len(todo) / waiting):
                 done.append(job)
                 what = f"trained {job.variant} after {chain.names[job.layer]}"
                 progress(what, 0.1 + 0.8 * len(done) / len(jobs))
         finally:
             for layer in layers:
                 hidden_path(folder, layer).unlink(missing_ok=True)
-    of_samples = replace(answers, probabilities=answers.probabilities[:n])
-    trained = sorted((job for job in jobs if job in done), key=lambda job: job.layer)
-    explored = [Explored(job.layer, job.variant, job.shape, read_trained(job, own)) for job in trained]
-    return of_samples, explored, len(jobs) - len(done)
+    return done
 
 
 def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> list[range]:
@@ -176,38 +267,6 @@ def groups_of(sizes: Sequence[int], most_bytes: int, names: Sequence[str]) -> li
             groups.append(range(begin, layer))
             begin = layer
     return [*groups, range(begin, len(sizes))]
-
-
-def train_job(job: Job, own: Mapping[str, Factory] | None = None) -> Job:
-    folder = job.folder
-
-    def read(name: str) -> Any:
-        return np.load(folder / f"{name}.npy")
-
-    material = Material(
-        np.load(hidden_path(folder, job.layer), mmap_mode="r"),
-        *(read(name) for name in ("probabilities", "labels", "fit", "judge", "check")),
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed)
-        cache = learned_cache(job.variant, job.shape, job.classes, own)
-        trained = train_cache(cache, material, job.how, job.seed, torch.device(job.device))
-    tensors = {f"cache.{name}": tensor.cpu().contiguous() for name, tensor in trained.cache.state_dict().items()}
-    tensors["thresholds"] = torch.tensor(trained.thresholds, dtype=torch.float64)
-    tensors["levels"] = torch.tensor(trained.levels, dtype=torch.float64)
-    tensors["hits"] = torch.from_numpy(trained.hits)
-    tensors["right"] = torch.from_numpy(trained.right)
-    save = load_extra("safetensors.torch", extra="torch", where=str(job.path)).save
-    write_atomically(job.path, save(tensors, metadata={"key": _key(job)}))
-    return job
-
-
-def read_trained(job: Job, own: Mapping[str, Factory] | None = None) -> Trained:
-    tensors = load_extra("safetensors.torch", extra="torch", where=str(job.path)).load_file(job.path)
-    cache = learned_cache(job.variant, job.shape, job.classes, own)
-    state = {name.removeprefix("cache."): tensor for name, tensor in tensors.items() if name.startswith("cache.")}
-    thresholds, levels = tuple(tensors["thresholds"].tolist()), tuple(tensors["levels"].tolist())
-    return Trained(restored(cache, state), levels, thresholds, tensors["hits"].numpy(), tensors["right"].numpy())
 
 
 def _worth(
@@ -225,49 +284,6 @@ def _worth(
     return known[1]
 
 
-def _train_all(
-    jobs: Sequence[Job], own: Mapping[str, Factory], processes: int, ends_s: float = math.inf
-) -> Iterator[Job]:
-    """Yield jobs as they finish; none except the first is begun after `ends_s` (monotonic)."""
-    if processes <= 1:
-        for i, job in enumerate(jobs):
-            if i == 0 or time.monotonic() < ends_s:
-                yield train_job(job, own)
-        return
-    try:
-        with ProcessPoolExecutor(
-            min(processes, len(jobs)), mp_context=get_context("spawn"), initializer=_one_thread
-        ) as pool:
-            running = [pool.submit(train_job, job) for job in jobs if job.variant not in own]
-            yield from (train_job(job, own) for job in jobs if job.variant in own)
-            try:
-                yield from _until(ends_s, running)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    except BrokenProcessPool as error:
-        raise GearshiftError(
-            "a process that trained learned caches ended, perhaps for want of memory; run it again with fewer "
-            "processes, and it goes on where it ended"
-        ) from error
-
-
-def _until(ends_s: float, running: Sequence[Future[Job]]) -> Iterator[Job]:
-    waiting = set(running)
-    while waiting:
-        left_s = None if math.isinf(ends_s) else max(0.0, ends_s - time.monotonic())
-        done, waiting = wait(waiting, left_s, FIRST_COMPLETED)
-        yield from (future.result() for future in done)
-        if time.monotonic() >= ends_s:
-            waiting -= {future for future in waiting if future.cancel()}
-            ends_s = math.inf
-
-
-def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
-
-
 def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
     with torch.inference_mode():
         return [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(np.array(row)).to(chain.device))]
@@ -275,32 +291,12 @@ def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
 
 def _scores(chain: Chain, inputs: NDArray[Any], folder: Path, key: str, progress: Progress) -> NDArray[np.float32]:
     torch_files, path = load_extra("safetensors.torch", extra="torch", where=str(folder)), folder / "scores.safetensors"
-    if _has_key(path, key):
+    if has_key(path, key):
         known: NDArray[np.float32] = torch_files.load_file(path)["scores"].numpy()
         return known
     scores = base_scores(chain, inputs, lambda share: progress("asking the model", 0.1 * share))
     write_atomically(path, torch_files.save({"scores": torch.from_numpy(scores)}, metadata={"key": key}))
     return scores
-
-
-def _is_done(job: Job) -> bool:
-    return _has_key(job.path, _key(job))
-
-
-def _has_key(path: Path, key: str) -> bool:
-    if not path.is_file():
-        return False
-    safe_open = load_extra("safetensors", extra="torch", where=str(path)).safe_open
-    try:
-        with safe_open(path, framework="pt") as file:
-            return bool((file.metadata() or {}).get("key") == key)
-    except Exception:  # noqa: BLE001 - any broken file is made again
-        return False
-
-
-def _key(job: Job) -> str:
-    facts = [SCHEMA_VERSION, job.key, job.variant, job.shape, job.how, job.seed]
-    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 def _seed(seed: int, layer: int, variant: str) -> int:

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gearshift.caches.building.exploration import Explored
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.collect import as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
+from gearshift.caches.network.train import Explored
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.running.concurrent_lookups import Beside
 from gearshift.caches.running.lookup_process import start_beside

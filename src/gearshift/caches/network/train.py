@@ -80,6 +80,16 @@ class Trained:
     right: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Explored:
+    """A trained variant after a layer; `shape` is that of the hidden output of one row."""
+
+    layer: int
+    variant: str
+    shape: tuple[int, ...]
+    trained: Trained
+
+
 def train_cache(cache: LearnedCache, material: Material, how: Training, seed: int, device: torch.device) -> Trained:
     sample = material.hidden[material.fit[:512]]
     cache.scale.fill_(max(float(np.sqrt(np.mean(np.square(sample, dtype=np.float64)))), 1e-6))

@@ -7,7 +7,7 @@ import pytest
 from torch import Tensor
 
 from gearshift.caches.building import timing
-from gearshift.caches.building.build import explore_module
+from gearshift.caches.building.exploration import explore_module
 from gearshift.caches.building.timing import measure_in_line, timed
 from gearshift.caches.running.row_lookup import Whole
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, few, network
