@@ -17,7 +17,7 @@ import numpy as np
 from gearshift.reporting.charts import charts_of
 from gearshift.reporting.content import ReportContent
 from gearshift.reporting.figures import Chart
-from gearshift.reporting.tables import gears_table, plan_facts, ranges_table, summary_table
+from gearshift.reporting.html_tables import gears_table, plan_facts, ranges_table, summary_table
 from gearshift.support.files import write_atomically
 
 

@@ -26,7 +26,7 @@ from gearshift.planner.compare import (
 )
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
 from gearshift.planner.space.request import PlanRequest
-from gearshift.reporting.comparison import comparison_page
+from gearshift.reporting.comparison_page import comparison_page
 from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request

@@ -147,7 +147,7 @@ def show(output: Output, folder: Path, everything: bool, chart: Path | None, num
     require(shown in known, told, where=str(folder), remedy=f"use one of {', '.join(map(str, known))}")
     manifest = read_version(folder, shown)
     if chart is not None:
-        from gearshift.reporting.caches import caches_page
+        from gearshift.reporting.caches_page import caches_page
 
         require_writable(chart)
         title = f"Learned caches in {folder}, version {shown}"

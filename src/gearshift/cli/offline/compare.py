@@ -17,7 +17,7 @@ from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
 from gearshift.profiles.store import read_profile
-from gearshift.reporting.comparison import cell_text, comparison_page
+from gearshift.reporting.comparison_page import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare
 

@@ -17,7 +17,7 @@ from gearshift.caches.building.evaluation import Evaluation
 from gearshift.caches.store.manifest import Measured, read_manifest
 from gearshift.cli.common.cache_tables import margin, no_gain
 from gearshift.cli.offline.caches import load_module
-from gearshift.reporting.caches import exits_chart, hits_chart
+from gearshift.reporting.caches_page import exits_chart, hits_chart
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 

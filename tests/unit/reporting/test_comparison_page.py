@@ -1,7 +1,7 @@
 import re
 
 from gearshift.planner.compare import Run, compared
-from gearshift.reporting.comparison import comparison_page
+from gearshift.reporting.comparison_page import comparison_page
 from tests.unit.planner.little import PROFILE
 from tests.unit.planner.test_compare import RUNS, run
 from tests.unit.reporting.test_page import NASTY, Elements, figures

@@ -7,8 +7,8 @@ import numpy as np
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
+from gearshift.reporting.html_tables import html_table, milliseconds
 from gearshift.reporting.page import chart_place, html_page, section
-from gearshift.reporting.tables import html_table, milliseconds
 
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
