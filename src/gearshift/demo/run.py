@@ -106,7 +106,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     from gearshift.planner.search.optimal import plan, single_model_plan
     from gearshift.planner.space.request import PlanRequest
     from gearshift.reporting.compose import compose
-    from gearshift.reporting.page import write_report
+    from gearshift.reporting.report_page import write_report
 
     with _compiling():
         profile = _profile(folder, tell)

@@ -1,14 +1,19 @@
 """A comparison of planners as one self-contained page."""
 
 import html
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.space.pareto import undominated
+from gearshift.reporting.comparison_columns import IN_TABLES, Kind, planned_in, why_not
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 from gearshift.reporting.html_tables import html_table, milliseconds
 from gearshift.reporting.page import chart_place, html_page, section
+
+FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": "{:.2%}".format, "seconds": milliseconds}
 
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
@@ -69,18 +74,19 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
 def cell_text(cell: GridCell) -> str:
     if cell.devices is None:
         return "none"
-    saving = "" if cell.saving is None else f" ({'≥' * cell.saving_at_least}{cell.saving:.3g}x)"
-    return f"{cell.devices:.4g}{saving}"
+    if cell.saving is None:
+        return f"{cell.devices:.4g}"
+    at_least = "≥" if cell.saving_at_least else ""
+    return f"{cell.devices:.4g} ({at_least}{cell.saving:.3g}x)"
 
 
 def _grid_sentence(found: Comparison) -> str:
-    saving = f"; in brackets how many times as many the best of {', '.join(found.baselines)} needs" * bool(
-        found.baselines
-    )
-    cocktail = " Those of Cocktail+ come and go with load; theirs is the average." * (COCKTAIL in found.columns)
-    return (
-        f"How many devices a planner needs for an accuracy (rows) within a {_slo(found)} (columns){saving}.{cocktail}"
-    )
+    sentence = f"How many devices a planner needs for an accuracy (rows) within a {_slo(found)} (columns)"
+    if found.baselines:
+        sentence += f"; in brackets, how many times as many the best of {', '.join(found.baselines)} needs"
+    if COCKTAIL in found.columns:
+        sentence += ". Cocktail+ adds and removes devices with the load: its number is the average"
+    return f"{sentence}."
 
 
 def _slo(found: Comparison) -> str:
@@ -115,23 +121,12 @@ def _volumes(found: Comparison) -> str:
 
 
 def _runs(found: Comparison) -> str:
-    names = ("planner", "devices", "SLO", "accuracy", "p95", "share late", "planned in", "why not")
-    return html_table(
-        names, "".join(_run(run) for run in found.runs if run.planner in found.planners), text=("why not",)
-    )
+    names = (*(column.title for column in IN_TABLES), "planned in", "why not")
+    rows = "".join(_run(run) for run in found.runs if run.planner in found.planners)
+    return html_table(names, rows, text=("why not",))
 
 
 def _run(run: Run) -> str:
-    figures = ["", "", ""]
-    if run.predicted is not None:
-        predicted = run.predicted
-        figures = [f"{predicted.accuracy:.2%}", milliseconds(predicted.latency_s.p95), f"{predicted.share_late:.2%}"]
-    cells = [
-        run.planner,
-        str(run.devices),
-        milliseconds(run.latency_objective_s),
-        *figures,
-        f"{run.planning_s:.1f} s{', unfinished' * run.unfinished}",
-    ]
-    why = "" if run.error is None else str(run.error.get("message", ""))
-    return f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in cells)}<td class='text'>{html.escape(why)}</td></tr>"
+    cells = [*(column.cell(run, FORMATS) for column in IN_TABLES), planned_in(run)]
+    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f"<tr>{shown}<td class='text'>{html.escape(why_not(run))}</td></tr>"

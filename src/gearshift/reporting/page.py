@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network, fonts or other files.
+"""A page as one HTML file that needs no network, fonts or other files.
 
 A content security policy in the page allows only its own scripts, and nothing to be fetched or
 sent.
@@ -9,26 +9,11 @@ import html
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from gearshift.reporting.charts import charts_of
-from gearshift.reporting.content import ReportContent
 from gearshift.reporting.figures import Chart
-from gearshift.reporting.html_tables import gears_table, plan_facts, ranges_table, summary_table
-from gearshift.support.files import write_atomically
-
-
-def write_report(path: Path, content: ReportContent) -> None:
-    write_atomically(path, page_of(content).encode())
-
-
-def page_of(content: ReportContent) -> str:
-    charts = charts_of(content)
-    sections = [_summary(content), *(_chart(chart, content) for chart in charts), _plan(content)]
-    return html_page(content.title, content.note, sections, charts)
 
 
 def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[Chart]) -> str:
@@ -53,38 +38,6 @@ def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[C
 {data}{"".join(map(_script, scripts))}</body>
 </html>
 """
-
-
-def _summary(content: ReportContent) -> str:
-    table = summary_table(content)
-    if not table:
-        return ""
-    objective = "" if content.slo_s is None else f" within the SLO of {content.slo_s * 1e3:.4g} ms"
-    sentence = (
-        f"Latencies are of answered requests; refused and failed ones count as late; goodput is answers{objective} "
-        "per second."
-    )
-    return section("Summary", sentence, table)
-
-
-def _chart(chart: Chart, content: ReportContent) -> str:
-    body = chart_place(chart)
-    if chart.id == "ranges":
-        body += (
-            f"<details><summary>All load ranges</summary>{ranges_table(content.ranges, content.percentile)}</details>"
-        )
-    return section(chart.title, chart.explanation, body)
-
-
-def _plan(content: ReportContent) -> str:
-    if content.plan is None:
-        return ""
-    body = plan_facts(content.plan)
-    if not content.ranges:
-        for name, operator in content.plan.pipelines.items():
-            table = gears_table(operator)
-            body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
-    return section("The plan", "What it was made from, for whom, and what it places where.", body)
 
 
 def chart_place(chart: Chart) -> str:

@@ -18,7 +18,7 @@ def report(
     Without any trace the page has no simulation.
     """
     from gearshift.reporting.compose import compose
-    from gearshift.reporting.page import write_report
+    from gearshift.reporting.report_page import write_report
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None

@@ -4,7 +4,7 @@ from gearshift.planner.compare import Run, compared
 from gearshift.reporting.comparison_page import comparison_page
 from tests.unit.planner.little import PROFILE
 from tests.unit.planner.test_compare import RUNS, run
-from tests.unit.reporting.test_page import NASTY, Elements, figures
+from tests.unit.reporting.test_report_page import NASTY, Elements, figures
 
 
 def page(runs: list[Run], **changed: object) -> str:

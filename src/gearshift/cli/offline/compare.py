@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,18 +15,16 @@ from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.errors import require
 from gearshift.planner import planners as registry
-from gearshift.planner.compare import COCKTAIL, Comparison, Run, comparable
+from gearshift.planner.compare import COCKTAIL, Comparison, comparable
 from gearshift.profiles.store import read_profile
+from gearshift.reporting.comparison_columns import COLUMNS, IN_TABLES, Kind, csv_row, planned_in, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare
 
-COLUMNS = (
-    *("planner", "devices", "latency_objective_s", "percentile", "accuracy", "accuracy_low", "accuracy_high"),
-    *("latency_p50_s", "latency_p95_s", "latency_p99_s", "share_late", "goodput_qps", "planning_s"),
-    *("unfinished", "error"),
-)
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
+
+FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds}
 
 T = TypeVar("T", int, float)
 
@@ -134,18 +132,18 @@ def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
 
 
 def show(output: Output, found: Comparison) -> None:
-    rows = table("Plans as predicted", "planner", "devices", "SLO", "accuracy", "p95", "late", "planned in")
+    rows = table("Plans as predicted", *(column.title for column in IN_TABLES), "planned in")
     planned = [run for run in found.runs if run.planner in found.planners]
     for run in planned:
-        rows.add_row(*_cells(run))
+        outcome = planned_in(run) if run.error is None else str(run.error["kind"])
+        rows.add_row(*(column.cell(run, FORMATS) for column in IN_TABLES), outcome)
     output.show(rows)
     for run in planned:
         if run.error is not None:
-            what = f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}"
-            output.say(f"{what}: {run.error.get('message', '')}")
+            output.say(f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}: {why_not(run)}")
     output.say("")
     slo = f"p{found.percentile * 100:g}"
-    grid = table("Fewest devices" + " (saving)" * bool(found.baselines), "accuracy", slo, *found.columns)
+    grid = table("Fewest devices (saving)" if found.baselines else "Fewest devices", "accuracy", slo, *found.columns)
     for start in range(0, len(found.grid), len(found.columns)):
         cells = found.grid[start : start + len(found.columns)]
         grid.add_row(percent(cells[0].accuracy), milliseconds(cells[0].latency_s), *map(cell_text, cells))
@@ -158,37 +156,16 @@ def show(output: Output, found: Comparison) -> None:
 
 
 def as_csv(found: Comparison) -> str:
-    rows: list[Sequence[object]] = []
-    for run in found.runs:
-        figures: list[object] = [""] * 8
-        if (p := run.predicted) is not None:
-            latency = p.latency_s.p50, p.latency_s.p95, p.latency_s.p99
-            figures = [p.accuracy, *p.accuracy_interval, *latency, p.share_late, p.goodput_qps]
-        why = "" if run.error is None else run.error.get("message", "")
-        asked = run.planner, run.devices, run.latency_objective_s, run.percentile
-        rows.append([*asked, *figures, run.planning_s, run.unfinished, why])
-    return _csv(COLUMNS, rows)
+    return _csv([column.name for column in COLUMNS], map(csv_row, found.runs))
 
 
 def grid_as_csv(found: Comparison) -> str:
     return _csv(GRID_COLUMNS, [[getattr(cell, name) for name in GRID_COLUMNS] for cell in found.grid])
 
 
-def _csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def _csv(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(rows)
     return file.getvalue()
-
-
-def _cells(run: Run) -> tuple[str, ...]:
-    figures = ("", "", "")
-    if run.predicted is not None:
-        predicted = run.predicted
-        figures = percent(predicted.accuracy), milliseconds(predicted.latency_s.p95), percent(predicted.share_late)
-    return (
-        *(run.planner, str(run.devices), milliseconds(run.latency_objective_s)),
-        *figures,
-        f"{run.planning_s:.1f} s{', unfinished' * run.unfinished}" if run.error is None else str(run.error["kind"]),
-    )

@@ -27,7 +27,7 @@ from gearshift.reporting.content import (
     gear_series,
     latency_quantiles,
 )
-from gearshift.reporting.page import page_of, write_report
+from gearshift.reporting.report_page import page_of, write_report
 from gearshift.result import ServingResult, percentile, summarise
 
 NASTY = "<script>alert(\"x\")</script> & 'tiny <0.5 > large'"
