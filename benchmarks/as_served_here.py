@@ -14,12 +14,12 @@ import uvloop
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, WallClock, to_ns
-from gearshift.measuring.beside import LARGEST_BATCH_SIZE, front_end_beside
+from gearshift.measuring.front_end_time import LARGEST_BATCH_SIZE, front_end_beside
+from gearshift.measuring.timing import fit_overheads
 from gearshift.measuring.turnaround import MODEL, OPERATOR, plan_of_one_model
 from gearshift.models.samples import Samples
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.profiles.measure import fit_overheads
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch

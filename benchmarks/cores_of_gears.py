@@ -29,7 +29,7 @@ from gearshift.objective import Objective
 from gearshift.planner.cores import cores
 from gearshift.planner.space.request import PlanRequest
 from gearshift.policies.cores.demand import Scaling
-from gearshift.profiles.measure import performance_models
+from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve
 from gearshift.simulator.simulate import simulate

@@ -16,7 +16,7 @@ from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
-from gearshift.profiles.measure import performance_models
+from gearshift.profiles.curves import performance_models
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 

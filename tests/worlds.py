@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from gearshift.profiles.measure import performance_models
+from gearshift.profiles.curves import performance_models
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 ACCURACIES = (0.70, 0.80, 0.88, 0.94)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, how_to_write, require, share_of
 from gearshift.models.classes import class_name
+from gearshift.profiles.curves import performance_models, strongest_model
 from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
-from gearshift.profiles.measure import performance_models, strongest_model
 from gearshift.profiles.parts import split_parts
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve

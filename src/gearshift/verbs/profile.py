@@ -38,8 +38,8 @@ def profile(
     the profile is written, so that the same call can resume after an error; `notice` reports this.
     Raises `InvalidInput` before measuring where `out` holds anything but a profile.
     """
-    from gearshift.measuring.beside import front_end_beside
-    from gearshift.measuring.measure import profile_project
+    from gearshift.measuring.front_end_time import front_end_beside
+    from gearshift.measuring.profile_project import profile_project
     from gearshift.measuring.paid import forget, kept_files, partial_folder
 
     folder = None if out is None else Path(out)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import project_file, read_project
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.measure import strongest_model
+from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from imported import infadapter_capacity, sponge_latency
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.measure import performance_models
+from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import (
     NO_CHOICE_NS,
     PerformanceModel,

@@ -10,7 +10,7 @@ from gearshift.placement import Replica
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.plans.workers import scaled_workers
-from gearshift.profiles.measure import performance_models
+from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import Statistic
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import NO_FRONT_END, FrontEnd, core_table_ns, front_end_of, scaled_times_ns

@@ -21,7 +21,7 @@ from gearshift.policies.watch.audit import (
     rest_until_ns,
     selected,
 )
-from gearshift.profiles.measure import strongest_of
+from gearshift.profiles.curves import strongest_of
 from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample
 from gearshift.result import wilson_interval

@@ -12,7 +12,7 @@ import uvloop
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_cuda
-from gearshift.measuring.measure import profile_project
+from gearshift.measuring.profile_project import profile_project
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
@@ -21,8 +21,8 @@ from gearshift.runtime.backends.local import LocalBackend, cuda_places
 from gearshift.runtime.workers.worker_process import visible_cuda
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, little_plan, write_little_task
-from tests.unit.measuring.test_measure import PROJECT
-from tests.unit.measuring.test_measure import project as write_project
+from tests.unit.measuring.test_profile_project import PROJECT
+from tests.unit.measuring.test_profile_project import project as write_project
 
 TELLS = """
 import os

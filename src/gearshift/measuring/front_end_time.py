@@ -1,7 +1,7 @@
 """Run the front end while models are timed: its cost per request, and its cost to batches.
 
 The real HTTP front end runs in the event loop that times the models, over a model that answers at
-once.  A client in its own process (`python -m gearshift.measuring.beside URL PARENT`) first sends as
+once.  A client in its own process (`python -m gearshift.measuring.front_end_time URL PARENT`) first sends as
 fast as it can, to measure this process's time per request, then at `REQUESTS_PER_S`, and measures
 latency.
 """
@@ -21,7 +21,7 @@ from gearshift.client.http_client import HttpClient
 from gearshift.client.v2_client import json_tensor
 from gearshift.clock import NS_PER_S, WallClock, to_ns
 from gearshift.errors import InvalidInput, NoAnswer
-from gearshift.measuring.measure import FrontEndTime
+from gearshift.measuring.measured_models import FrontEndTime
 from gearshift.measuring.turnaround import LABEL, OPERATOR, OneBatch, plan_of_one_model
 from gearshift.model import spec_of
 from gearshift.models.samples import Samples
@@ -96,7 +96,7 @@ def _bodies(samples: Samples) -> list[bytes]:
 async def _client(url: str, bodies: Sequence[bytes], time: FrontEndTime) -> AsyncIterator[None]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "gearshift.measuring.beside", url, str(os.getpid())),
+        *(sys.executable, "-P", "-m", "gearshift.measuring.front_end_time", url, str(os.getpid())),
         stdin=pipe,
         stdout=pipe,
         start_new_session=True,

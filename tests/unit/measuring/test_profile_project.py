@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.measuring import measure
-from gearshift.measuring.measure import profile_project
+from gearshift.measuring import bench
+from gearshift.measuring.profile_project import profile_project
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import changes
 from gearshift.profiles.store import read_profile, write_profile
@@ -61,7 +61,7 @@ def large():
 def ten_ms_a_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the router's clock has it."""
     ticks = itertools.count()
-    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
 
 
 def project(folder, task: str = TASK):

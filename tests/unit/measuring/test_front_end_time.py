@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import psutil
 
-from gearshift.measuring.beside import front_end_beside
-from gearshift.measuring.measure import FrontEndTime
+from gearshift.measuring.front_end_time import front_end_beside
+from gearshift.measuring.measured_models import FrontEndTime
 from gearshift.models.samples import Samples
 
 

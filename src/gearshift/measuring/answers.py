@@ -1,0 +1,129 @@
+"""Models' answers to all samples, and the prediction records that they make."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import ModelFailed, require
+from gearshift.measuring.bench import Bench
+from gearshift.measuring.paid import Kept
+from gearshift.model import Predicted
+from gearshift.models.classes import class_names
+from gearshift.models.samples import Samples
+from gearshift.profiles.doubts import require_common_class, require_some_right
+from gearshift.profiles.parts import split_parts
+from gearshift.profiles.profile import PredictionRecords
+from gearshift.runtime.service.answers import stack_results
+
+
+async def answers_to_all(
+    bench: Bench, name: str, size: int, samples: Samples, progress: Callable[[float], None], kept: Kept
+) -> Predicted:
+    answered = dict(kept.answered(name))
+    left = [row for row in range(len(samples)) if row not in answered]
+    for begin in range(0, len(left), size):
+        rows = left[begin : begin + size]
+        batch, _, _ = await bench.run(name, samples, rows, keep=lambda *said, rows=rows: kept.keep(name, rows, *said))
+        answered.update(zip(rows, batch, strict=True))
+        progress(len(answered) / len(samples))
+    finished = [answered[row] for row in range(len(samples))]
+    try:
+        outputs = stack_results(finished)
+    except (KeyError, ValueError) as error:
+        raise ModelFailed(f"model {name!r} answers outputs of different names or shapes from batch to batch") from error
+    exits = np.array([sample.exit_segment for sample in finished]) if name in bench.segmented else None
+    certainty = np.array([sample.certainty for sample in finished])
+    unusable = np.array([sample.unanswered for sample in finished])
+    return Predicted(outputs, certainty, exit_segment=exits, unusable=unusable if unusable.any() else None)
+
+
+def records_from_answers(
+    models: Sequence[str],
+    answers: Mapping[str, Predicted],
+    samples: Samples,
+    seed: int,
+    *,
+    strongest: str | None = None,
+) -> PredictionRecords:
+    """Records of the answers of `models` to all `samples`; quality is 1 where `label` is right.
+
+    Without labels, quality is agreement with the model `strongest`. Raises `InvalidInput` for a
+    certainty or a label that is not finite, for a model without an output `label` or with outputs
+    that match no label, and where no model is right on any sample.
+    """
+    prediction = np.stack([class_names(_labels_said(model, answers[model], len(samples))) for model in models])
+    labels = samples.labels
+    if labels is None:
+        require(strongest in models, "there are no labels and no strongest model to compare with")
+        truth = prediction[list(models).index(str(strongest))]
+    else:
+        truth = class_names(labels)
+        for model, names in zip(models, prediction, strict=True):
+            require_common_class(model, names, truth, where="samples, labels")
+    groups = np.arange(len(samples)) if samples.groups is None else samples.groups
+    records = PredictionRecords(
+        models=tuple(models),
+        quality=(prediction == truth).astype(np.float64),
+        certainty=np.stack([np.asarray(answers[model].certainty, dtype=np.float64) for model in models]),
+        part=split_parts(groups, seed),
+        labelled=labels is not None,
+        label=None if labels is None else truth,
+        prediction=prediction,
+        exit_segment=_exits(models, answers, len(samples)),
+    )
+    require_some_right(records, where="samples, labels")
+    return records
+
+
+def without_unusable(records: PredictionRecords, answers: Mapping[str, Predicted]) -> PredictionRecords:
+    quality = records.quality.copy()
+    for row, model in enumerate(records.models):
+        if (unusable := answers[model].unusable) is not None:
+            quality[row, unusable] = 0.0
+    return replace(records, quality=quality)
+
+
+def unusable_counted(answers: Mapping[str, Predicted]) -> list[str]:
+    return [
+        f"{np.count_nonzero(answer.unusable)} of {len(answer.certainty)} answers of model {model!r} were none of the "
+        "classes, or none at all, and count as wrong"
+        for model, answer in answers.items()
+        if answer.unusable is not None
+    ]
+
+
+def _exits(models: Sequence[str], answers: Mapping[str, Predicted], n: int) -> NDArray[np.int64] | None:
+    exits = [answers[model].exit_segment for model in models]
+    if all(each is None for each in exits):
+        return None
+    return np.stack([np.zeros(n, dtype=np.int64) if each is None else each for each in exits])
+
+
+def _labels_said(model: str, answer: Predicted, n: int) -> NDArray[Any]:
+    where = f"model {model!r}"
+    bad = np.count_nonzero(~np.isfinite(answer.certainty))
+    require(
+        bad == 0,
+        f"the certainty of {bad} of {n} samples is NaN or infinite",
+        where=where,
+        remedy="mend its certainty, or leave such samples out",
+    )
+    require(
+        "label" in answer.outputs,
+        f"its outputs are {sorted(answer.outputs)}, and without 'label' its answers cannot be judged",
+        where=where,
+        remedy="name its answer `label`, or bring judged answers with `gearshift profile --from-records`",
+    )
+    values = np.asarray(answer.outputs["label"])
+    require(
+        values.shape == (n,) and answer.certainty.shape == (n,),
+        f"output 'label' has shape {values.shape} for {n} samples",
+        where=where,
+        remedy="answer one label per sample",
+    )
+    unknown = np.count_nonzero(np.isnan(values)) if values.dtype.kind == "f" else 0
+    require(unknown == 0, f"output 'label' is NaN for {unknown} of {n} samples", where=where, remedy="answer a class")
+    return values
