@@ -1,35 +1,20 @@
 """Import recorded predictions and run times into a profile, without running a model."""
 
-import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, how_to_write, require, share_of
-from gearshift.models.classes import class_name
-from gearshift.profiles.curves import performance_models, strongest_model
-from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
-from gearshift.profiles.parts import split_parts
+from gearshift.profiles.cells import OF_PREDICTIONS, OF_RUN_TIMES, text
+from gearshift.profiles.curves import performance_models
+from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_some_right
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
-from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.profile import Profile, RunTimeCurve
+from gearshift.profiles.recorded_predictions import recorded_predictions
+from gearshift.profiles.recorded_run_times import recorded_curves
 from gearshift.profiles.table import Table, read_table
-from gearshift.result import percentile
 
 PREDICTIONS = "predictions"
 RUN_TIMES = "runtimes"
-LARGEST_BATCH_SIZE = 65536
-LONGEST_S = 1e6
-LARGEST_TEXT_BYTES = 2**30
-
-T = TypeVar("T")
-
-_TRUTHS = {"true": 1.0, "false": 0.0}
 
 
 def profile_from_records(
@@ -60,11 +45,11 @@ def profile_from_records(
         optional=("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes", "seconds_p95"),
         columns="model, batch_size, seconds",
     )
-    predictions.require_cells(_OF_PREDICTIONS)
-    run_times.require_cells(_OF_RUN_TIMES)
+    predictions.require_cells(OF_PREDICTIONS)
+    run_times.require_cells(OF_RUN_TIMES)
     _require_same_models(predictions, run_times)
-    curves = _curves(run_times, raw=raw_run_times)
-    records = _records(_Grid.of(predictions), curves, seed)
+    curves = recorded_curves(run_times, raw=raw_run_times)
+    records = recorded_predictions(predictions, curves, seed)
     require_some_right(records, where=str(predictions.path))
     return Profile(
         operator=operator,
@@ -86,104 +71,12 @@ def _of_enough_sizes(curves: Sequence[RunTimeCurve]) -> list[RunTimeCurve]:
     return [c for place, c in zip(places, curves, strict=True) if len(sizes[place]) >= LEAST_BATCH_SIZES]
 
 
-# Cells
-
-
-def _text(cell: str) -> str:
-    require(bool(cell.strip()), "the cell is empty", remedy="fill it in")
-    return cell
-
-
-def _number(cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if math.isfinite(value) and "_" not in cell:
-        return value
-    _text(cell)
-    raise InvalidInput(f"the cell is {_short(cell)}, needs a finite number", remedy=how_to_write(cell))
-
-
-def _quality(cell: str) -> float:
-    truth = _TRUTHS.get(cell.strip().lower())
-    value = _number(cell) if truth is None else truth
-    remedy = share_of(value) or "give 0, 1, true, false, or a score from 0 to 1"
-    require(0 <= value <= 1, f"the cell is {_short(cell)}", remedy=remedy)
-    return value
-
-
-def _seconds(cell: str) -> float:
-    value = _number(cell)
-    require(
-        0 < value < LONGEST_S, f"the cell is {_short(cell)}", remedy=f"give seconds above 0 and below {LONGEST_S:g}"
-    )
-    return value
-
-
-def _whole(cell: str, least: int, most: int = 2**53) -> int:
-    value = _number(cell)
-    remedy = f"give a whole number from {least} to {most}"
-    require(value.is_integer() and least <= value <= most, f"the cell is {_short(cell)}", remedy=remedy)
-    return int(value)
-
-
-def _or_default(cell: str, parse: Callable[[str], T], default: T) -> T:
-    return parse(cell) if cell.strip() else default
-
-
-def _short(cell: str) -> str:
-    return repr(cell if len(cell) <= 40 else f"{cell[:40]}...")
-
-
-def _as_it_is(cell: str) -> str:
-    return cell
-
-
-_WHOLE, _COUNT = partial(_whole, least=0), partial(_whole, least=1)
-_SIZE = partial(_whole, least=1, most=LARGEST_BATCH_SIZE)
-_OF_PREDICTIONS: Mapping[str, Callable[[str], object]] = {
-    "sample": _text,
-    "model": _text,
-    "certainty": _number,
-    "correct": _quality,
-    "label": _text,
-    "prediction": _as_it_is,
-    "output_tokens": _WHOLE,
-    "exit_segment": partial(_or_default, parse=_WHOLE, default=-1),
-}
-_OF_RUN_TIMES: Mapping[str, Callable[[str], object]] = {
-    "model": _text,
-    "batch_size": _SIZE,
-    "seconds": _seconds,
-    "device_kind": partial(_or_default, parse=_text, default=""),
-    "cores": partial(_or_default, parse=_COUNT, default=1),
-    "tensor_parallel": partial(_or_default, parse=_COUNT, default=1),
-    "segment": partial(_or_default, parse=_WHOLE, default=0),
-    "memory_bytes": partial(_or_default, parse=_WHOLE, default=0),
-    "seconds_p95": partial(_or_default, parse=_seconds, default=0.0),
-}
-
-
-def _optional(table: Table, column: str, parse: Callable[[str], T], default: T) -> list[T]:
-    if column not in table.columns:
-        return [default] * len(table)
-    return table.parsed(column, partial(_or_default, parse=parse, default=default))
-
-
-def _codes(values: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Distinct values in order of appearance, and the index of each of `values` (n,) in them."""
-    index: dict[str, int] = {}
-    codes = [index.setdefault(value, len(index)) for value in values]
-    return list(index), np.array(codes, dtype=np.int64)
-
-
 def _require_same_models(predictions: Table, run_times: Table) -> None:
     for table, other, lacking in (
         (predictions, run_times, f"run times in {run_times.path.name}"),
         (run_times, predictions, f"predictions in {predictions.path.name}"),
     ):
-        names = table.parsed("model", _text)
+        names = table.parsed("model", text)
         known = set(other.columns["model"])
         row = next((row for row, name in enumerate(names) if name not in known), None)
         if row is not None:
@@ -192,269 +85,3 @@ def _require_same_models(predictions: Table, run_times: Table) -> None:
                 where=table.where(row, "model"),
                 remedy="add them, or leave the model out of both files",
             )
-
-
-# Run times
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    model: str
-    device_kind: str
-    tensor_parallel: int
-    cores: int
-    segment: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    row: int
-    seconds: float
-    seconds_p95: float
-    memory_bytes: int
-
-
-def _curves(table: Table, *, raw: bool) -> tuple[RunTimeCurve, ...]:
-    require(
-        not raw or "seconds_p95" not in table.columns,
-        "seconds_p95 is given, and rows are single batches",
-        where=str(table.path),
-        remedy="leave the column out, or --raw-run-times",
-    )
-    places = [
-        _Place(*key)
-        for key in zip(
-            table.parsed("model", _text),
-            _optional(table, "device_kind", _text, "cpu"),
-            _optional(table, "tensor_parallel", _COUNT, 1),
-            _optional(table, "cores", _COUNT, 1),
-            _optional(table, "segment", _WHOLE, 0),
-            strict=True,
-        )
-    ]
-    sizes = table.parsed("batch_size", _SIZE)
-    seconds = table.parsed("seconds", _seconds)
-    p95 = _optional(table, "seconds_p95", _seconds, 0.0)
-    memory = _optional(table, "memory_bytes", _WHOLE, 0)
-    runs: dict[_Place, dict[int, list[_Run]]] = {}
-    for row, (place, size) in enumerate(zip(places, sizes, strict=True)):
-        run = _Run(row, seconds[row], p95[row] or seconds[row], memory[row])
-        before = runs.setdefault(place, {}).setdefault(size, [])
-        if before and not raw:
-            raise InvalidInput(
-                f"batch size {size} of model {place.model!r} is there a second time, after "
-                f"{table.place(before[0].row)}",
-                where=table.where(row, "batch_size"),
-                remedy="keep one row, with the median, or say --raw-run-times where each row is one batch",
-            )
-        if run.seconds_p95 < run.seconds:
-            raise InvalidInput(
-                f"seconds_p95 is {p95[row]:g}, less than the median, seconds, of {seconds[row]:g}",
-                where=table.where(row, "seconds_p95"),
-                remedy="give the 95th percentile of the same runs",
-            )
-        before.append(run)
-    _require_one_memory(table, runs)
-    _require_all_segments(table, runs)
-    return tuple(_curve(place, runs[place]) for place in runs)
-
-
-def _curve(place: _Place, runs: dict[int, list[_Run]]) -> RunTimeCurve:
-    ordered = [runs[size] for size in sorted(runs)]
-    medians = [percentile(np.array([run.seconds for run in same]), 0.50) for same in ordered]
-    return RunTimeCurve(
-        model=place.model,
-        device_kind=place.device_kind,
-        tensor_parallel=place.tensor_parallel,
-        cores=place.cores,
-        segment=place.segment,
-        batch_sizes=tuple(sorted(runs)),
-        median_s=tuple(medians),
-        p95_s=tuple(percentile(np.array([run.seconds_p95 for run in same]), 0.95) for same in ordered),
-        memory_bytes=ordered[0][0].memory_bytes,
-    )
-
-
-def _require_one_memory(table: Table, runs: dict[_Place, dict[int, list[_Run]]]) -> None:
-    first: dict[tuple[str, str, int], _Run] = {}
-    for place, curve in runs.items():
-        for run in itertools.chain.from_iterable(curve.values()):
-            before = first.setdefault((place.model, place.device_kind, place.tensor_parallel), run)
-            if run.memory_bytes != before.memory_bytes:
-                raise InvalidInput(
-                    f"model {place.model!r} has memory_bytes {run.memory_bytes} here and {before.memory_bytes} in "
-                    f"{table.place(before.row)}",
-                    where=table.where(run.row, "memory_bytes"),
-                    remedy="give the same bytes, those of one replica, in every row of the model",
-                )
-
-
-def _require_all_segments(table: Table, runs: dict[_Place, dict[int, list[_Run]]]) -> None:
-    segments: dict[tuple[str, str, int, int], dict[int, int]] = {}
-    for place, curve in runs.items():
-        key = (place.model, place.device_kind, place.tensor_parallel, place.cores)
-        segments.setdefault(key, {})[place.segment] = next(iter(curve.values()))[0].row
-    for key, rows in segments.items():
-        missing = next((segment for segment in range(len(rows)) if segment not in rows), None)
-        if missing is not None:
-            raise InvalidInput(
-                f"model {key[0]!r} has run times of segments {sorted(rows)}, but not of segment {missing}",
-                where=table.where(rows[max(rows)], "segment"),
-                remedy="number segments from 0 without gaps; a model without learned caches has segment 0 only",
-            )
-
-
-# Predictions
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The rows of `predictions` as a full grid: `rows` (models, samples) are table row numbers."""
-
-    table: Table
-    models: tuple[str, ...]
-    samples: tuple[str, ...]
-    rows: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, table: Table) -> "_Grid":
-        models, model_of = _codes(table.parsed("model", _text))
-        samples, sample_of = _codes(table.parsed("sample", _text))
-        pair = sample_of * len(models) + model_of
-        order = np.argsort(pair, kind="stable")
-        ordered = pair[order]
-        doubled = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if len(doubled):
-            first, second = order[doubled[0]], order[doubled[0] + 1]
-            raise InvalidInput(
-                f"sample {samples[sample_of[first]]!r} of model {models[model_of[first]]!r} is there a second time, "
-                f"after {table.place(first)}",
-                where=table.where(int(second), "sample"),
-                remedy="keep one row for each sample and model",
-            )
-        missing = len(models) * len(samples) - len(table)
-        if missing:
-            gaps = np.flatnonzero(ordered != np.arange(len(ordered)))
-            sample, model = divmod(int(gaps[0]) if len(gaps) else len(ordered), len(models))
-            more = f", and {missing - 1} more pairs are missing" if missing > 1 else ""
-            raise InvalidInput(
-                f"sample {samples[sample]!r} has no row for model {models[model]!r}{more}",
-                where=table.where(int(np.flatnonzero(sample_of == sample)[0]), "model"),
-                remedy="give every sample one row for every model, or leave the sample out",
-            )
-        require(
-            len(samples) >= 2,
-            "there is one sample, and plans need some to choose on and others to confirm on",
-            where=str(table.path),
-            remedy="record at least two samples, better thousands",
-        )
-        return cls(table, tuple(models), tuple(samples), order.reshape(len(samples), len(models)).T)
-
-    def numbers(self, values: Sequence[Any], dtype: type[np.generic]) -> NDArray[Any]:
-        return np.array(values, dtype=dtype)[self.rows]
-
-    def classes(self, column: str) -> NDArray[np.str_]:
-        written = self.table.columns[column]
-        names = {cell: class_name(cell) for cell in set(written)}
-        cells = [names[cell] for cell in written]
-        words, codes = _codes(cells)
-        longest = max(words, key=len)
-        if 4 * len(longest) * len(cells) > LARGEST_TEXT_BYTES:
-            raise InvalidInput(
-                f"texts of up to {len(longest)} characters are too long to keep for {len(cells)} rows",
-                where=self.table.where(cells.index(longest), column),
-                remedy="shorten them (a hash of each will do), or leave the column out and give `correct`",
-            )
-        return np.array(words, dtype=np.str_)[codes[self.rows]]
-
-
-def _records(grid: _Grid, curves: tuple[RunTimeCurve, ...], seed: int) -> PredictionRecords:
-    table = grid.table
-    label = _label(grid) if "label" in table.columns else None
-    prediction = grid.classes("prediction") if "prediction" in table.columns else None
-    tokens = None
-    if "output_tokens" in table.columns:
-        tokens = grid.numbers(table.parsed("output_tokens", _WHOLE), np.int64)
-    exits = _exit_segments(grid, curves) if "exit_segment" in table.columns else None
-    return PredictionRecords(
-        models=grid.models,
-        quality=_judged(grid, label, prediction, curves, exits),
-        certainty=grid.numbers(table.parsed("certainty", _number), np.float64),
-        part=split_parts(np.arange(len(grid.samples)), seed),
-        labelled="correct" in table.columns or label is not None,
-        label=label,
-        prediction=prediction,
-        output_tokens=tokens,
-        exit_segment=exits,
-    )
-
-
-def _label(grid: _Grid) -> NDArray[np.str_]:
-    grid.table.parsed("label", _text)
-    labels = grid.classes("label")
-    differing = np.argwhere(labels != labels[0])
-    if len(differing):
-        model, sample = differing[0]
-        row = int(grid.rows[model, sample])
-        raise InvalidInput(
-            f"sample {grid.samples[sample]!r} has label {_short(str(labels[model, sample]))} here and "
-            f"{_short(str(labels[0, sample]))} in {grid.table.place(grid.rows[0, sample])}",
-            where=grid.table.where(row, "label"),
-            remedy="give a sample the same label in all its rows",
-        )
-    return np.asarray(labels[0])
-
-
-def _judged(
-    grid: _Grid,
-    label: NDArray[np.str_] | None,
-    prediction: NDArray[np.str_] | None,
-    curves: tuple[RunTimeCurve, ...],
-    exits: NDArray[np.int64] | None,
-) -> NDArray[np.float64]:
-    """Quality (models, samples): recorded, or agreement with the label or the strongest model."""
-    if "correct" in grid.table.columns:
-        quality = grid.numbers(grid.table.parsed("correct", _quality), np.float64)
-        if label is not None and prediction is not None and np.isin(quality, (0.0, 1.0)).all():
-            _require_agreement(grid, quality, prediction == label)
-        return quality
-    if prediction is None:
-        raise InvalidInput(
-            "there is no column 'correct', and no column 'prediction' to judge instead",
-            where=f"{grid.table.path}, header",
-            remedy="add correct, or label and prediction, or prediction alone to compare with the strongest model",
-        )
-    by_model = None if exits is None else dict(zip(grid.models, exits, strict=True))
-    truth = label if label is not None else prediction[grid.models.index(strongest_model(curves, by_model))]
-    if label is not None:
-        for model, names in zip(grid.models, prediction, strict=True):
-            require_common_class(model, names, label, where=f"{grid.table.path}, columns 'label' and 'prediction'")
-    return np.asarray(prediction == truth, dtype=np.float64)
-
-
-def _require_agreement(grid: _Grid, quality: NDArray[np.float64], equal: NDArray[np.bool_]) -> None:
-    differing = np.argwhere((quality == 1.0) != equal)
-    if len(differing):
-        model, sample = differing[0]
-        row = int(grid.rows[model, sample])
-        cells = {name: _short(grid.table.columns[name][row]) for name in ("correct", "label", "prediction")}
-        raise InvalidInput(
-            f"correct is {cells['correct']}, but label is {cells['label']} and prediction is {cells['prediction']}",
-            where=grid.table.where(row, "correct"),
-            remedy="correct the row, or leave out column correct or column label",
-        )
-
-
-def _exit_segments(grid: _Grid, curves: tuple[RunTimeCurve, ...]) -> NDArray[np.int64]:
-    last = {model: max(c.segment for c in curves if c.model == model) for model in grid.models}
-    given = _optional(grid.table, "exit_segment", _WHOLE, -1)
-    models = grid.table.columns["model"]
-    segments = [last[model] if segment < 0 else segment for model, segment in zip(models, given, strict=True)]
-    row = next((row for row, segment in enumerate(segments) if segment > last[models[row]]), None)
-    if row is not None:
-        raise InvalidInput(
-            f"exit segment {segments[row]} of model {models[row]!r} is past its last, {last[models[row]]}",
-            where=grid.table.where(row, "exit_segment"),
-            remedy="add run times of that segment, or correct it",
-        )
-    return np.asarray(grid.numbers(segments, np.int64))
