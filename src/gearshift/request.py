@@ -72,8 +72,8 @@ class Sample(msgspec.Struct, eq=False):
     """Whether `error` is that this sample ended its workers."""
     attempt: int = 1
     """One more than the runs that were lost with their worker."""
-    due_ns: int = 0
-    """When the last batch that it was in was due to end."""
+    expected_end_ns: int = 0
+    """When the last batch that it was in ends by the profiled run times."""
     run_by_ns: int | None = None
     """The latest time to run, once a worker was lost while running it, or no worker is there."""
 

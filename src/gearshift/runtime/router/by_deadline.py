@@ -70,8 +70,8 @@ class DeadlineRules:
     def _find_fastest(self) -> None:
         self.fastest_ns: list[int] = fastest_ns(self.tables, np.asarray(self.run_ns)).tolist()
 
-    def written(self, due_ns: int, now_ns: int) -> None:
-        self._overshoots_ns.append(now_ns - due_ns)
+    def written(self, expected_end_ns: int, now_ns: int) -> None:
+        self._overshoots_ns.append(now_ns - expected_end_ns)
 
     def take_aim(self, *, idle: bool) -> None:
         """While nothing runs, forget answers; else a margin that refuses all would remain."""

@@ -317,7 +317,7 @@ class Router:
         self._write(now_ns, Decision.START, replica, len(samples), reason)
         for sample in samples:
             sample.queue_ns += now_ns - sample.entered_ns
-            sample.due_ns = now_ns + run_ns
+            sample.expected_end_ns = now_ns + run_ns
             self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
         self._start(replica, samples, reason)
 

@@ -145,7 +145,7 @@ class OpenRequests:
         self.metrics, self.spans, self._deliver_soon = metrics, spans, deliver_soon
         self.by_id: dict[int, OpenRequest] = {}
         self.settled: deque[tuple[Done, Answer, int]] = deque()
-        """Answers to deliver, with the time at which each was due (0: none)."""
+        """Answers to deliver, with the expected end of its last batch (0: none)."""
         self.none_open = asyncio.Event()
         self.none_open.set()
 
@@ -190,18 +190,18 @@ class OpenRequests:
             self.metrics.answered(self._operator, answer, (now_ns - request.arrived_ns) / NS_PER_S)
         if now_ns > request.late_after_ns and outcome in ("answered", "degraded", "late"):
             self.metrics.late(self._operator)
-        due_ns = 0
+        expected_end_ns = 0
         if outcome in ("answered", "late") or answer.reason == EXECUTION:
-            due_ns = max([sample.due_ns for sample in opened.samples])
-        self.settled.append((opened.done, answer, due_ns))
+            expected_end_ns = max([sample.expected_end_ns for sample in opened.samples])
+        self.settled.append((opened.done, answer, expected_end_ns))
         self._deliver_soon()
 
     def deliver(self) -> None:
         while self.settled:
-            done, answer, due_ns = self.settled.popleft()
+            done, answer, expected_end_ns = self.settled.popleft()
             done(answer)
-            if due_ns:
-                self._deadlines.written(due_ns, self._clock.now_ns())
+            if expected_end_ns:
+                self._deadlines.written(expected_end_ns, self._clock.now_ns())
 
     def _close(self, opened: OpenRequest) -> bool:
         if self.by_id.pop(opened.request.id, None) is None:

@@ -32,11 +32,11 @@ class Pulse:
         for timer in self._timers or ():
             timer.stop()
 
-    def wake_by(self, due_ns: int) -> None:
-        """Wake at `due_ns` or before; waking too early does no harm."""
-        if self._timers is not None and due_ns < self._armed_ns:
-            self._armed_ns = due_ns
-            self._timers[1].set(due_ns - self._clock.now_ns())
+    def wake_by(self, at_ns: int) -> None:
+        """Wake at `at_ns` or before; waking too early does no harm."""
+        if self._timers is not None and at_ns < self._armed_ns:
+            self._armed_ns = at_ns
+            self._timers[1].set(at_ns - self._clock.now_ns())
 
     def _ticked(self) -> None:
         self._tick()
