@@ -1,0 +1,156 @@
+"""Infer over gRPC: one request per call, or a stream of them."""
+
+import asyncio
+from typing import Any
+from weakref import WeakValueDictionary
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import DeadlinePassed, QueueFull, RequestFailed
+from gearshift.observability.tracing import Tracing
+from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.service.room import Client
+from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
+from gearshift.serving.door.exchange import Exchange
+from gearshift.serving.grpc.answers import Answers, Unread
+from gearshift.serving.grpc.calls import Tasks, in_bytes, metadata_of, send, text_of
+from gearshift.serving.grpc.messages import Messages
+from gearshift.serving.operate.control import Control
+from gearshift.v2 import grpc_messages_pb2 as pb
+from gearshift.v2 import tensors as v2
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.grpc_status import SERVICE
+from gearshift.v2.grpc_tensors import NOTHING, Values, encode_answer, parameters, varint
+
+STREAM_REQUESTS = 64
+"""Bound on unanswered requests of one stream."""
+LONGEST_REASON = 360
+"""Characters of a failure's reason; leaves room for an id after it."""
+ONLY_ANSWER: Values = {"triton_final_response": True}
+"""Added to answers on a stream: Triton's protocol allows several per request, this server sends
+one."""
+StreamAnswers = asyncio.Queue[asyncio.Task[bytes] | tuple[type[Exception], str] | None]
+"""Pending answers of a stream in order of requests, then the error that ended it, or None."""
+
+
+class GrpcInference:
+    """Answers `ModelInfer` and `ModelStreamInfer`."""
+
+    def __init__(
+        self,
+        control: Control,
+        operator: str,
+        messages: Messages,
+        answers: Answers,
+        *,
+        tracing: Tracing | None,
+        times: SendingTimes,
+    ) -> None:
+        self._control, self._operator = control, operator
+        self._messages, self._answers = messages, answers
+        self._tracing, self._times = tracing, times
+        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()
+
+    async def infer(self, context: Any, exchange: Exchange) -> bytes:
+        self._trace(context, exchange)
+        with self._control.service.reading(0) as reading:
+            data = await self._messages.receive(context)
+            reading.hold(len(data))
+            request, message_bytes = await self._messages.request(data, reading, exchange)
+        del data
+        answer = await self._answer(request, message_bytes, context, exchange)
+        unread = self._answers.of(context.peer())
+        unread.add(len(answer))
+        unread.offer()
+        call: Any = asyncio.current_task()  # ends when the client has the answer
+        call.add_done_callback(unread.close)
+        return answer
+
+    def _trace(self, context: Any, exchange: Exchange) -> None:
+        if self._tracing is not None:
+            headers = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
+            exchange.span = self._tracing.begin(
+                headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
+            )
+
+    async def _answer(
+        self,
+        request: InferRequest,
+        payload_bytes: int,
+        context: Any,
+        exchange: Exchange,
+        more: Values = NOTHING,
+    ) -> bytes:
+        """Return the encoded answer with `more` parameters.
+
+        A client that leaves cancels this call, which takes its waiting samples out of their queue.
+        """
+        told = metadata_of(context)
+        sent_ns = self._times.sent_ns(told.get(REQUEST_START), self._control.service.now_ns())
+        answer = await self._control.infer(
+            request.inputs,
+            priority=request.priority,
+            deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, told.get(SLO_MS)),
+            sent_ns=sent_ns,
+            payload_bytes=payload_bytes,
+            client=self._client_of(context),
+            span=exchange.span,
+        )
+        if answer.outcome == "failed":
+            raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
+        return encode_answer(self._operator, request, answer, more)
+
+    def _client_of(self, context: Any) -> Client:
+        """Return the account of the call's connection; it lives as long as calls hold it."""
+        return self._clients.setdefault(context.peer(), Client())
+
+    def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
+        """Return the deadline of the call, else of the parameters, else of metadata `x-slo-ms`."""
+        if remaining_s is not None:
+            return min(NO_DEADLINE_NS, self._control.service.now_ns() + round(remaining_s * NS_PER_S))
+        limit_us = timeout_us or (0 if slo_ms is None else v2.timeout_us_of_slo(slo_ms))
+        return deadline_ns_of(sent_ns, self._control.service.now_ns(), limit_us)
+
+    async def infer_stream(self, context: Any, exchange: Exchange) -> None:
+        """Answer in order of requests; an error is an answer too, and the stream goes on."""
+        answers: StreamAnswers = asyncio.Queue(STREAM_REQUESTS - 1)
+        unread = self._answers.of(context.peer())
+        tasks = Tasks()
+        try:
+            tasks.begin(self._read_stream(context, tasks, answers, unread))
+            while isinstance(answer := await answers.get(), asyncio.Task):
+                await send(context, await answer, unread)
+        finally:
+            tasks.cancel()
+            unread.close()
+        if answer is not None:
+            kind, text = answer
+            raise kind(text)
+
+    async def _read_stream(self, context: Any, tasks: "Tasks", answers: StreamAnswers, unread: Unread) -> None:
+        why = None
+        try:
+            while (data := await self._messages.next(context)) is not None:
+                await answers.put(tasks.begin(self._infer_streamed([data], context, unread)))
+                del data
+        except Exception as error:  # noqa: BLE001  raised again by `infer_stream`
+            told = isinstance(error, QueueFull | DeadlinePassed)
+            why = (type(error), str(error)) if told else (RuntimeError, repr(error))
+        await answers.put(why)  # not the error, whose traceback holds requests
+
+    async def _infer_streamed(self, sent: list[bytes], context: Any, unread: Unread) -> bytes:
+        exchange = Exchange("ModelStreamInfer request")
+        status = "OK"
+        try:
+            self._trace(context, exchange)
+            with self._control.service.reading(len(sent[0])) as reading:
+                reading.hold(len(sent[0]))
+                request, message_bytes = await self._messages.request(sent.pop(), reading, exchange)
+            answer = await self._answer(request, message_bytes, context, exchange, ONLY_ANSWER)
+            response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
+            told = text_of(error, exchange)
+            which = pb.ModelInferResponse(id=exchange.offered, parameters=parameters(ONLY_ANSWER))
+            response, status = in_bytes(pb.ModelStreamInferResponse(error_message=told, infer_response=which)), "error"
+        exchange.end(status)
+        unread.add(len(response))
+        return response
