@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from gearshift.errors import InvalidInput, require
-from gearshift.plain_numbers import how_to_write, share_of
+from gearshift.errors import InvalidInput, how_to_write, require, share_of
 from gearshift.profiles.table import Table
 
 LARGEST_BATCH_SIZE = 65536

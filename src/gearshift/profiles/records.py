@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gearshift.errors import InvalidInput, how_to_write, require, share_of
+from gearshift.errors import InvalidInput, require
 from gearshift.profiles.cells import OF_PREDICTIONS, OF_RUN_TIMES, text
 from gearshift.profiles.curves import performance_models
 from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_some_right

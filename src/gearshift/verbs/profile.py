@@ -39,8 +39,8 @@ def profile(
     Raises `InvalidInput` before measuring where `out` holds anything but a profile.
     """
     from gearshift.measuring.front_end_time import front_end_beside
-    from gearshift.measuring.profile_project import profile_project
     from gearshift.measuring.paid import forget, kept_files, partial_folder
+    from gearshift.measuring.profile_project import profile_project
 
     folder = None if out is None else Path(out)
     if folder is not None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
-from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.overheads import Overheads, overheads_of
 from gearshift.profiles.run_times import expected_ns
 from gearshift.request import NO_DEADLINE_NS
