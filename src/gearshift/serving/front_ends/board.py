@@ -64,7 +64,7 @@ class Board:
         """Samples that may wait in all; the router sets it, since each plan has its own bound."""
         return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
 
-    # Held by other processes (`runtime/room.Elsewhere`)
+    # Held by other processes (`runtime/service/room.Elsewhere`)
 
     @property
     def waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""The kernel's steps for deadlines: `runtime/by_deadline.py` on arrays."""
+"""The kernel's steps for deadlines: `runtime/router/by_deadline.py` on arrays."""
 
 from typing import Any
 
