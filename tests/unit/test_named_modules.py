@@ -22,9 +22,9 @@ def texts() -> Iterator[Path]:
 
 
 def is_there(name: str) -> bool:
-    """Whether the package, or a room of it, has this module or folder."""
+    """Whether the package, or a room of it, has such a module, folder or other file."""
     places = [PACKAGE, *(PACKAGE / room for room in ("runtime", "serving", "planner", "policies", "caches", "cli"))]
-    return any((place / name).is_dir() or (place / f"{name}.py").exists() for place in places)
+    return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
 
 
 def test_every_named_module_is_there() -> None:
