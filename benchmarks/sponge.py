@@ -23,7 +23,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, PaperScaler, StaticScaler, VpaScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
-from gearshift.traces.network import over_network, read_network
+from gearshift.traces.network import Uplink, read_network
 from gearshift.workload import Workload
 
 SLO_S = 1.0
@@ -73,7 +73,7 @@ def make_cell(data: Path, size_kb: int, rate_qps: int, seconds: NDArray[np.float
     sent_ns = np.arange(SECONDS * rate_qps, dtype=np.int64) * NS_PER_S // rate_qps
     sent = Workload(arrivals_ns=sent_ns, record=np.zeros(len(sent_ns), dtype=np.int32), duration_s=float(SECONDS))
     network = read_network(data / "traces" / "lte_bus_0001.log")
-    workload = over_network(sent, network, request_bytes=1e3 * size_kb, slo_s=SLO_S).workload
+    workload = Uplink(network, 1e3 * size_kb, SLO_S).carry(sent).workload
 
     def cell(factor: float) -> Cell:
         return Cell(f"{size_kb} KB, {rate_qps}/s", workload, rate_qps, factor, scaled(seconds, factor))

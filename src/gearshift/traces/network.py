@@ -78,53 +78,51 @@ class Uplink:
     slo_s: float | None = None
 
     def carry(self, workload: Workload) -> OverNetwork:
-        return over_network(workload, self.network, request_bytes=self.request_bytes, slo_s=self.slo_s)
+        """Delay each arrival of `workload`, taken as a time of sending, by its communication latency.
 
+        With `slo_s`, requests without a deadline get sent + SLO. Raises `InvalidInput` for sizes
+        and objectives that are not positive and for a request that travels longer than 11 days.
+        """
+        self._require_possible()
+        sent_ns = workload.arrivals_ns
+        arrivals_ns = sent_ns + self.network.communication_ns(sent_ns, self.request_bytes)
+        order = np.argsort(arrivals_ns, kind="stable")
 
-def over_network(
-    workload: Workload, network: NetworkTrace, *, request_bytes: float, slo_s: float | None = None
-) -> OverNetwork:
-    """Delay each arrival of `workload`, taken as a time of sending, by its communication latency.
+        def ordered(values: NDArray[T] | None) -> NDArray[T] | None:
+            return None if values is None else np.asarray(values[order])
 
-    With `slo_s`, requests without a deadline get sent + SLO. Raises `InvalidInput` for sizes and
-    objectives that are not positive and for a request that travels for longer than 11 days.
-    """
-    require(
-        0 < request_bytes <= LARGEST_REQUEST_BYTES,
-        f"a request of {request_bytes:g} bytes",
-        remedy=f"give a size above 0 and up to {LARGEST_REQUEST_BYTES:g} bytes",
-    )
-    require(slo_s is None or 0 < slo_s < 1e6, f"the SLO is {slo_s} s", remedy="give one above 0 and below 1e6 s")
-    slowest_s = (request_bytes / float(network.carried_bytes[-1]) + 1) * network.duration_s
-    require(
-        slowest_s < LONGEST_COMMUNICATION_S,
-        f"a request of {request_bytes:g} bytes is under way for up to {slowest_s:g} s",
-        remedy="give a smaller size, or a faster network",
-    )
-    sent_ns = workload.arrivals_ns
-    arrivals_ns = sent_ns + network.communication_ns(sent_ns, request_bytes)
-    order = np.argsort(arrivals_ns, kind="stable")
+        arrived = dataclasses.replace(
+            workload,
+            arrivals_ns=arrivals_ns[order],
+            record=workload.record[order],
+            duration_s=max(workload.duration_s, float(arrivals_ns.max()) / NS_PER_S),
+            deadline_ns=ordered(self._deadline_ns(workload)),
+            priority=ordered(workload.priority),
+            continues=ordered(workload.continues),
+        )
+        return OverNetwork(arrived, sent_ns[order])
 
-    deadline_ns = workload.deadline_ns
-    if slo_s is not None:
-        by_slo_ns = sent_ns + round(slo_s * NS_PER_S)
-        deadline_ns = (
-            by_slo_ns if deadline_ns is None else np.where(deadline_ns < NO_DEADLINE_NS, deadline_ns, by_slo_ns)
+    def _require_possible(self) -> None:
+        require(
+            0 < self.request_bytes <= LARGEST_REQUEST_BYTES,
+            f"a request of {self.request_bytes:g} bytes",
+            remedy=f"give a size above 0 and up to {LARGEST_REQUEST_BYTES:g} bytes",
+        )
+        slo_s = self.slo_s
+        require(slo_s is None or 0 < slo_s < 1e6, f"the SLO is {slo_s} s", remedy="give one above 0 and below 1e6 s")
+        slowest_s = (self.request_bytes / float(self.network.carried_bytes[-1]) + 1) * self.network.duration_s
+        require(
+            slowest_s < LONGEST_COMMUNICATION_S,
+            f"a request of {self.request_bytes:g} bytes is under way for up to {slowest_s:g} s",
+            remedy="give a smaller size, or a faster network",
         )
 
-    def ordered(values: NDArray[T] | None) -> NDArray[T] | None:
-        return None if values is None else np.asarray(values[order])
-
-    arrived = dataclasses.replace(
-        workload,
-        arrivals_ns=arrivals_ns[order],
-        record=workload.record[order],
-        duration_s=max(workload.duration_s, float(arrivals_ns.max()) / NS_PER_S),
-        deadline_ns=ordered(deadline_ns),
-        priority=ordered(workload.priority),
-        continues=ordered(workload.continues),
-    )
-    return OverNetwork(arrived, sent_ns[order])
+    def _deadline_ns(self, workload: Workload) -> NDArray[np.int64] | None:
+        own_ns = workload.deadline_ns
+        if self.slo_s is None:
+            return own_ns
+        by_slo_ns = workload.arrivals_ns + round(self.slo_s * NS_PER_S)
+        return by_slo_ns if own_ns is None else np.where(own_ns < NO_DEADLINE_NS, own_ns, by_slo_ns)
 
 
 def read_network(path: PathLike) -> NetworkTrace:

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +21,6 @@ from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
 from gearshift.traces.rows import Rows, check_arrivals, check_counts, check_deadlines, read_rows
 from gearshift.workload import Reading, Trace
 
-_DEFAULTS = Reading(file_sha256="")
-_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals", "seed")
 _ROWS_AT_ONCE = 1_000_000
 
 
@@ -54,9 +53,15 @@ def read_trace(
     for a window outside of the trace, for a trace without requests, and for more than 200 million.
     """
     data = read_bytes(path, remedy="check the path of the trace")
-    return _trace_of(
-        Path(path), data, rate_scale=rate_scale, start_s=start_s, duration_s=duration_s, arrivals=arrivals, seed=seed
+    how = Reading(
+        file_sha256=hashlib.sha256(data).hexdigest(),
+        rate_scale=rate_scale,
+        start_s=start_s,
+        duration_s=duration_s,
+        arrivals=arrivals,
+        seed=seed,
     )
+    return _trace_of(Path(path), data, how)
 
 
 def read_as_for(
@@ -73,50 +78,33 @@ def read_as_for(
     of None in `given` count as not given.
     """
     data = read_bytes(path, remedy=remedy)
-    as_for = source if source and (the_same or hashlib.sha256(data).hexdigest() == source.file_sha256) else _DEFAULTS
-    how = {name: getattr(as_for, name) for name in _OPTIONS}
-    return _trace_of(path, data, **how | {name: value for name, value in given.items() if value is not None})
+    sha256 = hashlib.sha256(data).hexdigest()
+    as_for = source if source and (the_same or sha256 == source.file_sha256) else Reading(file_sha256=sha256)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return _trace_of(path, data, msgspec.structs.replace(as_for, file_sha256=sha256, **chosen))
 
 
-def _trace_of(
-    path: Path,
-    data: bytes,
-    *,
-    rate_scale: float,
-    start_s: float,
-    duration_s: float | None,
-    arrivals: Arrivals,
-    seed: int,
-) -> Trace:
-    require(
-        0 < rate_scale <= 1e9, f"rate_scale is {rate_scale}", remedy="give a positive number up to a thousand million"
-    )
+def _trace_of(path: Path, data: bytes, how: Reading) -> Trace:
+    scale = how.rate_scale
+    require(0 < scale <= 1e9, f"rate_scale is {scale}", remedy="give a positive number up to a thousand million")
     rows = read_rows(path, data)
     of_counts = rows.columns[0] == "second"
-    window = _window(path, start_s, duration_s, check_counts(rows) if of_counts else check_arrivals(rows))
+    window = _window(path, how.start_s, how.duration_s, check_counts(rows) if of_counts else check_arrivals(rows))
     options: tuple[object, ...]
     if of_counts:
-        times_ns, left_ns = _arrivals_of_counts(rows, rate_scale, window, arrivals, seed), None
-        options = rate_scale, arrivals, seed if arrivals == "poisson" else 0
+        times_ns, left_ns = _arrivals_of_counts(rows, scale, window, how.arrivals, how.seed), None
+        options = scale, how.arrivals, how.seed if how.arrivals == "poisson" else 0
     else:
-        times_ns, left_ns = _arrivals_of_rows(rows, rate_scale, window, seed)
-        options = rate_scale, seed if rate_scale != 1 else 0
+        times_ns, left_ns = _arrivals_of_rows(rows, scale, window, how.seed)
+        options = scale, how.seed if scale != 1 else 0
     require(
         len(times_ns) > 0, "no requests are left", where=str(path), remedy="widen the window or raise the rate scale"
     )
-    content = hashlib.sha256(data)
     return Trace(
         arrivals_ns=times_ns,
-        duration_s=window[1] - window[0] if duration_s is None else duration_s,
-        sha256=_fingerprint(content.digest(), (*options, start_s, duration_s)),
-        reading=Reading(
-            file_sha256=content.hexdigest(),
-            rate_scale=rate_scale,
-            start_s=start_s,
-            duration_s=duration_s,
-            arrivals=arrivals,
-            seed=seed,
-        ),
+        duration_s=window[1] - window[0] if how.duration_s is None else how.duration_s,
+        sha256=_fingerprint(bytes.fromhex(how.file_sha256), (*options, how.start_s, how.duration_s)),
+        reading=how,
         left_ns=left_ns,
         of_counts=of_counts,
     )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.traces.network import NetworkTrace, over_network, read_network
+from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
 
 S = 1_000_000_000
@@ -59,7 +59,7 @@ def test_who_is_sent_later_never_arrives_earlier(rates: list[int], times: list[i
 
 
 def test_deadlines_count_from_sending_and_arrivals_from_the_last_byte() -> None:
-    made = over_network(sent(0, S), network(100, 300), request_bytes=150, slo_s=2.0)
+    made = Uplink(network(100, 300), 150, 2.0).carry(sent(0, S))
     assert made.sent_ns.tolist() == [0, S]
     assert made.workload.arrivals_ns.tolist() == [S + 166_666_667, S + S // 2]
     assert made.workload.deadline_ns is not None
@@ -68,14 +68,14 @@ def test_deadlines_count_from_sending_and_arrivals_from_the_last_byte() -> None:
 
 def test_a_request_keeps_its_own_deadline_beside_the_slo_of_the_others() -> None:
     own = np.array([NO_DEADLINE_NS, 7 * S])
-    made = over_network(sent(0, S, deadline_ns=own), network(100, 300), request_bytes=150, slo_s=2.0).workload
+    made = Uplink(network(100, 300), 150, 2.0).carry(sent(0, S, deadline_ns=own)).workload
     assert made.deadline_ns is not None
     assert made.deadline_ns.tolist() == [2 * S, 7 * S]
 
 
 def test_rows_of_one_request_stay_together_and_facts_stay_with_their_request() -> None:
     workload = sent(0, 0, S, continues=np.array([False, True, False]), priority=np.array([1, 1, 7]))
-    made = over_network(workload, network(100, 300), request_bytes=10, slo_s=None).workload
+    made = Uplink(network(100, 300), 10, None).carry(workload).workload
     assert made.record.tolist() == [0, 1, 2]
     assert made.continues is not None
     assert made.continues.tolist() == [False, True, False]
@@ -87,12 +87,12 @@ def test_rows_of_one_request_stay_together_and_facts_stay_with_their_request() -
 @pytest.mark.parametrize("size", [0.0, -1.0, float("nan"), float("inf"), 1e13])
 def test_sizes_that_are_none_are_refused(size: float) -> None:
     with pytest.raises(InvalidInput, match="a request of"):
-        over_network(sent(0), network(100), request_bytes=size)
+        Uplink(network(100), size).carry(sent(0))
 
 
 def test_a_size_that_takes_years_is_refused() -> None:
     with pytest.raises(InvalidInput, match="under way for up to"):
-        over_network(sent(0), network(100), request_bytes=1e10)
+        Uplink(network(100), 1e10).carry(sent(0))
 
 
 def test_a_log_is_read_with_its_first_interval(tmp_path: Path) -> None:
