@@ -14,11 +14,12 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import trace_for, workload_of
 from gearshift.verbs.options import MILLISECONDS, Option
-from gearshift.workload import Trace, Workload
+from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.load_generator.sources import SampleSource
+    from gearshift.serving.operate.task import ServingTask
     from gearshift.traces.network import Uplink
 
 Sent = Callable[[int, int], None]
@@ -87,45 +88,54 @@ def replay(
     from gearshift.load_generator.in_process import InProcessTarget
     from gearshift.load_generator.replay import run_replay
     from gearshift.load_generator.targets import Sending
-    from gearshift.serving.operate.task import read_task
     from gearshift.serving.serve import pinned
 
     plan = plan_at(target)
     arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
-    sent: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in how.items()}
-    options: dict[str, Any] = {
-        "processes": sent.pop("processes", 1),
-        "largest_lateness_s": sent.pop("largest_lateness_s", None),
-        "sending": (sending := Sending(**sent)),
-        "slo_s": slo_s,
-        "devices": devices,
-        "progress": progress,
-    }
-
-    def arriving(profile: Profile) -> Workload:
-        workload = workload_of(profile, arrivals, seed=seed)
-        if uplink is None:
-            return workload
-        arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
-        options["under_way_s"] = arrived.communication_s
-        return arrived.workload
-
+    options: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in how.items()}
+    of_load = {name: options.pop(name) for name in ("processes", "largest_lateness_s") if name in options}
+    sending = Sending(**options)
     if plan is None:
         measured, folder = _profile_of(profile)
         source = source_of(measured, folder, project=project, emulated=emulated)
-        workload = arriving(measured)
-        return run_replay(str(target), workload, source, **options)
-    require(not isinstance(profile, Profile), "a plan file is served with a profile on disk", remedy="name its folder")
-    task = read_task(
+        to: str | InProcessTarget = str(target)
+        cores = None
+    else:
+        task = _task_at(plan, profile, project, emulated=emulated)
+        measured, cores = task.profile, task.router_cores
+        source = source_of(measured, Path(), project=task.project, emulated=emulated)
+        to = InProcessTarget(task, source.output, sending)
+    workload, under_way_s = workload_of(measured, arrivals, seed=seed), None
+    if uplink is not None:
+        arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
+        workload, under_way_s = arrived.workload, arrived.communication_s
+    with pinned(cores):
+        return run_replay(
+            to,
+            workload,
+            source,
+            sending=sending,
+            slo_s=slo_s,
+            devices=devices,
+            progress=progress,
+            under_way_s=under_way_s,
+            **of_load,
+        )
+
+
+def _task_at(
+    plan: Path, profile: Profile | PathLike | None, project: PathLike | None, *, emulated: bool
+) -> "ServingTask":
+    from gearshift.serving.operate.task import read_task
+
+    if isinstance(profile, Profile):
+        raise InvalidInput("a plan file is served with a profile on disk", remedy="name its folder")
+    return read_task(
         plan,
         "emulated" if emulated else "local",
-        profile_path=None if profile is None else Path(profile),  # type: ignore[arg-type]
+        profile_path=None if profile is None else Path(profile),
         project_path=None if project is None else Path(project),
     )
-    source = source_of(task.profile, Path(), project=task.project, emulated=emulated)
-    workload = arriving(task.profile)
-    with pinned(task.router_cores):
-        return run_replay(InProcessTarget(task, source.output, sending), workload, source, **options)
 
 
 def plan_at(target: PathLike) -> Path | None:

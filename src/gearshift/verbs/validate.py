@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.plans.plan_tables import only_pipeline
+from gearshift.gear import GearPlan
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.overheads import Overheads, overheads_of
+from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
@@ -131,7 +133,6 @@ def validate(
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
     from gearshift.serving.serve import pinned
-    from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
     from gearshift.simulator.simulate import prepare
 
     path = Path(plan)
@@ -157,34 +158,40 @@ def validate(
             progress=progress,
             **how,
         )
+    return _validation(made, measured, prepared, workload, run, server_began_ns)
+
+
+def _validation(
+    plan: GearPlan, profile: Profile, prepared: "Prepared", workload: Workload, run: "Replay", server_began_ns: int
+) -> Validation:
+    """Simulate what was sent, and compare it with what was measured."""
+    from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
+
     sent, lateness_s = _as_sent(workload, run, server_began_ns)
-    backlog = backlog_of(made, prepared.tables, measured)
+    most_waiting = backlog_of(plan, prepared.tables, profile).most_waiting
     origin_ns = run.effort.began_ns - server_began_ns
 
     def simulated(of: "Prepared") -> "Simulation":
-        ran = of.run(sent, most_waiting=backlog.most_waiting)
+        ran = of.run(sent, most_waiting=most_waiting)
         lasts_s = workload.duration_s + origin_ns / NS_PER_S  # figures per second are over the trace's time
         lasted = replace(sent, duration_s=lasts_s)
         return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
 
     simulation = simulated(prepared)
-    predicted = simulation.result(measured, latency_objective_s=slo_s)
+    slo_s = plan.operators[only_operator(plan)].objective.latency_s
+    predicted = simulation.result(profile, latency_objective_s=slo_s)
     ratios = {}
     if prepared.core_run_ns is None:
         ran = {model: (one.batches, one.samples, one.run_s) for model, one in run.runs.items()}
-        ratios = run_time_ratios(simulation, expected_ns(made, prepared.tables, measured), ran)
+        ratios = run_time_ratios(simulation, expected_ns(plan, prepared.tables, profile), ran)
+    planned = prepared.run(workload, most_waiting=most_waiting)
+    as_measured = simulated(as_ran(prepared, ratios))
     return Validation(
         predicted=predicted,
         measured=run.result,
         errors=_errors(predicted, run.result, _samples_and_batches(simulation), run),
-        split=split_latency(
-            prepared.run(workload, most_waiting=backlog.most_waiting),
-            simulation,
-            simulated(as_ran(prepared, ratios)),
-            run.result.latency_s,
-            ratios,
-        ),
-        overheads=overheads_of(measured, prepared.tables.models),
+        split=split_latency(planned, simulation, as_measured, run.result.latency_s, ratios),
+        overheads=overheads_of(profile, prepared.tables.models),
         simulation=simulation,
         replay=run,
     )

@@ -192,7 +192,7 @@ def test_few_samples_are_said_to_promise_little(built: Path, tmp_path: Path) -> 
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | changed))
     told = " ".join(run("caches", "show", tmp_path).output.split())
     assert (
-        "on new samples it may be as low as 92.7 %: 140 samples give no better estimate: build from 7400 samples"
+        "on new samples it may be as low as 92.7 %: 140 samples give no better estimate; build from 7400 samples"
         in told
     )
     shown = {"confidence": 0.95, "lower_bound": 0.97}
