@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from cache_tasks import QUICK_TRAINING, digit_networks
+from class_local_streams import class_local_stream
 from judging import spread
 from machine import describe
 
 import gearshift
 from gearshift import caches
-from gearshift.caches.adapting.streams import class_local_stream
 from gearshift.load_generator.replay import run_replay
 from gearshift.load_generator.replay_result import Replay
 from gearshift.load_generator.targets import Sending

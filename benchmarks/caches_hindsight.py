@@ -20,11 +20,11 @@ import torch
 from cache_tasks import options_of, task_of
 from caches_ablations import logits_of, some_of
 from caches_streams import EXPONENTS
+from class_local_streams import class_local_stream, halves
 from machine import describe
 
 from gearshift.caches.adapting.class_mix import mix_of
 from gearshift.caches.adapting.retrain import LEVELS
-from gearshift.caches.adapting.streams import class_local_stream, halves
 from gearshift.caches.building import compose
 from gearshift.caches.building.choosing import choices_by_price, judged_on, problem_of
 from gearshift.caches.building.problem import Problem, joint_outcome, wrong_of

@@ -34,12 +34,12 @@ import numpy as np
 import torch
 from bars import Bars
 from cache_tasks import add_exploring, copies_of
+from class_local_streams import class_local_stream, corrupted, halves
 from machine import describe
 
 from gearshift import caches
 from gearshift.caches.adapting.adapter import Adapter, open_adapter
 from gearshift.caches.adapting.settings import Adaptation
-from gearshift.caches.adapting.streams import class_local_stream, corrupted, halves
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.manifest import CLASS_MIX
 from gearshift.support.priority import give_way_to_all

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from class_local_streams import corrupted
 
 from gearshift.caches.adapting.adapter import Adapter, open_adapter
 from gearshift.caches.adapting.settings import Adaptation
-from gearshift.caches.adapting.streams import corrupted
 from gearshift.caches.loading import load_caches
 from tests.unit.caches.digit_networks import built, digits, network
 
