@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput, how_to_write, require
 from gearshift.errors import require
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.support.files import PathLike, read_bytes, write_atomically

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput, require
-from gearshift.plain_numbers import how_to_write
+from gearshift.errors import InvalidInput, how_to_write, require
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.support.files import decoded
 from gearshift.traces.generate import MOST_REQUESTS

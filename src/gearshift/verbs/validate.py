@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.gear import GearPlan
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.overheads import Overheads, overheads_of
 from gearshift.profiles.profile import Profile
@@ -178,7 +178,7 @@ def _validation(
         return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
 
     simulation = simulated(prepared)
-    slo_s = plan.operators[only_operator(plan)].objective.latency_s
+    slo_s = plan.pipelines[only_pipeline(plan)].objective.latency_s
     predicted = simulation.result(profile, latency_objective_s=slo_s)
     ratios = {}
     if prepared.core_run_ns is None:
