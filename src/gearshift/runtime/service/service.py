@@ -87,7 +87,8 @@ class Service:
         self._clock = clock or WallClock()
         self._metrics = metrics or Metrics()
         self._journal = journal or Journal()
-        deadlines, spans = deadlines or DeadlineRules(tables, late="answer"), dict[int, RequestSpan]()
+        deadlines = deadlines or DeadlineRules(tables, late="answer")
+        spans: dict[int, RequestSpan] = {}
         self.adapting = adapting or Adapting(tables)
         self.driver = Driver(
             tables,
