@@ -37,10 +37,6 @@ class NetworkTrace:
     def duration_s(self) -> float:
         return float(self.times_ns[-1]) / NS_PER_S
 
-    @property
-    def mean_bytes_per_s(self) -> float:
-        return float(self.carried_bytes[-1]) / self.duration_s
-
     def communication_ns(self, sent_ns: NDArray[np.int64], request_bytes: float) -> NDArray[np.int64]:
         """Nanoseconds (n,) that a request of `request_bytes` takes when sent at `sent_ns` (n,).
 

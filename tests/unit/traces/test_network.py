@@ -99,7 +99,7 @@ def test_a_log_is_read_with_its_first_interval(tmp_path: Path) -> None:
     link = read_network(written(tmp_path, "9 725 51 3.7 1450 725\n9 1725 51 3.7 500 1000\n"))
     assert link.times_ns.tolist() == [0, 725_000_000, 1_725_000_000]
     assert link.carried_bytes.tolist() == [0, 1450, 1950]
-    assert link.mean_bytes_per_s == pytest.approx(1950 / 1.725)
+    assert link.carried_bytes[-1] / link.duration_s == pytest.approx(1950 / 1.725)
 
 
 @pytest.mark.parametrize(
