@@ -41,7 +41,7 @@ def told(cores: Collection[int], others_s: float, elapsed_s: float) -> str:
     share = others_s / (elapsed_s * len(cores)) if elapsed_s >= SHORTEST_S else 0.0
     if share < LEAST_SHARE:
         return ""
-    which = f"processor{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
+    which = f"processor{'s' if len(cores) > 1 else ''} {', '.join(map(str, sorted(cores)))}"
     return (
         f"while models were timed, other programs took {100 * min(share, 1.0):.0f} % of {which}: run times may be too "
         "long; profile again when the machine is quiet"

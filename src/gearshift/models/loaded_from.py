@@ -146,7 +146,7 @@ def changes(loaded_from: Sequence[LoadedFrom], project_path: Path) -> list[str]:
         if changed:
             causes.setdefault(tuple(changed), []).append(one.model)
     return [
-        f"model{'s' * (len(models) > 1)} {', '.join(map(repr, models))} may have been replaced since profiling: "
+        f"model{'s' if len(models) > 1 else ''} {', '.join(map(repr, models))} may have been replaced since profiling: "
         f"{_listed(changed)} changed; {REMEDY}"
         for changed, models in causes.items()
     ]

@@ -184,7 +184,7 @@ def _checked_header(row: list[str], required: Sequence[str], optional: Sequence[
 
 
 def _named(names: Sequence[str]) -> str:
-    return f"{'s' * (len(names) > 1)} {', '.join(map(repr, names))} {'are' if len(names) > 1 else 'is'}"
+    return f"{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))} {'are' if len(names) > 1 else 'is'}"
 
 
 def _is_cut(text: str, line: int) -> bool:

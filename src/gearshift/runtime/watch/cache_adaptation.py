@@ -202,16 +202,20 @@ class _Attendance:
             self._process, self._counts, self._outcomes = None, {}, {}
             self._metrics.attended.labels(self._model).set(0)
             self._metrics.restarts.labels(self._model).inc()
-            self._journal.write(
-                "cache_attendant_lost", model=self._model, how=self._how, retraining=self._retrains, again_in_s=wait_s
-            )
-            log.warning(
-                "the process that attends to the learned caches of model %r %s%s; they stay as they are, and it is "
-                "started again in %g s", self._model, self._how, " while it retrained them" * self._retrains, wait_s,
-            )  # fmt: skip
+            self._tell_lost(wait_s)
             self._retrains = False
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_RESTART_WAIT_S)
+
+    def _tell_lost(self, wait_s: float) -> None:
+        meanwhile = " while it retrained them" if self._retrains else ""
+        self._journal.write(
+            "cache_attendant_lost", model=self._model, how=self._how, retraining=self._retrains, again_in_s=wait_s
+        )
+        log.warning(
+            "the process that attends to the learned caches of model %r %s%s; they stay as they are, and it is "
+            "started again in %g s", self._model, self._how, meanwhile, wait_s,
+        )  # fmt: skip
 
     def _has_ended(self, how: str) -> None:
         self._how = how
