@@ -24,7 +24,7 @@ from gearshift.runtime.backends.base import all_ended
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.runtime.wire.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
 from gearshift.runtime.wire.transport import FrameError, pack_tensors, shortened
-from gearshift.runtime.workers.attending import ANSWERED
+from gearshift.runtime.workers.cache_attendant import ANSWERED
 from gearshift.runtime.workers.worker_process import WorkerProcess
 
 LONGEST_START_S = 600.0

@@ -31,8 +31,8 @@ from gearshift.runtime.wire.messages import (
     Stop,
 )
 from gearshift.runtime.wire.transport import BlockingConnection, EndOfStream, shortened
-from gearshift.runtime.workers.attending import attend
 from gearshift.runtime.workers.batch_run import run_batch
+from gearshift.runtime.workers.cache_attendant import attend
 from gearshift.runtime.workers.inference_threads import InferenceThreads
 from gearshift.runtime.workers.loading import Held, load_all
 from gearshift.support.kept_memory import keep_freed_memory
