@@ -11,15 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from gearshift.errors import InvalidInput
-from gearshift.objective import Objective
+from gearshift.gear import GearPlan
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.plan_request import profiled_devices, source_file, trace_file
+from gearshift.verbs.plan_request import plan_request, source_file, trace_file
 from gearshift.verbs.profile import profile as measure
 from gearshift.verbs.validate import Validation, validate
+from gearshift.workload import Trace
 
 BASE_LOAD = 0.6
 PEAK_LOAD = 3.2
@@ -103,8 +105,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     """Run everything in `folder`; raises `InvalidInput` if scikit-learn is missing."""
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
-    from gearshift.planner.search.optimal import plan, single_model_plan
-    from gearshift.planner.space.request import PlanRequest
+    from gearshift.planner.search.optimal import plan
     from gearshift.reporting.compose import compose
     from gearshift.reporting.report_page import write_report
 
@@ -117,30 +118,19 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     write_trace(bursty(low_qps, high_qps, trace_s, bursts=BURSTS, seed=SEED), folder / "trace.csv")
     trace = read_trace(folder / "trace.csv")
 
-    request = PlanRequest(
-        profile=profile,
-        trace=trace,
-        hardware=profiled_devices(profile, 1),
-        objective=Objective(latency_s=latency_s),
+    request = plan_request(
+        profile,
+        trace,
+        latency_s=latency_s,
         least_margin=LEAST_MARGIN,
         profile_source=source_file(folder / "profile", folder / "plan.json", profile.sha256),
         trace_source=trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
     made = plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
-    plans = {
-        "gear plan": made,
-        f"only {largest}": single_model_plan(request, largest),
-        f"only {smallest}": single_model_plan(request, smallest),
-    }
-    systems = {}
-    for i, (name, one) in enumerate(plans.items()):
-        path = folder / f"{'plan' if i == 0 else name.replace(' ', '-')}.json"
-        write_plan(one, path)
-        systems[name] = validate(
-            path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=lambda done, total, i=i, name=name: tell(  # type: ignore[misc]
-                f"serving and replaying: {name}", 0.48 + 0.17 * (i + done / total)
-            ),
-        )  # fmt: skip
+    gears = _validated("gear plan", made, folder / "plan.json", trace, tell, 0.48)
+    only_largest = _validated_alone(request, largest, folder, tell, 0.65)
+    only_smallest = _validated_alone(request, smallest, folder, tell, 0.82)
+    systems = {"gear plan": gears, f"only {largest}": only_largest, f"only {smallest}": only_smallest}
     tell("writing the report", 0.99)
     content = compose(
         made,
@@ -152,7 +142,6 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         replays=[(name, system.replay) for name, system in systems.items()],
     )
     write_report(folder / "report.html", content)
-    gears, only_largest, only_smallest = systems.values()
     return DemoResult(
         gears=gears,
         largest=only_largest,
@@ -163,6 +152,22 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         valid=all(system.replay.valid for system in systems.values()),
         report=(folder / "report.html").resolve(),
     )
+
+
+def _validated_alone(request: PlanRequest, model: str, folder: Path, tell: Tell, share: float) -> Validation:
+    from gearshift.planner.search.optimal import single_model_plan
+
+    made = single_model_plan(request, model)
+    return _validated(f"only {model}", made, folder / f"only-{model}.json", request.trace, tell, share)
+
+
+def _validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
+    write_plan(plan, path)
+
+    def replaying(done: int, total: int) -> None:
+        tell(f"serving and replaying: {name}", share + 0.17 * done / total)
+
+    return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
 
 
 def _profile(folder: Path, tell: Tell) -> Profile:

@@ -10,6 +10,7 @@ from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, point
 from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.comparison_columns import IN_TABLES, Kind, planned_in, why_not
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
+from gearshift.reporting.headline import counted
 from gearshift.reporting.html_tables import html_table, milliseconds
 from gearshift.reporting.page import chart_place, html_page, section
 
@@ -64,7 +65,7 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
     )
     return Chart(
         f"frontier-{devices}",
-        f"Frontier on {devices} device{'s' * (devices > 1)}",
+        f"Frontier on {counted(devices, 'device')}",
         "Each point is a plan that no other of its planner beats in both, at the latency that it was made for; up and "
         "to the left is better.",
         {"data": traces, "layout": layout},
@@ -117,7 +118,7 @@ def _volumes(found: Comparison) -> str:
         + "</tr>"
         for name in found.planners
     )
-    return html_table(["planner", *(f"{n} device{'s' * (n > 1)}" for n in found.device_counts)], rows)
+    return html_table(["planner", *(counted(count, "device") for count in found.device_counts)], rows)
 
 
 def _runs(found: Comparison) -> str:

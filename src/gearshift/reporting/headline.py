@@ -39,11 +39,11 @@ def devices_in_words(plan: GearPlan) -> str:
     kinds = len({device.kind for device in plan.hardware.devices}) > 1
     alike = Counter((device.kind if kinds else "", tuple(sorted(on[device.id]))) for device in plan.hardware.devices)
     count = len(plan.hardware.devices)
-    counted = f"{count} device{'s' * (count > 1)}"
     if len(alike) == 1:
-        return f"{counted}{', each' * (count > 1)} with {_listed(next(iter(alike))[1])}"
-    groups = [f"{n} {f'{kind} ' * bool(kind)}with {_listed(models)}" for (kind, models), n in alike.items()]
-    return f"{counted} ({', '.join(groups)})"
+        each = ", each" if count > 1 else ""
+        return f"{counted(count, 'device')}{each} with {_listed(next(iter(alike))[1])}"
+    groups = [" ".join(filter(None, (str(n), kind, "with", _listed(models)))) for (kind, models), n in alike.items()]
+    return f"{counted(count, 'device')} ({', '.join(groups)})"
 
 
 def cost_in_words(plan: GearPlan) -> str:
@@ -62,7 +62,7 @@ def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
         return largest.why
     differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1
     like = f" like {largest.like}" if differ else ""
-    needed = f"{largest.devices} device{'s' * (largest.devices > 1)}{like}, {largest.price_per_hour:.2f} an hour"
+    needed = f"{counted(largest.devices, 'device')}{like}, {largest.price_per_hour:.2f} an hour"
     return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
 
 
@@ -85,6 +85,10 @@ def _latency(result: ServingResult, objective: Objective) -> str:
     asked_s = known_s.get(objective.percentile)
     other = "" if asked_s is None else f", {percentile_name(objective)} {1e3 * asked_s:.3g} ms"
     return f"p95 {1e3 * result.latency_s.p95:.3g} ms{between}{other}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def percentile_name(objective: Objective) -> str:

@@ -57,11 +57,8 @@ class SearchOptions(TypedDict, total=False):
     seed: int
 
 
-class ObjectiveOptions(TypedDict, total=False):
-    """Where and for which objective: `percentile` of requests within `latency_s`, or `accuracy`.
-
-    The plan names its profile and its trace as `profile_source` and `trace_source` say.
-    """
+class DeviceOptions(TypedDict, total=False):
+    """The devices to plan for, or the cores of one host."""
 
     devices: Annotated[
         int | Hardware | PathLike | None,
@@ -78,6 +75,14 @@ class ObjectiveOptions(TypedDict, total=False):
             " fewest core-seconds that keep both a latency and an accuracy."
         ),
     ]
+
+
+class ObjectiveOptions(TypedDict, total=False):
+    """The objective: `percentile` of requests within `latency_s`, or `accuracy`.
+
+    The plan names its profile and its trace as `profile_source` and `trace_source` say.
+    """
+
     latency_s: float | None
     accuracy: Annotated[float | None, Option("The accuracy that must be reached, from 0 to 1.")]
     confidence: Annotated[
@@ -87,7 +92,7 @@ class ObjectiveOptions(TypedDict, total=False):
     trace_source: SourceFile | None
 
 
-class PlanOptions(ObjectiveOptions, SearchOptions, total=False):
+class PlanOptions(DeviceOptions, ObjectiveOptions, SearchOptions, total=False):
     """The options of `plan` and of `plan_frontier`."""
 
 

@@ -22,7 +22,7 @@ from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.reporting.gear_rows import GearRow, gear_rows
-from gearshift.reporting.headline import percentile_name
+from gearshift.reporting.headline import counted, percentile_name
 from gearshift.verbs.explain import explain
 from gearshift.verbs.inputs import plan_and_profile
 
@@ -108,10 +108,11 @@ def _lacking(unplaced: Unplaced) -> str:
         f"there is room for {model} on {' and '.join(devices)}" if devices else f"no device has room for {model}"
         for model, devices in unplaced.room.items()
     ]
-    needed = f"model{'s' * (len(unplaced.room) > 1)} {' and '.join(unplaced.room)}"
-    accuracy = percent(unplaced.accuracy)
-    are = "are" if len(unplaced.room) > 1 else "is"
-    return f"{unplaced.cascade} ({accuracy}) needs {needed}, which {are} on no device: {', '.join(room)}"
+    models, are = ("models", "are") if len(unplaced.room) > 1 else ("model", "is")
+    needed = f"{models} {' and '.join(unplaced.room)}"
+    return (
+        f"{unplaced.cascade} ({percent(unplaced.accuracy)}) needs {needed}, which {are} on no device: {', '.join(room)}"
+    )
 
 
 def _broken(following: NextCascade, limit_s: float) -> str:
@@ -142,8 +143,8 @@ def _load(found: RangeExplanation) -> str:
 
 
 def _neighbour(neighbour: Neighbour) -> str:
-    counted = f"with {neighbour.devices} device{'s' * (neighbour.devices > 1)}"
+    on = f"with {counted(neighbour.devices, 'device')}"
     if neighbour.predicted is None:
-        return f"{counted}: {neighbour.reason or 'nothing is predicted'}"
+        return f"{on}: {neighbour.reason or 'nothing is predicted'}"
     predicted = neighbour.predicted
-    return f"{counted}: accuracy {percent(predicted.accuracy)}, p95 {milliseconds(predicted.latency_s.p95)}"
+    return f"{on}: accuracy {percent(predicted.accuracy)}, p95 {milliseconds(predicted.latency_s.p95)}"

@@ -10,7 +10,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.overheads import overheads_of
-from gearshift.reporting.headline import headline
+from gearshift.reporting.headline import counted, headline
 from gearshift.verbs.inspect import inspect
 
 
@@ -42,6 +42,5 @@ def command(output: Output, path: Path) -> None:
         if name in found.predictions:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))
     replicas, devices = len(found.placement.replicas), len(found.hardware.devices)
-    counted = f"{replicas} replica{'s' * (replicas > 1)} on {devices} device{'s' * (devices > 1)}"
-    output.say(f"{counted}; made by planner {found.planner}")
+    output.say(f"{counted(replicas, 'replica')} on {counted(devices, 'device')}; made by planner {found.planner}")
     output.say(f"profile {found.profile.path or 'unknown'} {found.profile.sha256[:12]}")

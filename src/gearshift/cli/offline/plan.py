@@ -43,7 +43,7 @@ from gearshift.support.files import require_writable
 from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.read import read_trace
 from gearshift.verbs.plan import largest_alone, plan, plan_frontier
-from gearshift.verbs.plan_request import source_file, trace_file
+from gearshift.verbs.plan_request import DeviceOptions, source_file, trace_file
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -56,11 +56,12 @@ STEADY, LEAST_GAPS = 0.2, 10
 @click.command("plan")
 @click.argument("profile", type=PATH)
 @trace_options
+@options_of(DeviceOptions)
 @click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
 @click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files; takes no objective.")
-@options_of(plan)
+@options_of(plan, without=DeviceOptions.__annotations__)
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(

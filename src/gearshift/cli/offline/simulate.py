@@ -12,6 +12,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
 from gearshift.plans.plan_tables import only_pipeline
+from gearshift.objective import Objective
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of
@@ -79,28 +80,21 @@ def command(
     require_positive("--slo-ms", slo_ms, "milliseconds")
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
+    if scaler is None and scaler_cores is not None:
+        scaler = "static"
     period_s = DEFAULT_PERIOD_S if scaler_period_s is None else scaler_period_s
     require_period(period_s, "--scaler-period-s")
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.pipelines[only_pipeline(made)].objective
-    scaling = None
-    if scaler is not None or scaler_cores is not None:
-        scaling = Scaling(
-            scaler=scaler or "static",
-            period_s=period_s,
-            effect_s=min(CORES_EFFECT_S, period_s / 2),
-            slo_s=objective.latency_s,
-            margin=DEFAULT_MARGIN if scaler_margin is None else scaler_margin,
-        )
     run = simulate(
         made,
         trace,
         profile=measured,
         seed=trace_arguments["seed"],
         uplink=uplink,
-        scaling=scaling,
+        scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
         scaler_cores=scaler_cores,
     )
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
@@ -109,6 +103,16 @@ def command(
     output.show(results_table("Predicted", [("gear plan", result)]))
     tell_overheads(output, overheads)
     show(output, run, result)
+
+
+def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: Objective) -> Scaling:
+    return Scaling(
+        scaler=scaler,
+        period_s=period_s,
+        effect_s=min(CORES_EFFECT_S, period_s / 2),
+        slo_s=objective.latency_s,
+        margin=DEFAULT_MARGIN if margin is None else margin,
+    )
 
 
 def show(output: Output, run: "Simulation", result: ServingResult) -> None:
