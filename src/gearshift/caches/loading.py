@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import nn
 
-from gearshift.caches.network.chain import HEAD, weights_sha256
+from gearshift.caches.network.chain import HEAD, Chain, weights_sha256
 from gearshift.caches.network.predictors import Factory
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel, Origin
 from gearshift.caches.store.compiled_spans import load_compiled
-from gearshift.caches.store.manifest import MANIFEST, Lookups, read_manifest
+from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest, read_manifest
 from gearshift.caches.store.versions import Claim, read_state, require_built, version_folder
 from gearshift.caches.store.weights import in_use, networks_of, weights_of
 from gearshift.errors import require
@@ -49,19 +49,7 @@ def load_caches(
     home = version_folder(folder, number)
     manifest = read_manifest(home)
     where = str(home / MANIFEST)
-    require(
-        weights_sha256(module) == manifest.weights_sha256,
-        f"these learned caches belong to other weights than this {type(module).__name__} has",
-        where=where,
-        remedy="load the weights that they were built for, or build them anew",
-    )
-    chain = chain_of(module, manifest.blocks[:-1] if manifest.blocks_named else None)
-    require(
-        chain.names == manifest.blocks and manifest.blocks[-1] == HEAD,
-        "the module has other blocks than these learned caches were built for",
-        where=where,
-        remedy="build them anew",
-    )
+    chain = _chain_for(module, manifest, where)
     networks = networks_of(manifest, weights_of(home, manifest), own, where=where)
     require_built(folder, state.built)
     origin = Origin(folder, manifest.weights_sha256, state.built, dict(own or {}), manifest.device, _open_adapter)
@@ -76,6 +64,23 @@ def load_caches(
         off=state.layers_off if number == state.current else (),
         version=number,
     )
+
+
+def _chain_for(module: nn.Module, manifest: Manifest, where: str) -> Chain:
+    require(
+        weights_sha256(module) == manifest.weights_sha256,
+        f"these learned caches belong to other weights than this {type(module).__name__} has",
+        where=where,
+        remedy="load the weights that they were built for, or build them anew",
+    )
+    chain = chain_of(module, manifest.blocks[:-1] if manifest.blocks_named else None)
+    require(
+        chain.names == manifest.blocks and manifest.blocks[-1] == HEAD,
+        "the module has other blocks than these learned caches were built for",
+        where=where,
+        remedy="build them anew",
+    )
+    return chain
 
 
 def _open_adapter(model: CachedModel, settings: Mapping[str, Any], **options: Any) -> Any:

@@ -13,7 +13,7 @@ def test_without_torch_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPa
         _ = caches.build
 
 
-def test_composition_streams_and_manifests_do_without_torch() -> None:
+def test_composition_and_manifests_do_without_torch() -> None:
     code = (
         "import sys, gearshift.caches.building.compose, gearshift.caches.store.manifest;"
         "import gearshift.cli.offline.caches; print('torch' in sys.modules)"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gearshift.caches.building.choosing import at_ends, choices_by_price
+from gearshift.caches.building.choosing import choices_by_price, problem_for
 from gearshift.caches.building.problem import ROUNDING, Problem, answered_wrongly
 from gearshift.caches.network.learned_cache import LearnedCache, split_predictor
 from gearshift.caches.network.train import Material, Trained, Training, counted_like, fit_cache, threshold_by_level
@@ -346,21 +346,16 @@ class Offers:
         self, hits: NDArray[np.bool_], right: NDArray[np.bool_], check: Counted
     ) -> Iterator[tuple[tuple[int, ...], float]]:
         offers, manifest = [offer for offer, _ in self._offers], self._manifest
-        tested = Problem(
-            layer_s=np.array(manifest.segment_s),
-            layer=np.array([offer.layer for offer in offers], dtype=np.int64),
-            hit_rate=np.array([offer.hit_rate for offer in offers]),
-            accuracy=np.array([offer.accuracy for offer in offers]),
-            lookup_s=np.array([offer.lookup_s for offer in offers]),
-            memory_bytes=np.array([offer.memory_bytes for offer in offers], dtype=np.float64),
+        tested = problem_for(
+            offers,
+            np.array(manifest.segment_s),
+            hits,
+            right,
             target=manifest.target,
-            memory_budget_bytes=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
-            delay_budget_s=(np.inf if manifest.most_delay is None else manifest.most_delay) * manifest.base_s,
-            hits=hits,
-            right=right,
-            level=np.array([offer.level for offer in offers]),
+            memory=np.inf if manifest.memory_budget_bytes is None else manifest.memory_budget_bytes,
+            most_delay=np.inf if manifest.most_delay is None else manifest.most_delay,
+            beside=manifest.lookups == "beside",
         )
-        tested = at_ends(tested) if manifest.lookups == "beside" else tested
         for _, chosen in choices_by_price(_as_often(tested, check.weights)):
             wrong = check.share_wrong(answered_wrongly(tested, chosen))
             if wrong > tested.largest_loss:

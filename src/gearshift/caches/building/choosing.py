@@ -176,6 +176,30 @@ def problem_of(
             hits.append(hit)
             right.append(one.trained.right)
     samples = len(explored[0].trained.right)
+    problem = problem_for(
+        entries,
+        segment_s,
+        np.array(hits, dtype=np.bool_).reshape(-1, samples),
+        np.array(right, dtype=np.bool_).reshape(-1, samples),
+        target=target,
+        memory=memory,
+        most_delay=most_delay,
+        beside=beside,
+    )
+    return entries, problem, origins
+
+
+def problem_for(
+    entries: Sequence[Variant],
+    segment_s: NDArray[np.float64],
+    hits: NDArray[np.bool_],
+    right: NDArray[np.bool_],
+    *,
+    target: float,
+    memory: float,
+    most_delay: float,
+    beside: bool,
+) -> Problem:
     problem = Problem(
         layer_s=segment_s,
         layer=np.array([entry.layer for entry in entries], dtype=np.int64),
@@ -186,11 +210,11 @@ def problem_of(
         target=target,
         memory_budget_bytes=memory,
         delay_budget_s=most_delay * float(segment_s.sum()),
-        hits=np.array(hits, dtype=np.bool_).reshape(-1, samples),
-        right=np.array(right, dtype=np.bool_).reshape(-1, samples),
+        hits=hits,
+        right=right,
         level=np.array([entry.level for entry in entries]),
     )
-    return entries, at_ends(problem) if beside else problem, origins
+    return at_ends(problem) if beside else problem
 
 
 def leaves_after(problem: Problem) -> NDArray[np.int64]:

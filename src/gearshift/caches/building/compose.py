@@ -1,6 +1,6 @@
 """Composition: which variants of learned caches at which layers (Gati section 4, appendix A.1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,12 +108,11 @@ def _graph(problem: Problem, gain: NDArray[np.float64], *, lost: NDArray[np.floa
 def composed(
     method: str, problem: Problem, chosen: tuple[int, ...], *, gap_s: float = 0.0, alpha: float | None = None
 ) -> Composition:
-    measure: Callable[[Problem, Sequence[int]], Outcome] | None = None if problem.hits is None else joint_outcome
     return Composition(
         method=method,
         chosen=chosen,
         expected=nested_outcome(problem, chosen),
-        measured=None if measure is None else measure(problem, chosen),
+        measured=None if problem.hits is None else joint_outcome(problem, chosen),
         memory_bytes=int(problem.memory_bytes[list(chosen)].sum()),
         gap_s=gap_s,
         alpha=alpha,

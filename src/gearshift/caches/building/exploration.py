@@ -26,8 +26,8 @@ from gearshift.caches.network.collect import (
     as_tensor,
     base_scores,
     collect_hidden,
-    hidden_bytes,
     hidden_path,
+    hidden_shapes,
     with_copies,
     write_array,
 )
@@ -189,13 +189,13 @@ def explore(
     `InvalidInput` if a hidden output is unusable, `GearshiftError` if a process dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = hidden_bytes(chain, inputs[:1])
+    shapes = hidden_shapes(chain, inputs[:1])
     answers = as_answers(_scores(chain, inputs, folder, key, progress))
     n, classes = len(split), answers.probabilities.shape[1]
     _write_material(folder, answers, labels, split)
     ends_s = time.monotonic() + most_s
     progress("timing the model", 0.1)
-    shapes, worth = _shapes(chain, inputs[:1]), _worth(chain, inputs[:1], variants, classes, folder, key)
+    worth = _worth(chain, inputs[:1], variants, classes, folder, key)
     jobs = [
         Job(
             layer=one.layer, variant=one.variant, shape=shapes[one.layer], classes=classes, how=how, key=key,
@@ -207,7 +207,7 @@ def explore(
         if job.variant not in own:
             with torch.device("meta"):
                 make_predictor(job.variant, job.shape, classes)
-    groups = groups_of([size * len(inputs) for size in sizes], most_bytes, chain.names)
+    groups = groups_of([4 * math.prod(shape) * len(inputs) for shape in shapes], most_bytes, chain.names)
     done = _train(chain, inputs, jobs, groups, own, processes, ends_s, progress)
     of_samples = replace(answers, probabilities=answers.probabilities[:n])
     trained = sorted((job for job in jobs if job in done), key=lambda job: job.layer)
@@ -282,11 +282,6 @@ def _worth(
         known = key, worth_of(chain, as_tensor(row).to(chain.device), variants, classes)
         write_atomically(path, msgspec.json.encode(known))
     return known[1]
-
-
-def _shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
-    with torch.inference_mode():
-        return [tuple(hidden.shape[1:]) for hidden in chain.hidden(torch.from_numpy(np.array(row)).to(chain.device))]
 
 
 def _scores(chain: Chain, inputs: NDArray[Any], folder: Path, key: str, progress: Progress) -> NDArray[np.float32]:

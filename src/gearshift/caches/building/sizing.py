@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.chain import Chain, finish
 from gearshift.caches.network.learned_cache import learned_cache
 from gearshift.caches.network.predictors import default_variants, smaller
 from gearshift.caches.network.train import parameters_of
@@ -114,10 +114,10 @@ class _Lookups:
         with torch.inference_mode():
             for _ in range(REPEATS):
                 self._chain.body.forward(self._row)  # fills the processor's caches with the model
-                _finish(hidden)
+                finish(hidden.device)
                 began = perf_counter()
                 look.row(hidden)
-                _finish(hidden)
+                finish(hidden.device)
                 times.append(perf_counter() - began)
         return median(times)
 
@@ -131,13 +131,8 @@ def _segments(chain: Chain, row: Tensor) -> tuple[list[float], list[Tensor]]:
             for segment in chain.segments:
                 began = perf_counter()
                 given = segment.forward(given)
-                _finish(given)
+                finish(given.device)
                 took.append(perf_counter() - began)
                 hidden.append(given.clone())
             times.append(took)
     return [median(each) for each in zip(*times[1:], strict=True)], hidden
-
-
-def _finish(hidden: Tensor) -> None:
-    if hidden.is_cuda:
-        torch.cuda.synchronize(hidden.device)

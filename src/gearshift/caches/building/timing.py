@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.chain import Chain, finish
 from gearshift.caches.network.collect import as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Explored
@@ -66,14 +66,14 @@ def measure_in_line(
             given = _row(chain, rows, k)
             began = perf_counter()
             chain.body.forward(given)
-            _finish(chain.device)
+            finish(chain.device)
             whole_s[k] = perf_counter() - began
             for turn in range(max(map(len, of_layer.values()), default=0)):
                 hidden = _row(chain, rows, k)
                 for layer, segment in enumerate(chain.segments):
                     hidden = segment.forward(hidden)
                     for i in of_layer.get(layer, [])[turn : turn + 1]:
-                        _finish(chain.device)
+                        finish(chain.device)
                         began = perf_counter()
                         looks[i].row(hidden)
                         times[i].append(perf_counter() - began)
@@ -136,7 +136,7 @@ def _segments_s(chain: Chain, rows: NDArray[Any], k: int) -> NDArray[np.float64]
     for layer, segment in enumerate(chain.segments):
         began = perf_counter()
         hidden = segment.forward(hidden)
-        _finish(chain.device)
+        finish(chain.device)
         seconds[layer] = perf_counter() - began
     return seconds
 
@@ -156,8 +156,3 @@ def _beside_s(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside:
             times.append(perf_counter() - began)
             lookups.end()
     return float(np.median(times[WARM_UP:]))
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

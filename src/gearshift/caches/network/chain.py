@@ -64,7 +64,7 @@ class Chain:
 
     @property
     def device(self) -> torch.device:
-        return device_of(self.module)
+        return next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
 
 
 class ForSome(Protocol):
@@ -150,8 +150,10 @@ def weights_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def device_of(module: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+def finish(device: torch.device) -> None:
+    """Wait until all that was begun on a device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def segment_of(body: fx.GraphModule, source: fx.Node, end: fx.Node) -> nn.Module:

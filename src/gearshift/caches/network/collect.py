@@ -99,9 +99,10 @@ def hidden_path(folder: Path, layer: int) -> Path:
     return folder / f"hidden-{layer:03d}.npy"
 
 
-def hidden_bytes(chain: Chain, row: NDArray[Any]) -> list[int]:
+def hidden_shapes(chain: Chain, row: NDArray[Any]) -> list[tuple[int, ...]]:
+    """Return the shape of each segment's output but the last, without rows, for a row (1, ...)."""
     with torch.inference_mode():
-        return [4 * hidden[0].numel() for hidden in chain.hidden(as_tensor(row).to(chain.device))][:-1]
+        return [tuple(hidden.shape[1:]) for hidden in chain.hidden(as_tensor(row).to(chain.device))][:-1]
 
 
 def as_answers(scores: NDArray[Any]) -> BaseAnswers:

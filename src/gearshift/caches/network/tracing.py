@@ -156,7 +156,10 @@ def _found(module: nn.Module, prefix: str, ends: set[str]) -> list[str]:
             if isinstance(part, CONTAINERS)
         )
         inner_names = _found(child, f"{path}.", ends) if opens else []
-        names += inner_names or [path] * (path in ends)
+        if inner_names:
+            names += inner_names
+        elif path in ends:
+            names.append(path)
     return names
 
 
