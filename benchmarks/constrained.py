@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from gearshift.gear import Gear, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import assemble
+from gearshift.planner.evaluate.cells import Batching
 from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.planner.evaluate.steady_state import Batching, SteadyState
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges

@@ -10,13 +10,15 @@ from judging import print_table
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.planner.search.optimal import plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.simulate import simulate
 from gearshift.traces.generate import bursty, steady
 from gearshift.workload import Trace
 from worlds import data_folder, devices, five_models, twitter
+
+plan = PLANNER.plan
 
 MARGINS = (0.0, 0.05, 0.1, 0.2, 1.0)
 OTHER_SEED = 3

@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner import planners
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.space.hypervolume import hypervolume
+from gearshift.planner.space.pareto import hypervolume
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.simulator import simulate

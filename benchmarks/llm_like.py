@@ -36,7 +36,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
@@ -156,7 +156,7 @@ def without_switching(request: PlanRequest, latencies_s: list[float]) -> list[Ge
     for latency_s in latencies_s:
         for candidate in reversed(front):
             try:
-                made.append(plan_with(replace(within(request, latency_s), ranges=1), candidates=[candidate]))
+                made.append(restricted(candidates=[candidate]).plan(replace(within(request, latency_s), ranges=1)))
                 break
             except Infeasible:
                 continue
@@ -173,7 +173,7 @@ def without_cascades(request: PlanRequest, latencies_s: list[float]) -> list[Gea
     for latency_s in latencies_s:
         for cheapest in range(len(models)):
             try:
-                made.append(plan_with(within(request, latency_s), candidates=models[cheapest:]))
+                made.append(restricted(candidates=models[cheapest:]).plan(within(request, latency_s)))
             except Infeasible:
                 break
     return made

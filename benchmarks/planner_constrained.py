@@ -37,9 +37,9 @@ from gearshift.planner import planners
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.planner.search import slo_search
-from gearshift.planner.search.optimal import frontier_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -120,7 +120,7 @@ def instance(seed: int, size: Size) -> tuple[PlanRequest, list[CandidateCascade]
 def our_plans(request: PlanRequest, candidates: list[CandidateCascade], placement: Placement) -> list[GearPlan]:
     """Our planner's confirmed plans, within the same space."""
     slo_search.ALPHAS = (DEFAULT_ALPHA,)
-    return frontier_with(request, candidates=candidates, placement=placement)
+    return restricted(candidates=candidates, placement=placement).frontier(request)
 
 
 def trace_replays(counted: Simulated, replays: Replays, request: PlanRequest) -> list[tuple[float, Point]]:

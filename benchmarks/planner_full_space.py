@@ -20,7 +20,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
 from gearshift.planner import planners
-from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.request import PlanRequest
 from gearshift.traces.generate import bursty, diurnal, step
 from gearshift.workload import Trace
@@ -97,7 +97,7 @@ def timings(request: PlanRequest) -> dict[str, Timed]:
     made = {"an SLO plan": slo}
     if slo.plans:
         placement = slo.plans[0].placement
-        made["an SLO plan on a given placement"] = timed(lambda: [plan_with(request, placement=placement)])
+        made["an SLO plan on a given placement"] = timed(lambda: [restricted(placement=placement).plan(request)])
     made["the frontier"] = timed(lambda: planners.frontier("optimal", without_latency(request)))
     return made
 

@@ -106,6 +106,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
     from gearshift.planner.search.optimal import plan
+    from gearshift.planner.search.optimal import PLANNER, single_model_plan
     from gearshift.reporting.compose import compose
     from gearshift.reporting.report_page import write_report
 
@@ -126,7 +127,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         profile_source=source_file(folder / "profile", folder / "plan.json", profile.sha256),
         trace_source=trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
-    made = plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
+    made = PLANNER.plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
     gears = _validated("gear plan", made, folder / "plan.json", trace, tell, 0.48)
     only_largest = _validated_alone(request, largest, folder, tell, 0.65)
     only_smallest = _validated_alone(request, smallest, folder, tell, 0.82)

@@ -14,7 +14,7 @@ import msgspec
 
 from gearshift.errors import GearshiftError, require
 from gearshift.planner import planners
-from gearshift.planner.space.hypervolume import hypervolume
+from gearshift.planner.space.pareto import hypervolume
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult

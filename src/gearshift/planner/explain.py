@@ -15,8 +15,9 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import planners
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count
-from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.cells import Cell
+from gearshift.planner.evaluate.confirm import replays_at_once, workload_of
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
@@ -32,7 +33,6 @@ from gearshift.planner.space.request import (
     Progress,
     silent,
 )
-from gearshift.planner.space.threads import replays_at_once
 from gearshift.planner.space.ways import room_for
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import PART_A, PART_B, Profile

@@ -11,11 +11,12 @@ import msgspec
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.planner import planners
 from gearshift.planner.contract.ladder import for_accuracy, within
-from gearshift.planner.contract.so_far import OutOfTime, SoFar
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import busiest_device
+from gearshift.planner.space.bisection import first_found
 from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.space.ways import narrowest_ways
@@ -25,13 +26,7 @@ MOST_DEVICES = 64
 
 
 def fewest_devices(
-    name: str,
-    request: PlanRequest,
-    *,
-    accuracy: float,
-    latency_s: float,
-    most: int = MOST_DEVICES,
-    progress: Progress = silent,
+    planner: Planner, request: PlanRequest, *, most: int = MOST_DEVICES, progress: Progress = silent
 ) -> GearPlan:
     """The plan on the fewest devices like the request's first; raises `Infeasible` beyond `most`.
 
@@ -40,13 +35,12 @@ def fewest_devices(
     bisected: with one device fewer the planner was tried, and failed.
     """
     require(most >= 1, f"at most {most} devices asked for", remedy="allow at least one")
-    msgspec.structs.replace(request.objective, accuracy=accuracy, latency_s=latency_s)  # validates
-    so_far = SoFar(request, progress)
-    return so_far.run(lambda: _fewest(name, so_far, accuracy=accuracy, latency_s=latency_s, most=most))
+    return SoFar(request, progress).run(lambda so_far: _fewest(planner, so_far, most))
 
 
-def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most: int) -> GearPlan:
+def _fewest(planner: Planner, so_far: SoFar, most: int) -> GearPlan:
     request, best, refused = so_far.request, 0.0, None
+    latency_s, accuracy = request.latency_s, request.objective.accuracy or 0.0
 
     def met(count: int) -> GearPlan | None:
         nonlocal best, refused
@@ -54,40 +48,32 @@ def _fewest(name: str, so_far: SoFar, *, accuracy: float, latency_s: float, most
         so_far.tell(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
         asked = within(dataclasses.replace(request, hardware=devices_like(request.hardware, count)), latency_s)
         try:
-            made = planners.plan(name, so_far.remaining(asked))
+            made = for_accuracy(planner.plan(so_far.remaining(asked)), accuracy)
         except Infeasible as error:
             so_far.check()
             refused = error
             return None
         if made.unfinished:
-            so_far.plan = so_far.plan or for_accuracy(made, accuracy)
-            raise OutOfTime
+            so_far.end_with(made)
         found = replay(made, asked, part=PART_A, seeds=1, on_time=so_far.check).result.accuracy
         if found > best or found >= accuracy:
             best = max(best, found)
-            so_far.keep(for_accuracy(made, accuracy), found)
-        return for_accuracy(made, accuracy) if found >= accuracy else None
+            so_far.keep(made, found)
+        return made if found >= accuracy else None
 
     narrowest = narrowest_ways(request.profile, request.hardware.devices[0]).values()
-    high = min(most, min((way.tensor_parallel for way in narrowest), default=1))
-    low = high - 1
-    while (found := met(high)) is None:
-        if high == most:
-            reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"
-            raise Infeasible(
-                f"planner {name!r} does not reach an accuracy of {accuracy:.4g} within {latency_s * 1e3:.4g} ms on "
-                f"{most} device{'s' * (most > 1)}: {reason}",
-                load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
-                bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
-                device=refused.device if refused else busiest_device(request, most_accurate_model(request.profile)),
-                nearest_latency_s=refused.nearest_latency_s if refused and not best else None,
-                nearest_accuracy=math.floor(best * 1e4) / 1e4 if best else None,
-            )
-        low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        tried = met(middle)
-        low, high, found = (middle, high, found) if tried is None else (low, middle, tried)
+    first = min(most, min((way.tensor_parallel for way in narrowest), default=1))
+    if (found := first_found(met, first=first, last=most)) is None:
+        reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"
+        raise Infeasible(
+            f"planner {planner.name!r} does not reach an accuracy of {accuracy:.4g} within "
+            f"{latency_s * 1e3:.4g} ms on {most} device{'s' * (most > 1)}: {reason}",
+            load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
+            bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
+            device=refused.device if refused else busiest_device(request, most_accurate_model(request.profile)),
+            nearest_latency_s=refused.nearest_latency_s if refused and not best else None,
+            nearest_accuracy=math.floor(best * 1e4) / 1e4 if best else None,
+        )
     so_far.tell("planned", 1.0)
     return found
 

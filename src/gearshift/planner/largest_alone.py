@@ -13,8 +13,9 @@ from gearshift.planner.evaluate.assemble import assemble, replay
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.fewest import devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED
+from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import work_per_request_s
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import RANGES, PlanRequest, least_margin
 from gearshift.planner.space.search_trace import pieces_of
 from gearshift.planner.space.ways import narrowest_ways
@@ -66,18 +67,15 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
         return msgspec.structs.replace(
             alone, why=f"{model} alone is too slow for this latency on any number of devices"
         )
-    low, high = 0, None
+    low = 0
     count = max(curve.tensor_parallel, math.ceil(work_s[model] * float(request.upper_ends()[-1])))
     count = min(count, MOST_OFFERED)
-    while high is None or high - low > 1:
-        if _holds(request, model, count):
-            high = count
-        elif count >= MOST_OFFERED:
+    while not _holds(request, model, count):
+        if count >= MOST_OFFERED:
             return msgspec.structs.replace(alone, why=f"{model} alone would need more than {MOST_OFFERED} devices")
-        else:
-            low = count
-        count = (low + high) // 2 if high is not None else min(MOST_OFFERED, math.ceil(count * STEP))
-    return msgspec.structs.replace(alone, devices=high, like=first.id, price_per_hour=high * first.price_per_hour)
+        low, count = count, min(MOST_OFFERED, math.ceil(count * STEP))
+    devices = least_that(lambda n: _holds(request, model, n), fails=low, at_most=count)
+    return msgspec.structs.replace(alone, devices=devices, like=first.id, price_per_hour=devices * first.price_per_hour)
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:
@@ -112,5 +110,5 @@ def _holds(request: PlanRequest, model: str, count: int) -> bool:
         replicas=steady.settings(cascade, size),
     )
     pieces = dataclasses.replace(request, trace=pieces_of(request.trace))
-    made = assemble(pieces, placement, [gear], planner="single")
+    made = assemble(pieces, placement, [gear])
     return replay(made, pieces, part=PART_A, seeds=1).holds(request.objective.percentile)

@@ -14,11 +14,12 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime
+from gearshift.planner.contract.so_far import OutOfTime, SoFar
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.candidates import cascade_front, single_models
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import PlanRequest, Progress, silent
@@ -149,29 +150,27 @@ class _Nearest:
             return None  # `fewest` has already tried this many
         needed = max(now + 1, needed)
         counted = enough_devices(self.request, fastest, top_qps, needed) or needed
-        low, count = now, None
+        low = now
         for step in DEVICE_STEPS:
             tried = math.ceil(step * counted)
             if tried > MOST_OFFERED:
                 break
             if self._holds_on(tried):
-                count = tried
-                break
+                return least_that(self._holds_on, fails=low, at_most=tried)
             low = tried
-        while count is not None and count - low > 1:
-            self.offers["nearest_devices"] = count  # if time ends earlier
-            middle = (low + count) // 2
-            low, count = (low, middle) if self._holds_on(middle) else (middle, count)
-        return count
+        return None
 
     def _holds_on(self, count: int) -> bool:
         request = dataclasses.replace(self.request, hardware=devices_like(self.request.hardware, count))
-        return self._feasible(request, planners.plan if self.find is planners.fewest else self.find)
+        held = self._feasible(request, planners.plan if self.find is planners.fewest else self.find)
+        if held:
+            self.offers["nearest_devices"] = count  # if time ends before fewer are found
+        return held
 
     def _cheapest_fast_enough(self) -> CandidateCascade | None:
         request, wanted = self.request, self.objective.accuracy or 0.0
         singles = single_models(request)
-        offered = singles if self.planner in ("single", "model-switching") else [*singles, *cascade_front(request)]
+        offered = singles if planners.named(self.planner).single_models else [*singles, *cascade_front(request)]
         return min(
             (c for c in offered if c.accuracy >= wanted and self._alone_s(c) <= request.latency_s),
             key=lambda c: c.work_s,
@@ -217,13 +216,10 @@ class _Nearest:
         return msgspec.structs.replace(self.objective, **changed)
 
     def _feasible(self, request: PlanRequest, find: Find[Any]) -> bool:
-        """Whether there is a plan.
-
-        For a latency alone our planner tries the cheapest cascade last, so that one is enough to
-        know.
-        """
-        if self.planner == planners.DEFAULT and find is planners.plan and request.objective.accuracy is None:
-            find = _cheapest
+        """Whether there is a plan; for a latency alone any plan is enough to know."""
+        any_within = planners.named(self.planner).any_within
+        if any_within is not None and find is planners.plan and request.objective.accuracy is None:
+            find = _any_within
         return self._found(request, find) is not None
 
     def _found(self, request: PlanRequest, find: Find[Any]) -> Any:
@@ -242,13 +238,14 @@ class _Nearest:
         return made or None
 
 
-def _cheapest(planner: str, request: PlanRequest) -> GearPlan | None:
+def _any_within(planner: str, request: PlanRequest) -> GearPlan | None:
     planners.require_possible(request)
-    return PlanSearch(request, silent).cheapest()
+    any_within = planners.named(planner).any_within
+    return None if any_within is None else any_within(SoFar(request))
 
 
 def _least_latency_s(planner: str, request: PlanRequest) -> float | None:
-    return PlanSearch(request, silent).least_latency_s()
+    return PlanSearch(SoFar(request)).least_latency_s()
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:

@@ -7,17 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.gear import GearPlan, PlannedLoad
-from gearshift.planner.space.metered import metered_loads
-from gearshift.planner.space.range_weights import range_weights
-from gearshift.planner.space.request import PlanRequest
+from gearshift.planner.space.metered import metered_loads, range_weights
+from gearshift.planner.space.request import LoadDistribution, PlanRequest
 
 DIGITS = 6
-BY_ZIPF = frozenset({"coordinate"})
-"""Planners that use Zipf's law unless the request says how often load ranges are visited."""
 
 
-def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: str) -> list[GearPlan]:
-    loads, weights = _loads(request, planner)
+def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, *, load: LoadDistribution) -> list[GearPlan]:
+    """Record it in each plan; `load` is how often its planner took load ranges to be visited."""
+    loads, weights = _loads(request, load)
     name = request.profile.operator
     made = []
     for plan in plans:
@@ -33,9 +31,9 @@ def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, planner: 
     return made
 
 
-def _loads(request: PlanRequest, planner: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _loads(request: PlanRequest, load: LoadDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Loads and the time at each: the trace's ticks, or the middles of ranges by Zipf's law."""
-    if request.load == "zipf" or (request.load is None and planner in BY_ZIPF):
+    if load == "zipf":
         upper_ends = request.upper_ends()
         return upper_ends - upper_ends[0] / 2, range_weights(request)
     rates, _ = metered_loads(request.trace)

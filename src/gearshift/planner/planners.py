@@ -1,24 +1,23 @@
-"""The planners by name.
+"""The planners by name, and what every one of them is asked for.
 
-Each is a module with two functions:
-
-    plan(request, *, progress) -> GearPlan              raises `Infeasible`
-    frontier(request, *, progress) -> list[GearPlan]    undominated, by rising latency
-
-A planner is imported when it is first used: naming one or serving a plan loads no simulator.
+The module of a planner has it as `PLANNER`, a `contract.planner.Planner`. It is imported when the
+planner is first used: naming one or serving a plan loads no simulator.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Asked, Objective
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import LoadDistribution, PlanRequest, Progress, silent
+
+if TYPE_CHECKING:
+    from gearshift.planner.contract.planner import Planner
 
 DEFAULT = "optimal"
 MODULES = {
@@ -32,50 +31,61 @@ MODULES = {
 }
 
 
+def named(name: str) -> "Planner":
+    require_planner(name)
+    planner: Planner = import_module(MODULES[name]).PLANNER
+    return planner
+
+
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """Plan with planner `name`; raises `InvalidInput` for an unknown one, and `Infeasible`."""
+    planner = named(name)
     require_possible(request)
-    made: GearPlan = _module(name).plan(request, progress=progress)
-    return _asked(name, [made], request)[0]
+    made = planner.plan(request, progress=progress)
+    return _asked([made], request, load=planner.load)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
+    planner = named(name)
     require_possible(request)
-    made: list[GearPlan] = _module(name).frontier(request, progress=progress)
-    return _asked(name, made, request, [each.pipelines[request.profile.operator].objective for each in made])
+    made = planner.frontier(request, progress=progress)
+    objectives = [each.pipelines[request.profile.operator].objective for each in made]
+    return _asked(made, request, objectives, load=planner.load)
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest devices like the first that meets both latency and accuracy."""
-    objective = request.objective
+    from gearshift.planner.fewest import MOST_DEVICES, devices_like, fewest_devices
+
+    planner, objective = named(name), request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
-    require_possible(request)
-    search = import_module("gearshift.planner.fewest")
-    if name == DEFAULT or objective.confidence is not None:  # these test plans on part B
-        hardware = search.devices_like(request.hardware, search.MOST_DEVICES)
+    if planner.counts_devices or objective.confidence is not None:  # which is tested on part B
+        hardware = devices_like(request.hardware, MOST_DEVICES)
         return plan(name, dataclasses.replace(request, hardware=hardware), progress=progress)
-    made: GearPlan = search.fewest_devices(
-        name, request, accuracy=objective.accuracy, latency_s=objective.latency_s, progress=progress
-    )
-    return _asked(name, [made], request)[0]
+    require_possible(request)
+    made = fewest_devices(planner, request, progress=progress)
+    return _asked([made], request, load=planner.load)[0]
 
 
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest core-seconds, for hardware whose `pool_cores` models share."""
+    from gearshift.planner.cores import cores
+
     require_possible(request)
-    search = import_module("gearshift.planner.cores.cores")
-    return _asked(search.PLANNER, [search.plan(request, progress=progress)], request)[0]
+    return _asked([cores.plan(request, progress=progress)], request)[0]
 
 
 def require_possible(request: PlanRequest) -> None:
     """Raise `Infeasible` where that is known without a search."""
-    bottleneck = import_module("gearshift.planner.evaluate.bottleneck")
-    bottleneck.require_router(request)
-    bottleneck.require_latency(request)
+    from gearshift.planner.evaluate.bottleneck import require_latency, require_router
+    from gearshift.planner.space.reach import require_accuracy
+
+    require_router(request)
+    require_latency(request)
     if request.hardware.pool_cores is None:  # else the search confirms an accuracy itself
-        import_module("gearshift.planner.space.reach").require_accuracy(request)
+        require_accuracy(request)
 
 
 def require_planner(name: str) -> None:
@@ -84,7 +94,11 @@ def require_planner(name: str) -> None:
 
 
 def _asked(
-    planner: str, made: list[GearPlan], request: PlanRequest, objectives: Sequence[Objective] = ()
+    made: list[GearPlan],
+    request: PlanRequest,
+    objectives: Sequence[Objective] = (),
+    *,
+    load: LoadDistribution = "trace",
 ) -> list[GearPlan]:
     """Remove idle models, and record the request and the planned load.
 
@@ -112,9 +126,4 @@ def _asked(
             plan.pipelines[name], asked=msgspec.structs.replace(asked, objective=objective)
         )
         told.append(msgspec.structs.replace(plan, pipelines={name: operator}))
-    return with_planned_load(predicted_at_their_ends(told, request), request, planner)
-
-
-def _module(name: str) -> Any:
-    require_planner(name)
-    return import_module(MODULES[name])
+    return with_planned_load(predicted_at_their_ends(told, request), request, load=request.load or load)

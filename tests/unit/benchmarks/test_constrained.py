@@ -11,10 +11,10 @@ from judging import Point, volume, worst_model
 from gearshift.cascade import Cascade
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.search.optimal import frontier_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.placement_everywhere import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile, RunTimeCurve
 from gearshift.workload import Trace
@@ -98,7 +98,7 @@ def test_the_hypervolume_is_what_it_is_by_hand() -> None:
 def test_a_replay_on_tables_is_the_replay_of_the_plan() -> None:
     request = by_hand(requests=40, gap_s=0.05)
     placement = place_everywhere(request.profile, request.hardware)
-    plans = frontier_with(request, candidates=single_models(request), placement=placement)
+    plans = restricted(candidates=single_models(request), placement=placement).frontier(request)
     models = ("fast", "slow")
     for made in plans:
         gears = made.pipelines["task"].gears

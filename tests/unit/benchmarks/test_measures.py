@@ -10,7 +10,8 @@ from planner_growth import KINDS, mixed_devices, several_kinds, slope
 
 from gearshift.cascade import Cascade
 from gearshift.hardware import GIB
-from gearshift.planner.evaluate.steady_state import Batching, SteadyState
+from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.workload import Trace

@@ -10,7 +10,7 @@ from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, alone
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
 from gearshift.planner.evaluate.spike_recovery import BEFORE_S, SPIKE_S, spiked
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
 from tests.unit.planner.little import little_request, little_trace
 

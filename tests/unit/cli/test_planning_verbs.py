@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from gearshift.gear import GearPlan, SourceFile
 from gearshift.models.config import read_project
 from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.planner import planners
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_folder import read_plans
@@ -115,14 +115,11 @@ def test_progress_shows_the_best_plan_so_far(place: Path) -> None:
 
 
 def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fewest_devices(
-        name: str, request: PlanRequest, *, accuracy: float, latency_s: float, progress: Progress
-    ) -> GearPlan:
-        assert (name, accuracy, latency_s) == ("single", 0.8, 0.05)
+    def fewest_devices(planner: Planner, request: PlanRequest, *, progress: Progress) -> GearPlan:
+        assert (planner.name, request.objective.accuracy, request.latency_s) == ("single", 0.8, 0.05)
         return fake.made(request, 2, latency_s=0.04)
 
-    module = SimpleNamespace(fewest_devices=fewest_devices)
-    monkeypatch.setitem(sys.modules, "gearshift.planner.fewest", module)  # type: ignore[arg-type]
+    monkeypatch.setattr("gearshift.planner.fewest.fewest_devices", fewest_devices)
     asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
     assert run(*asked, "--planner", "single").exit_code == 0
     assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87

@@ -5,8 +5,9 @@ import msgspec
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.result import LatencySummary, ServingResult
 
@@ -38,6 +39,13 @@ def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearP
     return [made(request, k, latency_s=0.01 * (k + 1)) for k in range(len(request.profile.models))]
 
 
+PLANNER = Planner(
+    name="fake",
+    best_within=lambda so_far: plan(so_far.request, progress=so_far.report),
+    undominated=lambda so_far: frontier(so_far.request, progress=so_far.report),
+)
+
+
 def made(request: PlanRequest, k: int, *, latency_s: float) -> GearPlan:
     """The plan of model k alone."""
     placement = place_everywhere(request.profile, request.hardware)
@@ -51,9 +59,10 @@ def made(request: PlanRequest, k: int, *, latency_s: float) -> GearPlan:
         largest_batch_size=4,
     )
     gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", cascade), replicas=settings)
-    plan = assemble(request, placement, [gear], planner="fake")
+    plan = assemble(request, placement, [gear])
     return msgspec.structs.replace(
         plan,
+        planner="fake",
         predictions={request.profile.operator: result(latency_s, ACCURACIES[k], devices=len(plan.hardware.devices))},
     )
 

@@ -7,9 +7,10 @@ import numpy as np
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.search.plan_search import PlanSearch
-from gearshift.planner.space.request import PlanRequest, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.workload import Trace
 from tests.worlds import synthetic_profile
 
@@ -49,6 +50,6 @@ def single_plan(model: str) -> GearPlan:
 
 def constant_plan(request: PlanRequest) -> GearPlan:
     """The most accurate confirmed plan of one cascade at all loads."""
-    made = PlanSearch(request, silent).searches(request)[0].constant(-1.0)
+    made = PlanSearch(SoFar(request)).space.searches(request)[0].constant(-1.0)
     assert made is not None
     return made

@@ -1,4 +1,6 @@
+import dataclasses
 import functools
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +16,13 @@ from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.baselines import placement_heuristic, single
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
-from gearshift.planner.contract.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.contract import ladder
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.space.candidates import cascade_front, single_models
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
@@ -197,17 +201,17 @@ def test_model_switching_for_both_says_how_accurate_it_gets() -> None:
 # Latency objectives for accuracies, and frontiers ---------------------------------------------------------------------
 
 
-def single_within(request: PlanRequest, progress: Progress) -> GearPlan:
-    return single.plan(request, progress=progress)
-
-
-def by_ladder(request: PlanRequest) -> GearPlan:
-    return plan_by_ladder(request, single_within, highest_accuracy=0.9)
+def by_ladder(request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = single.PLANNER.best_within) -> Planner:
+    """`single`, or another search for a latency, on a ladder to an accuracy of 0.9."""
+    best = max(single_models(request), key=lambda one: one.accuracy)
+    return ladder.planner(
+        "ladder", lambda _: ladder.WithinLatency(best_within, dataclasses.replace(best, accuracy=0.9))
+    )
 
 
 def test_the_lowest_latency_of_an_accuracy_is_found_to_5_percent() -> None:
     wanted = little_request(devices=5, objective=Objective(accuracy=0.7))
-    made = by_ladder(wanted)
+    made = by_ladder(wanted).plan(wanted)
     latency_s = operator_of(made).objective.latency_s
     assert latency_s is not None
     assert operator_of(made).objective.accuracy == 0.7
@@ -218,25 +222,25 @@ def test_the_lowest_latency_of_an_accuracy_is_found_to_5_percent() -> None:
 
 def test_an_accuracy_that_no_latency_gives_is_infeasible() -> None:
     with pytest.raises(Infeasible, match=r"no plan within .* ms has an accuracy of 0.9; the load range"):
-        by_ladder(little_request(devices=5, objective=Objective(accuracy=0.9)))
+        by_ladder(asked := little_request(devices=5, objective=Objective(accuracy=0.9))).plan(asked)
 
 
 def test_load_that_no_latency_helps_to_carry_is_infeasible_at_once() -> None:
     tried = []
 
-    def best_within(request: PlanRequest, progress: Progress) -> GearPlan:
-        tried.append(request)
+    def best_within(so_far: SoFar) -> GearPlan:
+        tried.append(so_far.request)
         raise Infeasible("1 device cannot carry it")
 
     with pytest.raises(Infeasible, match="1 device cannot carry it"):
-        plan_by_ladder(little_request(objective=Objective(accuracy=0.8)), best_within, highest_accuracy=0.9)
+        by_ladder(asked := little_request(objective=Objective(accuracy=0.8)), best_within).plan(asked)
     assert len(tried) == 1
 
 
 def test_the_frontier_of_a_ladder_finds_every_model_once() -> None:
     request = little_request(devices=5)
     best = max(single_models(request), key=lambda one: one.accuracy)
-    made = frontier_by_ladder(request, single_within, most_accurate=best, progress=silent)
+    made = ladder.frontier_by_ladder(SoFar(request), ladder.WithinLatency(single.PLANNER.best_within, best))
     assert [models_of(p) for p in made] == [[("m0",)], [("m1",)], [("m2",)]]
 
 
@@ -298,7 +302,7 @@ def test_exclusive_placements_put_one_model_on_a_device_and_within_its_memory(
 
 def test_models_that_do_not_fit_together_are_placed_on_devices_of_their_own() -> None:
     request = little_request(hardware=identical_devices(3, memory_bytes=GIB // 2), trace=BUSY)
-    made = placement_heuristic.plan(request)
+    made = placement_heuristic.PLANNER.plan(request)
     devices = [replica.device_ids for replica in made.placement.replicas]
     assert len(devices) == len(set(devices)) == 3
     assert made.predictions["task"].share_late <= 0.05

@@ -2,8 +2,10 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.planner.beyond import predicted_at_their_ends
-from gearshift.planner.search.optimal import plan
+from gearshift.planner.search.optimal import PLANNER
 from tests.unit.planner.little import little_request
+
+plan = PLANNER.plan
 
 REQUEST = little_request(latency_s=0.01)
 
@@ -12,7 +14,7 @@ REQUEST = little_request(latency_s=0.01)
 def tight(monkeypatch: pytest.MonkeyPatch) -> GearPlan:
     """A plan of which some gears lie beyond the top of the ranges."""
     monkeypatch.setattr(
-        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+        "gearshift.planner.search.published_plans.MOST_CELLS", 0
     )  # published planners have ranges of their own
     return plan(REQUEST)
 

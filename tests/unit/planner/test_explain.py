@@ -11,10 +11,12 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.explain import Explanation, explain, neighbours
-from gearshift.planner.search.optimal import plan, single_model_plan
+from gearshift.planner.search.optimal import PLANNER, single_model_plan
 from gearshift.plans.plan_file import encode_plan, read_plan
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, constant_plan, little_request, little_trace
+
+plan = PLANNER.plan
 
 
 @functools.cache
@@ -109,7 +111,7 @@ def test_a_planner_that_is_not_registered_is_a_reason_too() -> None:
 
 def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+        "gearshift.planner.search.published_plans.MOST_CELLS", 0
     )  # published planners have ranges of their own
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()

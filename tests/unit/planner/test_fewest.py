@@ -5,13 +5,15 @@ import pytest
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.fewest import devices_like, fewest_devices
 from tests.unit.planner.little import little_request
 
 
 def fewest(name: str = "single", accuracy: float = 0.85, latency_s: float = 0.03, most: int = 16) -> GearPlan:
-    return fewest_devices(name, little_request(), accuracy=accuracy, latency_s=latency_s, most=most)
+    objective = Objective(latency_s=latency_s, accuracy=accuracy)
+    return fewest_devices(planners.named(name), little_request(objective=objective), most=most)
 
 
 def one_by_one(name: str, accuracy: float, latency_s: float) -> int:

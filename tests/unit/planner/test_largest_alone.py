@@ -40,7 +40,7 @@ def uses_the_largest(devices: int) -> bool:
     """Whether one model at all loads can be the largest, planned with the same margin."""
     request = little_request(latency_s=0.05, devices=devices, ranges=4)
     margin = dataclasses.replace(request, max_qps=1.15 * float(request.upper_ends()[-1]))
-    return single.plan(margin).pipelines["task"].gears[0].cascade.models == ("m2",)
+    return single.PLANNER.plan(margin).pipelines["task"].gears[0].cascade.models == ("m2",)
 
 
 def test_the_devices_are_like_the_first_that_suits_the_model_and_so_is_their_price() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.planner.search.optimal import plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.space.cascade_search import work_per_request_s
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
@@ -20,6 +20,8 @@ from gearshift.simulator.simulate import Simulation, simulate
 from tests.conformance.virtual import run_virtually
 from tests.unit.planner.little import little_request, little_trace
 from tests.worlds import synthetic_profile
+
+plan = PLANNER.plan
 
 SMALL, LARGE, CACHED = "m0", "m1", "cached"
 EARLY_SHARE = 0.7

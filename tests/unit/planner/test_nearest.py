@@ -12,10 +12,12 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import nearest, planners
-from gearshift.planner.contract.ladder import plan_by_ladder
+from gearshift.planner.contract.ladder import WithinLatency, best_by_ladder
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.nearest import feasible_or_nearest
-from gearshift.planner.search.optimal import plan_with
-from gearshift.planner.search.plan_search import PlanSearch, evaluated
+from gearshift.planner.search.optimal import restricted
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.space.request import PlanRequest
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request, little_trace, single_plan
@@ -152,9 +154,9 @@ def test_what_the_cheapest_cascade_keeps_is_looked_for_within_what_is_left_of_th
     budgets_s: list[float] = []
 
     class Recorded(PlanSearch):
-        def __init__(self, request: PlanRequest, *given: Any) -> None:
-            budgets_s.append(request.budget_s or math.inf)
-            super().__init__(request, *given)
+        def __init__(self, so_far: SoFar) -> None:
+            budgets_s.append(so_far.request.budget_s or math.inf)
+            super().__init__(so_far)
 
     monkeypatch.setattr(fake, "plan", without_a_hint)
     monkeypatch.setattr(nearest, "PlanSearch", Recorded)
@@ -274,10 +276,11 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
     made = single_plan("m0")
     both = asked(latency_s=0.02, accuracy=0.85)
     unplaced = evaluated(both, Cascade(models=("m2",)))
+    ladder = WithinLatency(lambda _: made, dataclasses.replace(unplaced, accuracy=0.9))
     ends = [
-        lambda: plan_by_ladder(both, lambda *_: made, highest_accuracy=0.9),
-        lambda: plan_by_ladder(asked(accuracy=0.85), lambda *_: made, highest_accuracy=0.9),
-        lambda: plan_with(asked(latency_s=0.02), candidates=[unplaced], placement=made.placement),
+        lambda: best_by_ladder(SoFar(both), ladder),
+        lambda: best_by_ladder(SoFar(asked(accuracy=0.85)), ladder),
+        lambda: restricted(candidates=[unplaced], placement=made.placement).plan(asked(latency_s=0.02)),
         lambda: planners.plan("single", asked(latency_s=0.0012)),
         lambda: planners.plan("coordinate", asked(latency_s=0.0012)),
         lambda: planners.plan("frontier", asked(latency_s=0.0012)),
@@ -291,8 +294,10 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
 
 
 def test_an_accuracy_of_no_candidate_blames_neither_range_nor_device() -> None:
+    best = evaluated(asked(accuracy=0.85), Cascade(models=("m2",)))
+    ladder = WithinLatency(lambda _: single_plan("m0"), dataclasses.replace(best, accuracy=0.8))
     with pytest.raises(Infeasible, match=r"no candidate has an accuracy of 0\.85, on any devices") as caught:
-        plan_by_ladder(asked(accuracy=0.85), lambda *_: single_plan("m0"), highest_accuracy=0.8)
+        best_by_ladder(SoFar(asked(accuracy=0.85)), ladder)
     assert (caught.value.load_range, caught.value.bottleneck, caught.value.nearest_accuracy) == ("", "", 0.8)
 
 

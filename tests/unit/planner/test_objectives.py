@@ -13,17 +13,19 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime
+from gearshift.planner.contract.so_far import OutOfTime, SoFar
 from gearshift.planner.evaluate import spike_recovery
 from gearshift.planner.search import accuracy_objective
-from gearshift.planner.search.optimal import frontier, plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.space.request import PlanRequest, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 from tests.worlds import synthetic_profile
+
+frontier, plan = PLANNER.frontier, PLANNER.plan
 
 SHORT = little_trace(low_qps=60, high_qps=180)
 
@@ -111,7 +113,7 @@ def test_the_search_for_n_devices_starts_from_the_plan_for_one_less() -> None:
 
 def test_a_search_that_finds_nothing_better_ends_where_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (request(Objective(latency_s=0.02), hardware=identical_devices(count)) for count in (1, 12))
-    search = PlanSearch(many, silent)
+    search = PlanSearch(SoFar(many))
     least = search.most_accurate(few)
     for way in ("_where_hoped_for", "_of_single_models", "_of_published"):
         monkeypatch.setattr(PlanSearch, way, lambda self, asked, above: None)

@@ -5,9 +5,9 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, PlannedLoad
 from gearshift.objective import Objective
+from gearshift.planner import planners
 from gearshift.planner.planned_load import with_planned_load
-from gearshift.planner.space.metered import metered_loads
-from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
 from tests.little_task import two_gear_plan
@@ -20,7 +20,7 @@ def made(request: PlanRequest, planner: str = "optimal") -> PlannedLoad:
     """What a plan of two gears with an edge at 300 requests a second comes to say."""
     plan = two_gear_plan("", edge_qps=EDGE_QPS)
     renamed = msgspec.structs.replace(plan, pipelines={request.profile.operator: plan.pipelines["sums"]})
-    (told,) = with_planned_load([renamed], request, planner)
+    (told,) = with_planned_load([renamed], request, load=request.load or planners.named(planner).load)
     planned = told.pipelines[request.profile.operator].planned_load
     assert planned is not None
     return planned

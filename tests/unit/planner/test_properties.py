@@ -16,17 +16,20 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.capacities import bounds_of
-from gearshift.planner.search.optimal import frontier, plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.plan_search import SAME_ACCURACY, PlanSearch
 from gearshift.planner.space.cascade_search import evaluate_cascade, work_per_request_s
-from gearshift.planner.space.request import PlanRequest, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace, draw_workload
 from tests.unit.planner.little import little_request
 from tests.worlds import synthetic_profile
+
+frontier, plan = PLANNER.frontier, PLANNER.plan
 
 MIB = 1 << 20
 
@@ -120,7 +123,7 @@ def test_memory_shares_cost_and_bytes_are_as_promised_in_many_worlds(request: Pl
 
 
 def check_bounds(request: PlanRequest) -> None:
-    for search in PlanSearch(request, silent).searches(request):
+    for search in PlanSearch(SoFar(request)).space.searches(request):
         with suppress(Infeasible):
             found, most = search.capacities, search.hoped_accuracy()
             assert (found.qps <= bounds_of(search.ranges, search.steady).qps * (1 + 1e-9)).all()

@@ -8,8 +8,9 @@ import numpy as np
 from gearshift.cascade import Cascade
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.evaluate.steady_state import Batching, SteadyState
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.profiles.profile import Profile
 from tests.worlds import synthetic_profile
 

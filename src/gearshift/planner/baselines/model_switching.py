@@ -4,62 +4,42 @@ MS+ in Ken 5.2 and CascadeServe 6.2.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
-from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.candidates import single_models
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.placement_everywhere import place_everywhere
-from gearshift.planner.space.request import PlanRequest, Progress, silent
-
-NAME = "model-switching"
+from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.request import PlanRequest
 
 
-def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+def _prepare(request: PlanRequest) -> ladder.WithinLatency:
     models = _placed_models(request)
-    return plan_by_ladder(
-        request,
-        lambda asked, tell: _best_within(asked, models, tell),
-        highest_accuracy=_most_accurate(models).accuracy,
-        progress=progress,
-    )
+    most_accurate = max(models, key=lambda candidate: candidate.accuracy)
+    return ladder.WithinLatency(partial(_best_within, models=models), most_accurate)
 
 
-def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    models = _placed_models(request)
-    return frontier_by_ladder(
-        request,
-        lambda asked, tell: _best_within(asked, models, tell),
-        most_accurate=_most_accurate(models),
-        progress=progress,
-    )
-
-
-def _best_within(request: PlanRequest, models: Sequence[CandidateCascade], progress: Progress) -> GearPlan:
+def _best_within(so_far: SoFar, models: Sequence[CandidateCascade]) -> GearPlan:
     """The best plan with all models, without the cheapest, without the two cheapest, and so on.
 
     The last gear always gets the cheapest model of its plan. Without models cheaper than one that
     carries every load, that model need never step down: one model at all loads is a plan, too.
     """
-    so_far = SoFar(request, progress)
-
-    def search() -> GearPlan:
-        for cheapest in range(len(models)):
-            asked = so_far.remaining(request)
-            try:
-                made = plan_with(asked, candidates=models[cheapest:], planner=NAME, progress=so_far.tell)
-            except Infeasible:
-                so_far.check()
-                if so_far.plan is None:
-                    raise
-                break
-            so_far.offer(made)
-        return so_far.best()
-
-    return so_far.run(search)
+    for cheapest in range(len(models)):
+        planner = restricted(candidates=models[cheapest:])
+        try:
+            made = planner.plan(so_far.remaining(so_far.request), progress=so_far.tell)
+        except Infeasible:
+            so_far.check()
+            if so_far.plan is None:
+                raise
+            break
+        so_far.offer(made)
+    return so_far.best()
 
 
 def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
@@ -68,5 +48,4 @@ def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
     return [candidate for candidate in single_models(request) if placed.issuperset(candidate.cascade.models)]
 
 
-def _most_accurate(models: Sequence[CandidateCascade]) -> CandidateCascade:
-    return max(models, key=lambda candidate: candidate.accuracy)
+PLANNER = ladder.planner("model-switching", _prepare, single_models=True)

@@ -1,9 +1,11 @@
 """Plans of one gear: the same cascade at all loads, its models on every device where they fit."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
@@ -13,15 +15,17 @@ from gearshift.planner.contract.ladder import (
     undominated_plans,
     within,
 )
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
 from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
 from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
+from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import Confirmation
-from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.placement_everywhere import place_everywhere
-from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 
 SLACK = 1.05
@@ -37,42 +41,59 @@ class _OneGear:
     at_top: Cell
 
 
-def best_one_gear(
-    request: PlanRequest, candidates: Sequence[CandidateCascade], *, planner: str, progress: Progress
-) -> GearPlan:
+def planner(
+    name: str,
+    candidates: Callable[[PlanRequest], Sequence[CandidateCascade]],
+    *,
+    knows_the_trace: bool = False,
+    single_models: bool = False,
+) -> Planner:
+    """The planner of plans of one gear, with one of a request's `candidates`, which come by rising work.
+
+    One that `knows_the_trace` keeps scope `trace`: it need not carry more.
+    """
+
+    def asked(so_far: SoFar) -> PlanRequest:
+        objective = so_far.request.objective
+        scope = "trace" if knows_the_trace else objective.scope
+        return replace(so_far.request, objective=msgspec.structs.replace(objective, scope=scope))
+
+    return Planner(
+        name=name,
+        best_within=lambda so_far: _best(so_far, asked(so_far), candidates(so_far.request)),
+        undominated=lambda so_far: _undominated(so_far, asked(so_far), candidates(so_far.request)),
+        single_models=single_models,
+    )
+
+
+def _best(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]) -> GearPlan:
     """The most accurate candidate within the latency, or the fastest that is accurate enough.
 
-    `candidates` come by rising work and are compared on part A. Raises `Infeasible` when none
-    meets the objective.
+    Candidates are compared on part A. Raises `Infeasible` when none meets the objective.
     """
     objective = request.objective
     require_objective(objective)
     if objective.accuracy is not None:
         require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
-    so_far = SoFar(request, progress)
     find = _fastest if objective.latency_s is None else _most_accurate
-    made = so_far.run(lambda: find(request, candidates, planner, so_far))
+    made = find(so_far, request, candidates)
     so_far.tell("planned", 1.0)
     return made
 
 
-def one_gear_frontier(
-    request: PlanRequest, candidates: Sequence[CandidateCascade], *, planner: str, progress: Progress
-) -> list[GearPlan]:
+def _undominated(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]) -> list[GearPlan]:
     request = within(request, None)
-    made = all_so_far(_undominated_on_part_a(request, candidates, planner, progress))
-    progress("planned", 1.0)
+    made = all_so_far(_undominated_on_part_a(so_far, request, candidates))
+    so_far.report("planned", 1.0)
     return undominated_plans(made, request)
 
 
-def _most_accurate(
-    request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar
-) -> GearPlan:
+def _most_accurate(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]) -> GearPlan:
     """Try from the most accurate down. Until a plan holds, the cheapest is the best so far."""
-    cheapest = next(_gears(request, candidates, planner))
+    cheapest = next(_gears(request, candidates))
     so_far.keep(cheapest.plan, cheapest.candidate.accuracy)
-    gears = _gears(request, sorted(candidates, key=lambda c: -c.accuracy), planner)
+    gears = _gears(request, sorted(candidates, key=lambda c: -c.accuracy))
     for tried, gear in enumerate(gears):
         so_far.check()
         so_far.tell("replaying the trace", tried / len(candidates))
@@ -86,9 +107,9 @@ def _most_accurate(
     raise _infeasible(request, cheapest, so_far)
 
 
-def _fastest(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, so_far: SoFar) -> GearPlan:
+def _fastest(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]) -> GearPlan:
     least = math.inf, 0.0
-    for tried, gear in enumerate(_carrying(request, candidates, planner)):
+    for tried, gear in enumerate(_carrying(request, candidates)):
         candidate = gear.candidate
         if so_far.plan is None:
             so_far.keep(gear.plan, candidate.accuracy)
@@ -101,13 +122,13 @@ def _fastest(request: PlanRequest, candidates: Sequence[CandidateCascade], plann
 
 
 def _undominated_on_part_a(
-    request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str, progress: Progress
+    so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]
 ) -> Iterator[GearPlan]:
-    so_far, made = SoFar(request), 0
+    made = 0
     points: list[tuple[float, float]] = []
-    for tried, gear in enumerate(_carrying(request, candidates, planner)):
+    for tried, gear in enumerate(_carrying(request, candidates)):
         plans = f"{made} plan{'s' * (made != 1)} so far"
-        progress(f"replaying the trace, {plans}", tried / len(candidates))
+        so_far.report(f"replaying the trace, {plans}", tried / len(candidates))
         try:
             points.append((_latency_s(_replay(request, gear, so_far)), gear.candidate.accuracy))
             if tried in undominated(points):
@@ -119,17 +140,17 @@ def _undominated_on_part_a(
             raise
 
 
-def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
+def _gears(request: PlanRequest, candidates: Sequence[CandidateCascade]) -> Iterator[_OneGear]:
     nothing = True
     for candidate in candidates:
-        if (gear := _one_gear(request, candidate, planner)) is not None:
+        if (gear := _one_gear(request, candidate)) is not None:
             nothing = False
             yield gear
     if nothing:
         raise refusal(request, "the devices have too little memory for the models of any candidate")
 
 
-def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -> _OneGear | None:
+def _one_gear(request: PlanRequest, candidate: CandidateCascade) -> _OneGear | None:
     cascade = candidate.cascade
     placement = place_everywhere(request.profile, request.hardware, models=cascade.models)
     if set(placement.models) != set(cascade.models):
@@ -145,7 +166,7 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade, planner: str) -
         replicas=steady.settings(cascade, batching),
         predicted=steady.cell(cascade, top_qps, batching).prediction(top_qps, candidate.accuracy),
     )
-    return _OneGear(candidate, assemble(request, placement, [gear], planner=planner), cell)
+    return _OneGear(candidate, assemble(request, placement, [gear]), cell)
 
 
 def _carries(request: PlanRequest, gear: _OneGear) -> bool:
@@ -153,9 +174,9 @@ def _carries(request: PlanRequest, gear: _OneGear) -> bool:
     return request.objective.scope == "trace" or (cell.stable and cell.latency_s <= request.latency_s)
 
 
-def _carrying(request: PlanRequest, candidates: Sequence[CandidateCascade], planner: str) -> Iterator[_OneGear]:
+def _carrying(request: PlanRequest, candidates: Sequence[CandidateCascade]) -> Iterator[_OneGear]:
     cheapest, nothing = None, True
-    for gear in _gears(request, candidates, planner):
+    for gear in _gears(request, candidates):
         cheapest = cheapest or gear
         if _carries(request, gear):
             nothing = False

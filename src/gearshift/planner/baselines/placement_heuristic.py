@@ -1,48 +1,30 @@
 """Plan on placements by rule (Ken 5.7): all models on every device, or each on its own devices."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.contract.ladder import frontier_by_ladder, plan_by_ladder
+from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
-from gearshift.planner.search.optimal import plan_with
+from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.candidates import cascade_front
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.hosts import hosts_of
-from gearshift.planner.space.placement_everywhere import place_everywhere
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.space.hosts import hosts_of, place_everywhere
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile
 
-NAME = "placement-heuristic"
 HIGHEST_UTILISATION = 0.9
 MOST_PLANNED = 3
 """How many exclusive placements that meet the objective are planned; the most accurate plan is
 taken."""
 
 
-def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+def _prepare(request: PlanRequest) -> ladder.WithinLatency:
     front = cascade_front(request)
-    placements = placements_by_rule(request, front)
-    return plan_by_ladder(
-        request,
-        lambda asked, tell: _best_within(asked, placements, tell),
-        highest_accuracy=front[-1].accuracy,
-        progress=progress,
-    )
-
-
-def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    front = cascade_front(request)
-    placements = placements_by_rule(request, front)
-    return frontier_by_ladder(
-        request,
-        lambda asked, tell: _best_within(asked, placements, tell),
-        most_accurate=front[-1],
-        progress=progress,
-    )
+    return ladder.WithinLatency(partial(_best_within, placements=placements_by_rule(request, front)), front[-1])
 
 
 def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) -> list[Placement]:
@@ -86,25 +68,23 @@ def exclusive_placement(profile: Profile, hardware: Hardware, candidate: Candida
     return Placement(replicas=tuple(replicas)), min(carried_qps.values())
 
 
-def _best_within(request: PlanRequest, placements: Sequence[Placement], progress: Progress) -> GearPlan:
-    so_far = SoFar(request, progress)
+def _best_within(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
+    planned, refused = 0, []
+    for placement in placements:
+        planner = restricted(placement=placement)
+        try:
+            made = planner.plan(so_far.remaining(so_far.request), progress=so_far.tell)
+        except Infeasible as error:
+            so_far.check()
+            refused.append(error)
+            continue
+        so_far.offer(made)
+        planned += 1
+        if planned == MOST_PLANNED:
+            break
+    if not planned:
+        raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
+    return so_far.best()
 
-    def search() -> GearPlan:
-        planned, refused = 0, []
-        for placement in placements:
-            asked = so_far.remaining(request)
-            try:
-                made = plan_with(asked, placement=placement, planner=NAME, progress=so_far.tell)
-            except Infeasible as error:
-                so_far.check()
-                refused.append(error)
-                continue
-            so_far.offer(made)
-            planned += 1
-            if planned == MOST_PLANNED:
-                break
-        if not planned:
-            raise min(refused, key=lambda error: error.nearest_latency_s or float("inf"))
-        return so_far.best()
 
-    return so_far.run(search)
+PLANNER = ladder.planner("placement-heuristic", _prepare)

@@ -1,4 +1,4 @@
-"""Extend a planner for a latency objective to an accuracy, to both, and to the whole frontier."""
+"""Make a planner of a search for a latency: for an accuracy, for both, and for the whole frontier."""
 
 import dataclasses
 import math
@@ -9,13 +9,15 @@ import msgspec
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import OutOfTime, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.replays import seeds_for
+from gearshift.planner.space.bisection import narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 
 FRONTIER_STEP = 1.5
@@ -25,55 +27,68 @@ LONGEST_IN_BATCHES = 8.0
 """The ladder's top, in batches of the slowest model: more latency gains hardly anything."""
 SAME_ACCURACY = 1e-4
 
-BestWithin = Callable[[PlanRequest, Progress], GearPlan]
-"""The best accuracy within the request's only objective, a latency; raises `Infeasible`."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WithinLatency:
+    """A search on one request's devices.
+
+    `best_within` finds the best accuracy within the latency of `SoFar.request`, its only
+    objective. No plan is more accurate than `most_accurate`.
+    """
+
+    best_within: Callable[[SoFar], GearPlan]
+    most_accurate: CandidateCascade
 
 
-def plan_by_ladder(
-    request: PlanRequest, best_within: BestWithin, *, highest_accuracy: float, progress: Progress = silent
-) -> GearPlan:
+def planner(name: str, prepare: Callable[[PlanRequest], WithinLatency], *, single_models: bool = False) -> Planner:
+    """The planner that searches with what `prepare` gives for a request."""
+    return Planner(
+        name=name,
+        best_within=lambda so_far: best_by_ladder(so_far, prepare(so_far.request)),
+        undominated=lambda so_far: frontier_by_ladder(so_far, prepare(so_far.request)),
+        single_models=single_models,
+    )
+
+
+def best_by_ladder(so_far: SoFar, search: WithinLatency) -> GearPlan:
     """Plan for a latency, for an accuracy (lowest latency to 5 %), or for both.
 
-    `highest_accuracy` is an upper bound for every plan. Accuracy is judged on part A.
+    Accuracy is judged on part A.
     """
+    request = so_far.request
     require_objective(request.objective)
     accuracy, latency_s = request.objective.accuracy, request.objective.latency_s
     if accuracy is None:
-        return best_within(request, progress)
-    require_accuracy_within_reach(accuracy, highest_accuracy)
+        return search.best_within(so_far)
+    require_accuracy_within_reach(accuracy, search.most_accurate.accuracy)
     if latency_s is None:
-        so_far = SoFar(request, progress)
-        return so_far.run(lambda: for_accuracy(_lowest_latency(request, accuracy, best_within, so_far), accuracy))
-    made = best_within(within(request, latency_s), progress)
+        return for_accuracy(_lowest_latency(so_far, accuracy, search.best_within), accuracy)
+    made = SoFar(so_far.remaining(within(request, latency_s)), so_far.report).run(search.best_within)
     if not made.unfinished and (best := accuracy_on_part_a(made, request)) < accuracy:
         reason = f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
         raise refusal(request, reason, nearest_accuracy=best)
     return for_accuracy(made, accuracy)
 
 
-def frontier_by_ladder(
-    request: PlanRequest, best_within: BestWithin, *, most_accurate: CandidateCascade, progress: Progress
-) -> list[GearPlan]:
+def frontier_by_ladder(so_far: SoFar, search: WithinLatency) -> list[GearPlan]:
     """Undominated plans by rising latency, one tried for every latency objective of a ladder.
 
-    The ladder ends where the `most_accurate` candidate leaves nothing to gain.
+    The ladder ends where the most accurate candidate leaves nothing to gain.
     """
-    made = all_so_far(_rungs(request, best_within, most_accurate, progress))
-    progress("planned", 1.0)
-    return undominated_plans(made, request)
+    made = all_so_far(_rungs(so_far, search))
+    so_far.report("planned", 1.0)
+    return undominated_plans(made, so_far.request)
 
 
-def _rungs(
-    request: PlanRequest, best_within: BestWithin, most_accurate: CandidateCascade, progress: Progress
-) -> Iterator[GearPlan]:
-    so_far, made = SoFar(request), 0
+def _rungs(so_far: SoFar, search: WithinLatency) -> Iterator[GearPlan]:
+    request, made = so_far.request, 0
     latency_s, top_s = _ladder(request)
     why: Infeasible | None = None
     while latency_s < top_s * FRONTIER_STEP:
         plans = f"{made} plan{'s' * (made != 1)} so far"
-        progress(f"planning for {latency_s * 1e3:.3g} ms, {plans}", min(0.99, latency_s / top_s))
+        so_far.report(f"planning for {latency_s * 1e3:.3g} ms, {plans}", min(0.99, latency_s / top_s))
         try:
-            found = best_within(so_far.remaining(within(request, latency_s)), silent)
+            found = SoFar(so_far.remaining(within(request, latency_s))).run(search.best_within)
         except Infeasible as error:
             so_far.check()
             why, latency_s = error, _next_after(error, latency_s, FRONTIER_STEP)
@@ -83,7 +98,7 @@ def _rungs(
         if found.unfinished:
             raise OutOfTime
         so_far.check()
-        if _has_all_of(most_accurate, found, request):
+        if _has_all_of(search.most_accurate, found, request):
             return
         latency_s *= FRONTIER_STEP
     if not made and why is not None:
@@ -149,14 +164,15 @@ def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
         raise Infeasible(reason, nearest_accuracy=math.floor(highest * 1e4) / 1e4 or None, by_load=False)
 
 
-def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWithin, so_far: SoFar) -> GearPlan:
+def _lowest_latency(so_far: SoFar, accuracy: float, best_within: Callable[[SoFar], GearPlan]) -> GearPlan:
+    request = so_far.request
+
     def accurate(latency_s: float) -> GearPlan | None:
         so_far.check()
         so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
-        made = best_within(so_far.remaining(within(request, latency_s)), silent)
+        made = SoFar(so_far.remaining(within(request, latency_s))).run(best_within)
         if made.unfinished:
-            so_far.plan = so_far.plan or made
-            raise OutOfTime
+            so_far.end_with(made)
         so_far.check()
         reached = accuracy_on_part_a(made, request)
         if reached >= accuracy:
@@ -177,14 +193,16 @@ def _lowest_latency(request: PlanRequest, accuracy: float, best_within: BestWith
         else:
             if found is None:
                 low, high = high, high * ACCURACY_STEP
-    while high > low * (1 + LATENCY_PRECISION):
-        middle = (low * high) ** 0.5
+
+    def feasible(latency_s: float) -> GearPlan | None:
         try:
-            tried = accurate(middle)
+            return accurate(latency_s)
         except Infeasible:
-            tried = None
-        low, high, found = (middle, high, found) if tried is None else (low, middle, tried)
-    return found
+            return None
+
+    return narrowed(
+        feasible, found, fails=low, at_most=high, precision=LATENCY_PRECISION, middle=lambda a, b: (a * b) ** 0.5
+    )
 
 
 def _ladder(request: PlanRequest) -> tuple[float, float]:

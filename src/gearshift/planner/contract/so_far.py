@@ -1,4 +1,4 @@
-"""The best plan so far, the time that is left, and the result of a search that is cut short.
+"""One search: its request, the time that is left, its progress, and the best plan so far.
 
 A search is cut short by Ctrl-C, or by `OutOfTime` once its budget is spent.
 """
@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 import msgspec
 
@@ -27,15 +28,20 @@ CUT_SHORT = (KeyboardInterrupt, OutOfTime)
 
 
 class SoFar:
-    """The best plan that a search for `request` has found, and its time limit and progress."""
+    """The best plan that a search for `request` has found, and its time limit and progress.
+
+    `report` tells progress as it is, `tell` with the accuracy of the best plan.
+    """
 
     plan: GearPlan | None = None
     share = 1.0
     """The share of the budget that `check` allows."""
 
     def __init__(self, request: PlanRequest, progress: Progress = silent) -> None:
-        self.request = request
-        self._progress, self._told, self._accuracy = progress, ("planning", 0.0), 0.0
+        self.request, self.report = request, progress
+        self.otherwise: Callable[[], GearPlan | None] = lambda: None
+        """Gives a plan where the search is cut short before any is kept."""
+        self._told, self._accuracy = ("planning", 0.0), 0.0
         self._began_s = time.monotonic()
         self._budget_s = math.inf if request.budget_s is None else request.budget_s
 
@@ -53,7 +59,7 @@ class SoFar:
 
     def tell(self, what: str, share: float) -> None:
         self._told = what, share
-        self._progress(with_best(what, self._accuracy if self.plan else None), share)
+        self.report(with_best(what, self._accuracy if self.plan else None), share)
 
     def keep(self, made: GearPlan, accuracy: float) -> None:
         self.plan, self._accuracy = made, accuracy
@@ -73,20 +79,24 @@ class SoFar:
         assert self.plan is not None
         return self.plan
 
-    def run(self, search: Callable[[], GearPlan]) -> GearPlan:
+    def end_with(self, made: GearPlan) -> NoReturn:
+        """End with the unfinished plan of a search within this one, where there is no other."""
+        self.plan = self.plan or made
+        raise OutOfTime
+
+    def run(self, search: "Callable[[SoFar], GearPlan]") -> GearPlan:
         """Run `search`; if it is cut short, return the best plan so far, marked unfinished.
 
         Without a plan, raises `Infeasible`, or `KeyboardInterrupt` at Ctrl-C.
         """
         try:
-            return search()
-        except OutOfTime:
-            if self.plan is None:
-                raise out_of_time(self.request.budget_s) from None
-        except KeyboardInterrupt:
-            if self.plan is None:
-                raise
-        return unfinished(self.plan, self.request)
+            return search(self)
+        except CUT_SHORT as why:
+            made = self.plan or self.otherwise()
+            if made is None:
+                raise why if isinstance(why, KeyboardInterrupt) else out_of_time(self.request.budget_s) from None
+        self.report("planned", 1.0)
+        return unfinished(made, self.request)
 
 
 def out_of_time(budget_s: float | None = None) -> Infeasible:

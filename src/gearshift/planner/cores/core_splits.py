@@ -12,7 +12,8 @@ from gearshift.gear import ReplicaSettings
 from gearshift.hardware import Device, Hardware, is_cuda, is_remote
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.cells import Cell
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.ways import replica_on
 from gearshift.profiles.profile import Profile, RunTimeCurve

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +25,7 @@ from gearshift.planner.search.ranges import UNVISITED_WEIGHT
 from gearshift.planner.search.slo_search import ALPHAS
 from gearshift.planner.space.candidates import single_models
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
-from gearshift.planner.space.metered import time_and_requests_of_ranges
-from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.metered import range_weights, time_and_requests_of_ranges
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
@@ -50,8 +50,8 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     objective = request.objective
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest cores need two objectives", remedy="give a latency and an accuracy")
-    so_far = SoFar(request, progress)
-    return so_far.run(lambda: _Search(so_far).run())
+    made = SoFar(request, progress).run(lambda so_far: _Search(so_far).run())
+    return msgspec.structs.replace(made, planner=PLANNER)
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class _Search:
                 )
             )
         request = dataclasses.replace(self.request, hardware=hardware)
-        return assemble(request, placement, gears, planner=PLANNER, alpha=alpha)
+        return assemble(request, placement, gears, alpha=alpha)
 
     def certain(self, accuracy: float) -> float:
         """The accuracy to claim: its lower bound where a confidence is asked for."""

@@ -74,10 +74,11 @@ def assemble(
     placement: Placement,
     gears: Sequence[Gear],
     *,
-    planner: str,
+    planner: str = "",
     alpha: float = DEFAULT_ALPHA,
     meter: Meter = "backlog",
 ) -> GearPlan:
+    """A plan without predictions; `contract.planner.Planner` signs what it returns."""
     name = request.profile.operator
     pipeline = PipelinePlan(
         nodes={name: Node(operator=name)},

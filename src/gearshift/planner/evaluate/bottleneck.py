@@ -8,7 +8,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import most_accurate_model
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from gearshift.gear import GearPlan
-from gearshift.planner.space.threads import replays_at_once
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
 from gearshift.simulator.simulate import Simulation, prepare
+from gearshift.support.processors import usable_processors
 from gearshift.workload import Trace, Workload, draw_workload
 
 T = TypeVar("T")
@@ -27,6 +27,8 @@ SLOWEST = 4
 OBJECTIVE_PRECISION = 1.001
 MOST_KEPT_REQUESTS = 30_000_000
 """Workloads are kept as long as their trace, up to this many requests of 12 bytes each."""
+MOST_REQUESTS_AT_ONCE = 60_000_000
+"""A replay with its figures takes about 60 bytes per request of the trace: 3.6 GB in all."""
 
 _kept: WeakKeyDictionary[Trace, dict[tuple[int, int], tuple[PredictionRecords, Workload]]] = WeakKeyDictionary()
 
@@ -197,6 +199,14 @@ def _replayed(
 
     with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
         return list(pool.map(replay, range(seeds)))
+
+
+def replays_at_once(requests: int) -> int:
+    """The replays to run in threads, as the kernel releases the interpreter's lock.
+
+    One per processor, fewer for long traces, to limit memory; at least one.
+    """
+    return max(1, min(usable_processors(), MOST_REQUESTS_AT_ONCE // requests))
 
 
 def _together(results: list[ServingResult], *, independent: int) -> ServingResult:

@@ -2,33 +2,33 @@
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.clock import NS_PER_S
+from gearshift.gear import Gear, GearPlan, LoadRange, OperatorPlan, ReplicaSettings, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of, replica_settings
 from gearshift.planner.evaluate.balance import Balance, balanced
+from gearshift.planner.evaluate.cells import Batching, Cell, Measured, batched, least_of, measured_in, rank_of
+from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import evaluate_cascade
 from gearshift.profiles.profile import PART_A, Profile
-from gearshift.result import percentile_rank
-from gearshift.simulator.simulate import Prepared, Simulation, prepare
+from gearshift.simulator.simulate import Prepared, prepare
 from gearshift.support.processors import usable_processors
 from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 12_000
-WARM_UP_SHARE = 0.1
 HARDLY_BUSY = 1e-3
 """Lower loads are simulated as if they kept the slowest replica this busy: nothing waits either
 way."""
@@ -37,16 +37,6 @@ GRID_STEP = 1.02
 simulations are shared."""
 LOG_STEP = math.log(GRID_STEP)
 LIKELY_BUSY = 0.8
-QUANTILES = np.linspace(0, 1, 513)
-STABLE_GROWTH = 1.5
-"""With a queue that grows without end, the last third of a run is 5 / 3 as slow as the middle
-third."""
-HARDLY_EVER_IDLE = 0.995
-STABLE_GROWTH_UNDER_FULL_LOAD = 1.15
-"""Large batches may keep a device busy all the time and still keep up, so growth is judged more
-strictly."""
-AS_DRAWN = 0.01
-"""Latency may grow by this share of elapsed time: the load of a finite sample is no more exact."""
 WORTH_WAITING = 0.6, 1.35
 """Waiting for batches is tried where latency is between these multiples of the objective: below
 there is no need, above no hope."""
@@ -56,74 +46,6 @@ LENGTHS = (1.0, 0.7, 1.4, 2.0)
 """Minimum queue lengths to try, as multiples of the mean batch without waiting."""
 WORTH = 0.95
 """If the objective is met without waiting, waiting must reduce latency to at most this share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cascade at one load with one batching; latency is at the objective's percentile."""
-
-    latency_s: float
-    share_late: float
-    stable: bool
-    utilisation: float
-
-    def prediction(self, load_qps: float, accuracy: float, *, replayed_gain: float | None = None) -> GearPrediction:
-        return GearPrediction(
-            load_qps=load_qps,
-            accuracy=accuracy,
-            latency_p95_s=self.latency_s,
-            share_late=self.share_late,
-            utilisation=self.utilisation,
-            replayed_gain=replayed_gain,
-        )
-
-
-class Batching(NamedTuple):
-    """The largest batch, and minimum queue length and longest wait of the first model.
-
-    A replica with a smaller load share has a proportionally smaller minimum queue length.
-    """
-
-    largest: int
-    least: int = 1
-    longest_wait_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Measured:
-    """A simulated cell before it is judged against a latency limit.
-
-    `middle_s` and `last_s` are mean latencies in the middle and the last third of the run; a third
-    lasts `third_s`. `first_batch` is the mean batch size of the first model.
-    """
-
-    percentile: float
-    latency_s: float
-    quantiles_s: NDArray[np.float32]
-    middle_s: float
-    last_s: float
-    third_s: float
-    utilisation: float
-    first_batch: float
-
-    def stable(self, limit_s: float) -> bool:
-        growth = STABLE_GROWTH if self.utilisation < HARDLY_EVER_IDLE else STABLE_GROWTH_UNDER_FULL_LOAD
-        allowed_s = (growth - 1) * self.middle_s + 0.02 * min(limit_s, 1.0)
-        return self.last_s - self.middle_s <= max(allowed_s, AS_DRAWN * self.third_s)
-
-    def meets(self, limit_s: float) -> bool:
-        return self.latency_s <= limit_s and self.stable(limit_s)
-
-    def judged(self, limit_s: float) -> Cell:
-        within = float(np.interp(limit_s, self.quantiles_s, QUANTILES)) if limit_s < math.inf else 1.0
-        exactly = self.percentile  # the percentile decides exactly, interpolation does not
-        within = max(within, exactly) if limit_s >= self.latency_s else min(within, exactly - 1e-9)
-        return Cell(
-            latency_s=self.latency_s,
-            share_late=1 - within,
-            stable=self.stable(limit_s),
-            utilisation=self.utilisation,
-        )
 
 
 _Key = tuple[Cascade, float, Batching]
@@ -148,8 +70,8 @@ class SteadyState:
     _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
-    _cells: dict[_Key, _Measured] = field(default_factory=dict, repr=False)
-    _by_load: dict[tuple[Cascade, Batching], list[tuple[float, _Measured]]] = field(default_factory=dict, repr=False)
+    _cells: dict[_Key, Measured] = field(default_factory=dict, repr=False)
+    _by_load: dict[tuple[Cascade, Batching], list[tuple[float, Measured]]] = field(default_factory=dict, repr=False)
     _prepared: dict[Cascade, Prepared] = field(default_factory=dict, repr=False)
     _workloads: dict[float, Workload] = field(default_factory=dict, repr=False)
     _balances: dict[Cascade, Balance] = field(default_factory=dict, repr=False)
@@ -223,7 +145,7 @@ class SteadyState:
                 cascade,
                 shares=self.balance(cascade).shares,
                 largest_batch_size=batching.largest,
-                minimum_queue_length={r: _least(batching, share) for r, share in first.items()},
+                minimum_queue_length={r: least_of(batching, share) for r, share in first.items()},
                 longest_wait_s=dict.fromkeys(first, batching.longest_wait_s),
             )
         return self._settings[key]
@@ -236,13 +158,13 @@ class SteadyState:
     def cell(self, cascade: Cascade, load_qps: float, batching: Batching) -> Cell:
         return self._measured(cascade, load_qps, batching).judged(self.limit_s)
 
-    def _measured(self, cascade: Cascade, load_qps: float, batching: Batching) -> _Measured:
+    def _measured(self, cascade: Cascade, load_qps: float, batching: Batching) -> Measured:
         key = (cascade, load_qps, batching)
         if key not in self._cells:
             if cascade not in self._prepared:
                 most = Batching(self.batch_sizes()[-1])
                 self._prepared[cascade] = self._prepare(cascade, self.settings(cascade, most))
-            prepared = _batched(self._prepared[cascade], batching, self._first_shares(cascade))
+            prepared = batched(self._prepared[cascade], batching, self._first_shares(cascade))
             self._cells[key] = self._measure(prepared, load_qps)
             by_load = self._by_load.setdefault((cascade, batching), [])
             insort(by_load, (load_qps, self._cells[key]), key=itemgetter(0))
@@ -272,7 +194,7 @@ class SteadyState:
         """
         sizes = [Batching(size) for size in self.batch_sizes()]
         cells = self.cells((cascade, load_qps, size) for size in sizes)
-        chosen = min(range(len(sizes)), key=lambda i: _rank(cells[i]))
+        chosen = min(range(len(sizes)), key=lambda i: rank_of(cells[i]))
         batching = self._waiting(cascade, load_qps, sizes[chosen])
         return batching, self.cell(cascade, load_qps, batching)
 
@@ -329,7 +251,7 @@ class SteadyState:
             if enough and self.meets(self.cell(cascade, load_qps, Batching(sizes[place]))):
                 return sizes[place]
             near = range(max(0, place - 1), min(len(sizes), place + 2))
-            better = min(near, key=lambda i: (_rank(self.cell(cascade, load_qps, Batching(sizes[i]))), i != place))
+            better = min(near, key=lambda i: (rank_of(self.cell(cascade, load_qps, Batching(sizes[i]))), i != place))
             if better == place:
                 return sizes[place]
             place = better
@@ -343,12 +265,12 @@ class SteadyState:
         needed, hopeless = (share * self.limit_s for share in WORTH_WAITING)
         if not self.waits or not needed < measured.latency_s <= hopeless or measured.utilisation < NOT_BUSY:
             return none
-        best, best_rank = none, _rank(measured.judged(self.limit_s))
+        best, best_rank = none, rank_of(measured.judged(self.limit_s))
         if not best_rank[0]:
             best_rank = (*best_rank[:2], WORTH * best_rank[2])
         for waiting in self._lengths(cascade, load_qps, none.largest, measured.first_batch):
             cell = self.cell(cascade, load_qps, waiting)
-            if (rank := _rank(cell)) < best_rank:
+            if (rank := rank_of(cell)) < best_rank:
                 best, best_rank = waiting, rank
             if enough and self.meets(cell):
                 break
@@ -394,10 +316,8 @@ class SteadyState:
                 if above == low or not self.holds(cascade, GRID_STEP**low):
                     return 0.0
                 below = low
-        while above > below + 1:
-            middle = (below + above) // 2
-            below, above = (middle, above) if self.holds(cascade, GRID_STEP**middle) else (below, middle)
-        return float(min(most_qps, GRID_STEP**below))
+        above = least_that(lambda step: not self.holds(cascade, GRID_STEP**step), fails=below, at_most=above)
+        return float(min(most_qps, GRID_STEP ** (above - 1)))
 
     def meets(self, cell: Cell) -> bool:
         return cell.stable and cell.latency_s <= self.limit_s
@@ -430,47 +350,5 @@ class SteadyState:
             self._workloads[load_qps] = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
         return self._workloads[load_qps]
 
-    def _measure(self, prepared: Prepared, load_qps: float) -> _Measured:
-        return _measured(prepared.run(self._workload(load_qps)), self.objective.percentile)
-
-
-def _least(batching: Batching, share: float) -> int:
-    return max(1, round(batching.least * share))
-
-
-def _batched(prepared: Prepared, batching: Batching, first_shares: Mapping[str, float]) -> Prepared:
-    """Change the batching; the tables must have been prepared for batches at least as large."""
-    tables = prepared.tables
-    changed = replace(tables, largest_batch_size=np.minimum(tables.largest_batch_size, batching.largest))
-    if batching.least > 1:
-        least = [_least(batching, first_shares.get(r, 0.0)) for r in tables.replica_ids]
-        wait_ns = [to_ns(batching.longest_wait_s) if r in first_shares else 0 for r in tables.replica_ids]
-        changed = replace(changed, minimum_queue_length=np.array(least), longest_wait_ns=np.array(wait_ns))
-    return replace(prepared, tables=changed)
-
-
-def _rank(cell: Cell) -> tuple[bool, float, float]:
-    return not cell.stable, cell.share_late, cell.latency_s
-
-
-def _measured(run: Simulation, p: float) -> _Measured:
-    latency_s = run.latency_s
-    middle_s, last_s = (float(third.mean()) for third in np.array_split(latency_s, 3)[1:])
-    settled_s = latency_s[int(len(latency_s) * WARM_UP_SHARE) :]
-    settled_s.sort()
-    return _Measured(
-        percentile=p,
-        latency_s=float(settled_s[percentile_rank(p, len(settled_s))]),
-        quantiles_s=settled_s[np.rint(QUANTILES * (len(settled_s) - 1)).astype(np.int64)].astype(np.float32),
-        middle_s=middle_s,
-        last_s=last_s,
-        third_s=run.workload.duration_s / 3,
-        utilisation=float(run.busy_s.sum()) / (run.duration_s * len(run.tables.device_ids)),
-        first_batch=_first_batch(run),
-    )
-
-
-def _first_batch(run: Simulation) -> float:
-    model, begins = int(run.tables.stage_models[0]), run.tables.model_begin
-    counts = run.batches[begins[model] : begins[model + 1]].sum(axis=0)
-    return float(counts @ np.arange(len(counts)) / counts.sum())
+    def _measure(self, prepared: Prepared, load_qps: float) -> Measured:
+        return measured_in(prepared.run(self._workload(load_qps)), self.objective.percentile)

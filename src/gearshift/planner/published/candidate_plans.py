@@ -14,7 +14,8 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
-from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.cells import Cell
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.published.invocation_schedule import (
     ONE_SECOND,
     balanced_shares,
@@ -138,7 +139,6 @@ class CandidatePlans:
             self.request,
             candidate.placement,
             [self._gear(candidate, k) for k in range(len(self.ranges))],
-            planner="frontier",
             alpha=min(DEFAULT_ALPHA, 1 / (RUNS_TO_DRAIN * slowest_s)),
         )
 

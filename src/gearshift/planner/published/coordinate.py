@@ -16,6 +16,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, alone
 from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import undominated_plans
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import assemble, rounded_up_s, with_predictions
 from gearshift.planner.published.coordination.batching import tune_queues, tuned_range
@@ -25,8 +26,8 @@ from gearshift.planner.published.coordination.problem import Draft, Outcome, Pro
 from gearshift.planner.published.coordination.refusal import infeasible, out_of_time
 from gearshift.planner.published.coordination.workload_adaption import assign_cascades, search_cascades
 from gearshift.planner.space.hosts import placement_of
-from gearshift.planner.space.range_weights import time_weighted_accuracy
-from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.planner.space.metered import range_weights
+from gearshift.planner.space.request import PlanRequest, load_ranges
 
 SUBMODULES = (search_cascades, assign_cascades, place_models, tune_queues)
 """The order of Algorithm 1; each takes the problem, the error of the next one, and the plan so
@@ -39,33 +40,35 @@ FRONTIER_STEPS = 8
 ANY_LATENCY_S = 1e4
 
 
-def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
+def _best_within(so_far: SoFar) -> GearPlan:
     """The most accurate plan within a latency objective, or the fastest that reaches an accuracy.
 
     Every range holds in steady state; unlike `optimal`'s, the plan is not confirmed on the trace.
-    Raises `Infeasible`.
     """
-    so_far = SoFar(_checked(request), progress)
-    made = so_far.run(lambda: with_predictions(Coordination(request, so_far).run(), request, on_time=so_far.check))
-    progress(f"time-weighted accuracy {time_weighted_accuracy(made, request):.4f}", 1.0)
+    request = _checked(so_far.request)
+    made = with_predictions(Coordination(so_far).run(), request, on_time=so_far.check)
+    so_far.report(f"time-weighted accuracy {time_weighted_accuracy(made, request):.4f}", 1.0)
     return made
 
 
-def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
+def _undominated(so_far: SoFar) -> list[GearPlan]:
     """Undominated plans for a ladder of latency objectives, by rising latency on the trace.
 
     The request's latency and accuracy are ignored; each plan has its own latency objective.
     """
-    found = all_so_far(_rungs(request, progress))
-    progress("frontier found", 1.0)
-    return undominated_plans(found, request)
+    found = all_so_far(_rungs(so_far))
+    so_far.report("frontier found", 1.0)
+    return undominated_plans(found, so_far.request)
 
 
-def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
-    so_far, made = SoFar(request), 0
+PLANNER = Planner(name="coordinate", best_within=_best_within, undominated=_undominated, load="zipf")
+
+
+def _rungs(so_far: SoFar) -> Iterator[GearPlan]:
+    request, progress, made = so_far.request, so_far.report, 0
     progress("finding the fastest and the slowest plan", 0.0)
     any_latency = so_far.remaining(_for_latency(request, ANY_LATENCY_S))
-    slowest = Coordination(any_latency, SoFar(any_latency))
+    slowest = Coordination(SoFar(any_latency))
     fastest_s = slowest_s = slowest.fastest_s()
     try:
         progress("finding the slowest plan, 1 plan so far", 0.0)
@@ -79,14 +82,14 @@ def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
             progress(f"planning for {latency_s * 1e3:.4g} ms, {plans}", made / FRONTIER_STEPS)
         asked = _for_latency(request, rounded_up_s(latency_s, digits=3))
         try:
-            found = plan(so_far.remaining(asked))
+            found = PLANNER.plan(so_far.remaining(asked))
         except Infeasible:
             continue
         except KeyboardInterrupt:
             if made:
                 raise
             so_far.end()
-            found = plan(so_far.remaining(asked))
+            found = PLANNER.plan(so_far.remaining(asked))
         yield found
         made += 1
         if found.unfinished:
@@ -94,8 +97,8 @@ def _rungs(request: PlanRequest, progress: Progress) -> Iterator[GearPlan]:
 
 
 class Coordination:
-    def __init__(self, request: PlanRequest, so_far: SoFar) -> None:
-        self.problem, self.so_far = Problem(request, so_far.tell), so_far
+    def __init__(self, so_far: SoFar) -> None:
+        self.problem, self.so_far = Problem(so_far.request, so_far.tell), so_far
 
     def run(self) -> GearPlan:
         """Cycle through the submodules until nothing changes.
@@ -169,7 +172,7 @@ class Coordination:
                     predicted=predicted,
                 )
             )
-        return assemble(problem.request, placement, gears, planner="coordinate", alpha=ALPHA, meter="alpha")
+        return assemble(problem.request, placement, gears, alpha=ALPHA, meter="alpha")
 
 
 def _checked(request: PlanRequest) -> PlanRequest:
@@ -186,6 +189,12 @@ def _checked(request: PlanRequest) -> PlanRequest:
 def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
     objective = Objective(percentile=request.objective.percentile, latency_s=latency_s, scope=request.objective.scope)
     return dataclasses.replace(request, objective=objective)
+
+
+def time_weighted_accuracy(made: GearPlan, request: PlanRequest) -> float:
+    """CascadeServe's objective (appendix C.2): accuracy of gears on part A, weighted by time."""
+    gears = made.operators[request.profile.operator].gears
+    return float(np.dot(range_weights(request), [g.predicted.accuracy if g.predicted else 0.0 for g in gears]))
 
 
 def _slowest_s(made: GearPlan) -> float:

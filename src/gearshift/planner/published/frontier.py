@@ -16,15 +16,15 @@ import msgspec
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.so_far import CUT_SHORT, out_of_time, spread
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, spread
 from gearshift.planner.evaluate.assemble import replay, rounded_up_s
 from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import Confirmation
-from gearshift.planner.evaluate.steady_state import Cell
 from gearshift.planner.published.candidate_plans import Candidate, Tried
 from gearshift.planner.published.walk import Walk, lowered
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.profiles.profile import PART_A
 
 T = TypeVar("T")
@@ -42,13 +42,13 @@ SPARE = 1.05
 MOST_NEAREST = 3
 
 
-def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    """The visited plan that meets the objective on the trace; raises `Infeasible` when none does.
+def _best_within(so_far: SoFar) -> GearPlan:
+    """The visited plan that meets the objective on the trace.
 
     With a latency it is the most accurate plan that keeps it (and the accuracy, if one is asked
     for), else the fastest plan with the accuracy.
     """
-    objective = request.objective
+    objective = so_far.request.objective
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "the planner needs an objective",
@@ -59,23 +59,26 @@ def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
         "the planner 'frontier' takes no confidence",
         remedy="leave it out, and read the interval that the plan records",
     )
-    chosen = _Choice(Walk(request, progress)).run()
-    progress("confirmed", 1.0)
+    chosen = _Choice(Walk(so_far)).run()
+    so_far.report("confirmed", 1.0)
     return chosen
 
 
-def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """Visited plans that no other beats on part A, by rising latency; raises `Infeasible`."""
-    walk = Walk(request, progress)
+def _undominated(so_far: SoFar) -> list[GearPlan]:
+    """Visited plans that no other beats on part A."""
+    walk, progress = Walk(so_far), so_far.report
     walk.run()
-    kept = _undominated(walk.visited)
+    kept = _unbeaten(walk.visited)
     if walk.plans.sampled:
         progress("replaying", 0.9)
-        kept = _undominated(_as_time_allows(walk, kept, walk.plans.on_the_whole_trace))
+        kept = _unbeaten(_as_time_allows(walk, kept, walk.plans.on_the_whole_trace))
     progress("predicting", 0.92)
     made = _as_time_allows(walk, kept, lambda tried: walk.finished(tried.candidate))
     progress("predicted", 1.0)
     return [msgspec.structs.replace(each, unfinished=walk.unfinished) for each in made]
+
+
+PLANNER = Planner(name="frontier", best_within=_best_within, undominated=_undominated)
 
 
 def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T]) -> list[T]:
@@ -83,7 +86,7 @@ def _as_time_allows(walk: Walk, kept: Sequence[Tried], do: Callable[[Tried], T])
     try:
         for i in sorted(range(len(kept)), key=spread):
             if done:
-                walk.check_time()
+                walk.so_far.check()
             done[i] = do(kept[i])
     except CUT_SHORT as why:
         walk.cut_short(why)
@@ -110,7 +113,7 @@ class _Choice:
         if self.chosen is None and (likely := self.walk.likely()) is not None:
             self.chosen = likely.candidate
         if self.chosen is None:
-            raise out_of_time(self.walk.request.budget_s)
+            raise OutOfTime
         return self.walk.finished(self.chosen)
 
     def _enough(self, tried: Tried) -> bool:
@@ -146,7 +149,7 @@ class _Choice:
     def _replay(self, candidate: Candidate) -> Confirmation:
         if candidate not in self.replayed:
             self.replayed[candidate] = replay(
-                self.plans.bare(candidate), self.walk.request, part=PART_A, on_time=self.walk.check_time
+                self.plans.bare(candidate), self.walk.request, part=PART_A, on_time=self.walk.so_far.check
             )
         return self.replayed[candidate]
 
@@ -168,7 +171,7 @@ class _Choice:
     def _late_range(self, candidate: Candidate) -> int | None:
         if self.objective.scope == "every-range":
             for k in range(len(self.plans.ranges)):
-                self.walk.check_time()
+                self.walk.so_far.check()
                 cell = self._cell(candidate, k)
                 if not cell.stable or cell.latency_s > self.walk.request.latency_s:
                     return k
@@ -222,5 +225,5 @@ class _Choice:
         return rounded_up_s(SPARE * needed_s) if needed_s < math.inf else math.inf
 
 
-def _undominated(tried: Sequence[Tried]) -> list[Tried]:
+def _unbeaten(tried: Sequence[Tried]) -> list[Tried]:
     return [tried[i] for i in undominated([(t.latency_s, t.accuracy) for t in tried])]

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, out_of_time, unfinished, with_best
+from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, unfinished, with_best
 from gearshift.planner.evaluate.assemble import with_predictions
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.published.beam_search import WIDTH, Cost, Placer, Site, beam_search, sites
 from gearshift.planner.published.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.space.cascade_search import pareto_cascades
-from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import device_seconds, nowhere
 
 WALK_SHARE = 0.7
@@ -36,14 +35,13 @@ def lowered(assignment: Assignment, load_range: int) -> Assignment:
 
 
 class Walk:
-    def __init__(self, request: PlanRequest, progress: Progress) -> None:
-        self.request, self.progress = request, progress
-        self.clock, self.time_share = WallClock(), WALK_SHARE
-        self.unfinished = self.ended = False
+    def __init__(self, so_far: SoFar) -> None:
+        self.so_far, self.request, self.progress = so_far, so_far.request, so_far.report
+        self.unfinished, request = False, so_far.request
         self.sites = _sites(request)
         self.placer = Placer(request.hardware, self.sites, np.random.default_rng([request.seed, 4]))
         self.batch_sizes = sorted({size for site in self.sites for size in site.curve.batch_sizes})
-        progress("searching cascades", 0.0)
+        self.progress("searching cascades", 0.0)
         cascades = pareto_cascades(
             request.profile,
             _work_s(self.sites),
@@ -59,6 +57,7 @@ class Walk:
 
         Ends early at a plan that is `enough`, or when cut short; then the plans are `unfinished`.
         """
+        self.so_far.share = WALK_SHARE
         ranges, dearest, largest = len(self.plans.ranges), len(self.plans.cascades) - 1, self.batch_sizes[-1]
         try:
             cheapest = self._revised((0,) * ranges, 0, largest)
@@ -73,13 +72,12 @@ class Walk:
                 current = None if enough(current) else self._step(current)
         except CUT_SHORT as why:
             self.cut_short(why)
-        if not self.ended:
-            self.time_share = 1.0
+        self.so_far.share = 1.0
 
     def finished(self, candidate: Candidate) -> GearPlan:
         made = self.plans.predicted(candidate)
         try:
-            made = with_predictions(made, self.request, on_time=self.check_time)
+            made = with_predictions(made, self.request, on_time=self.so_far.check)
         except CUT_SHORT as why:
             self.cut_short(why)
         return unfinished(made, self.request) if self.unfinished else made
@@ -96,22 +94,17 @@ class Walk:
         return max(met, key=lambda t: t.accuracy, default=None)
 
     def cut_short(self, why: BaseException) -> None:
-        """End the walk's time (after Ctrl-C for good); raises where there is no plan yet."""
+        """Note that the search is cut short, by Ctrl-C for good; raises where there is no plan yet."""
         self.unfinished = True
-        self.ended = self.ended or isinstance(why, KeyboardInterrupt)
+        if isinstance(why, KeyboardInterrupt):
+            self.so_far.end()
         if not self.visited:
-            raise why if self.ended else out_of_time(self.request.budget_s)
+            raise why
 
     def tried(self, candidate: Candidate) -> Tried:
         if not self.plans.known(candidate):
-            self.check_time()
+            self.so_far.check()
         return self.plans.tried(candidate)
-
-    def check_time(self) -> None:
-        """Raise `OutOfTime` when the budget or the walk's share is used up, or after Ctrl-C."""
-        budget_s = self.request.budget_s
-        if self.ended or (budget_s is not None and self.clock.now_ns() > self.time_share * budget_s * NS_PER_S):
-            raise OutOfTime
 
     # Steps (section 4.3.1) --------------------------------------------------------------------------------------------
 

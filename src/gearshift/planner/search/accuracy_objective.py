@@ -13,6 +13,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
+from gearshift.planner.space.bisection import first_found, least_that
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
@@ -47,12 +48,9 @@ class AccuracyObjective:
         most = max((round(top * share) for share in PROBED), key=reached)
         needed = target
         for certificate in range(1, CERTIFICATES + 1):
-            low, high = -1, most
-            if certificate == CERTIFICATES or reached(most) < needed:
-                low = most - 1
-            while high > low + 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if reached(middle) >= needed else (middle, high)
+            high = most
+            if certificate < CERTIFICATES and reached(most) >= needed:
+                high = least_that(lambda step, needed=needed: reached(step) >= needed, fails=-1, at_most=most)  # type: ignore[misc]
             request = self._search.within(ladder[high])
             made = self._better(self._search.most_accurate(request, on_fewer=False), request)
             kept = self._kept_accuracy(made)
@@ -76,7 +74,7 @@ class AccuracyObjective:
                 return None
             kept = self._kept_accuracy(made)
             if kept > best:
-                best, self._search.kept = kept, self._as_asked(made)
+                best, self._search.so_far.plan = kept, self._as_asked(made)
             return self._as_asked(made) if kept >= target else None
 
         made = _first(list(_by_price(self._request.hardware)), kept_on)
@@ -106,7 +104,7 @@ class AccuracyObjective:
             made = self._better(made, self._within_latency(made.hardware))
             kept = self._kept_accuracy(made)
             if kept > best:
-                best, self._search.kept = kept, self._as_asked(made)
+                best, self._search.so_far.plan = kept, self._as_asked(made)
             if kept >= target:
                 return self._as_asked(made)
             if last:
@@ -124,7 +122,7 @@ class AccuracyObjective:
         self._search.on_time()
         request = self._within_latency(hardware)
         try:
-            if self._certain(self._search.reachable(request), self._samples) < needed:
+            if self._certain(self._search.space.reachable(request), self._samples) < needed:
                 return None
             made = self._search.most_accurate(request)
         except Infeasible as error:
@@ -134,7 +132,7 @@ class AccuracyObjective:
             if hardware == self._request.hardware:
                 raise
             return None
-        self._search.kept = self._search.kept or self._as_asked(made)
+        self._search.so_far.plan = self._search.so_far.plan or self._as_asked(made)
         return made
 
     def _better(self, made: GearPlan, request: PlanRequest) -> GearPlan:
@@ -145,7 +143,7 @@ class AccuracyObjective:
         return dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
 
     def _most_accurate(self) -> GearPlan:
-        if self._refused is not None and self._search.kept is None:
+        if self._refused is not None and self._search.so_far.plan is None:
             raise self._refused
         return self._search.most_accurate(self._search.within(self._request.latency_s))
 
@@ -193,7 +191,7 @@ class AccuracyObjective:
                 f"{counts} devices were"
             )
         request, n = self._request, self._samples
-        highest = max(c.accuracy for c in self._search.candidates(request, request.profile.models))
+        highest = max(c.accuracy for c in self._search.space.candidates(request, request.profile.models))
         if few := too_few_samples(n, objective.accuracy or 0.0, highest, self._certain(highest, n)):
             return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
         return refusal(request, reason, nearest_accuracy=best)
@@ -243,13 +241,4 @@ def _first(parts: Sequence[Hardware], kept_on: Callable[[Hardware], GearPlan | N
     nested = all(set(a.devices) < set(b.devices) for a, b in pairwise(parts))
     if not nested or len(parts) <= MOST_LESS:
         return next((made for part in parts if (made := kept_on(part)) is not None), None)
-    low, high = -1, 0
-    while (found := kept_on(parts[high])) is None:
-        if high == len(parts) - 1:
-            return None
-        low, high = high, min(2 * high + 1, len(parts) - 1)
-    while high > low + 1:
-        middle = (low + high) // 2
-        made = kept_on(parts[middle])
-        low, high, found = (middle, high, found) if made is None else (low, middle, made)
-    return found
+    return first_found(lambda count: kept_on(parts[count - 1]), first=1, last=len(parts))

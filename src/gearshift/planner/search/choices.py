@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, alone
 from gearshift.planner.evaluate.assemble import assemble
-from gearshift.planner.evaluate.steady_state import Batching, SteadyState
+from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import PlanRequest, load_ranges, safe_margin
 
@@ -71,7 +72,7 @@ class PlanMaker:
             )
             for row in self._rows(choice)
         ]
-        return assemble(self._request, self._steady.placement, gears, planner="optimal", alpha=choice.alpha)
+        return assemble(self._request, self._steady.placement, gears, alpha=choice.alpha)
 
     def key(self, choice: Choice) -> Hashable:
         """Equal for choices whose plans serve alike."""

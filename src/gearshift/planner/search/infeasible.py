@@ -11,17 +11,17 @@ from gearshift.errors import Infeasible
 from gearshift.gear import LoadRange
 from gearshift.hardware import identical_devices
 from gearshift.planner.contract.so_far import OutOfTime
-from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, replay, rounded_up_s
-from gearshift.planner.evaluate.replays import seeds_for
+from gearshift.planner.evaluate.assemble import rounded_up_s
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.search.choices import Choice, PlanMaker
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import narrowest_ways
-from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.profiles.profile import Profile
 
 DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
+SLACK = 1.05
+"""The latency offered is this multiple of the latency that was simulated."""
 MOST_OFFERED = 1024
 """The most devices that an offer may have."""
 
@@ -32,12 +32,12 @@ def nothing_holds(
     candidates: Sequence[CandidateCascade],
     upper_ends: NDArray[np.float64],
     *,
-    nearest: Callable[[], None] | None = None,
+    replayed_s: Callable[[], float] | None = None,
 ) -> Infeasible:
-    """The error with its reason; with `nearest` also the latency or devices that are needed.
+    """The error with its reason; with `replayed_s` also the latency or devices that are needed.
 
-    These are for the cheapest of `candidates`, which come by rising work. `nearest` may raise
-    before each replay for a latency; then the error has none.
+    These are for the cheapest of `candidates`, which come by rising work. `replayed_s` gives its
+    latency on the trace, and may raise `OutOfTime`; then the error has none.
     """
     cheapest, top = candidates[0], float(upper_ends[-1])
     _, cell = steady.best(cheapest.cascade, top)
@@ -53,19 +53,12 @@ def nothing_holds(
             load_range=str(last),
             bottleneck=bottleneck,
             device=device,
-            nearest_devices=None if nearest is None else enough_devices(request, cheapest, top, needed),
+            nearest_devices=None if replayed_s is None else enough_devices(request, cheapest, top, needed),
         )
     nearest_s = None
-    if nearest is not None:
-        choice = Choice((0,) * len(upper_ends), margin=math.inf, alpha=DEFAULT_ALPHA, accuracy=cheapest.accuracy)
-        made = PlanMaker(request, steady, candidates, upper_ends, upper_ends).plan_of(choice)
+    if replayed_s is not None:
         with suppress(OutOfTime):
-            replays = [
-                replay(made, request, part=part, seeds=seeds_for(request.trace), on_time=nearest)
-                for part in (PART_A, PART_B)
-            ]
-            spread_s = max(float(r.latency_s.max() + r.latency_s.std()) for r in replays)
-            nearest_s = rounded_up_s(1.05 * max(cell.latency_s, request.latency_s, spread_s))
+            nearest_s = rounded_up_s(SLACK * max(cell.latency_s, request.latency_s, replayed_s()))
     return Infeasible(
         f"no cascade keeps {request.objective.percentile:.4g} of requests within "
         f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",

@@ -18,36 +18,39 @@ from gearshift.cascade import Cascade
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import CUT_SHORT, all_so_far, out_of_time
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, with_predictions
 from gearshift.planner.search.accuracy_objective import AccuracyObjective
 from gearshift.planner.search.choices import Choice, PlanMaker
 from gearshift.planner.search.optimal_frontier import frontier_plans, with_better_where_unvisited
-from gearshift.planner.search.plan_search import PlanSearch, evaluated
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.request import PlanRequest, Progress, silent
-
-NAME = "optimal"
+from gearshift.planner.space.request import PlanRequest
 
 
-def plan(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
-    return plan_with(request, progress=progress)
+def restricted(*, candidates: Sequence[CandidateCascade] | None = None, placement: Placement | None = None) -> Planner:
+    """The planner among `candidates` (by rising work) and on `placement`, where given."""
+
+    def searched(so_far: SoFar) -> PlanSearch:
+        return PlanSearch(so_far, candidates=candidates, placement=placement)
+
+    return Planner(
+        name="optimal",
+        best_within=lambda so_far: _best_within(searched(so_far)),
+        undominated=lambda so_far: _undominated(searched(so_far)),
+        counts_devices=True,
+        any_within=lambda so_far: searched(so_far).cheapest(),
+    )
 
 
-def plan_with(
-    request: PlanRequest,
-    *,
-    candidates: Sequence[CandidateCascade] | None = None,
-    placement: Placement | None = None,
-    planner: str = NAME,
-    progress: Progress = silent,
-) -> GearPlan:
-    """A confirmed plan, restricted to `candidates` (by rising work) and `placement` where given.
+PLANNER = restricted()
 
-    When cut short, returns the best plan so far, marked unfinished. Raises `Infeasible`.
-    """
-    objective = request.objective
+
+def _best_within(search: PlanSearch) -> GearPlan:
+    objective = search.request.objective
     require(
         objective.latency_s is not None or objective.accuracy is not None,
         "there is no objective",
@@ -58,40 +61,19 @@ def plan_with(
         "a confidence is given without an accuracy",
         remedy="give an accuracy, too",
     )
-    search = PlanSearch(request, progress, candidates=candidates, placement=placement)
-    try:
-        if objective.latency_s is None:
-            made = AccuracyObjective(search).fastest()
-        elif objective.accuracy is None:
-            made = search.better_where_unvisited(search.most_accurate(request), request)
-        else:
-            made = AccuracyObjective(search).fewest()
-    except CUT_SHORT as error:
-        unfinished = search.unfinished()
-        if unfinished is None:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise out_of_time(request.budget_s) from None
-        made = unfinished
-    progress("planned", 1.0)
-    return msgspec.structs.replace(made, planner=planner)
+    if objective.latency_s is None:
+        made = AccuracyObjective(search).fastest()
+    elif objective.accuracy is None:
+        made = search.better_where_unvisited(search.most_accurate(search.request), search.request)
+    else:
+        made = AccuracyObjective(search).fewest()
+    search.report("planned", 1.0)
+    return made
 
 
-def frontier(request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    return frontier_with(request, progress=progress)
-
-
-def frontier_with(
-    request: PlanRequest,
-    *,
-    candidates: Sequence[CandidateCascade] | None = None,
-    placement: Placement | None = None,
-    planner: str = NAME,
-    progress: Progress = silent,
-) -> list[GearPlan]:
-    search = PlanSearch(request, progress, candidates=candidates, placement=placement)
-    found = [msgspec.structs.replace(made, planner=planner) for made in all_so_far(frontier_plans(search))]
-    name = request.profile.operator
+def _undominated(search: PlanSearch) -> list[GearPlan]:
+    found = all_so_far(frontier_plans(search))
+    name = search.request.profile.operator
     results = [made.predictions[name] for made in found]
     points = [
         (made.pipelines[name].objective.latency_s or 0.0, r.accuracy) for made, r in zip(found, results, strict=True)
@@ -103,8 +85,8 @@ def frontier_with(
 def single_model_plan(request: PlanRequest, model: str) -> GearPlan:
     """The baseline of one model at all loads with the best batch size, whatever the objective."""
     candidate = evaluated(request, Cascade(models=(model,)))
-    search = PlanSearch(dataclasses.replace(request, ranges=1), silent, candidates=[candidate])
+    search = PlanSearch(SoFar(dataclasses.replace(request, ranges=1)), candidates=[candidate])
     choice = Choice((0,), margin=1.0, alpha=DEFAULT_ALPHA, accuracy=candidate.accuracy)
-    steady, ends = search.searches(search.request)[0].steady, search.request.upper_ends()
+    steady, ends = search.space.searches(search.request)[0].steady, search.request.upper_ends()
     made = PlanMaker(search.request, steady, [candidate], ends, ends).plan_of(choice)
     return with_predictions(msgspec.structs.replace(made, planner="single"), request)

@@ -23,16 +23,16 @@ from gearshift.gear import GearPlan
 from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.contract.so_far import CUT_SHORT, spread, unfinished
 from gearshift.planner.evaluate.assemble import replay, rounded_up_s, slowest_on_part_a, with_objective
-from gearshift.planner.evaluate.confirm import holds, least_objective_s
+from gearshift.planner.evaluate.confirm import holds, least_objective_s, replays_at_once
 from gearshift.planner.evaluate.spike_recovery import recovers
 from gearshift.planner.search.choices import Choice
 from gearshift.planner.search.local_search import SELDOM
-from gearshift.planner.search.plan_search import PlanSearch, evaluated
+from gearshift.planner.search.plan_search import PlanSearch
+from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.search.slo_search import SloSearch
 from gearshift.planner.search.unvisited import WAYS
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.threads import replays_at_once
 from gearshift.profiles.profile import PART_B
 
 COARSE_POINTS = 5
@@ -78,15 +78,15 @@ def frontier_plans(search: PlanSearch) -> Iterator[GearPlan]:
     """
     front, any_confirmed = _Front(search), False
     try:
-        search.time.share = SEARCHED_SHARE
+        search.so_far.share = SEARCHED_SHARE
         yield from front.explore()
         front.search_around()
-        search.time.share = 1.0
+        search.so_far.share = 1.0
         for made in front.confirmed():
             any_confirmed = True
             yield made
     except CUT_SHORT:
-        search.time.share = 1.0
+        search.so_far.share = 1.0
         if not any_confirmed:
             yield from front.unconfirmed()
         raise
@@ -148,7 +148,7 @@ class _Front:
 
     def _look_at(self, latency_s: float) -> Generator[GearPlan, None, float]:
         request = self._plans.within(latency_s)
-        if self._plans.sliced(request):
+        if self._plans.space.sliced(request):
             made = self._plans.quickly(request)
             yield made
             return accuracy_on_part_a(made, request)
@@ -164,13 +164,17 @@ class _Front:
         They are confirmed whatever else was seen: a more expensive plan that is just within the
         percentile may look better on the replayed samples and fall far behind on others.
         """
-        if self._every_range or self._plans.sliced(self._request):
+        if self._every_range or self._plans.space.sliced(self._request):
             return
         request = self._plans.within(self._plans.ladder()[-1])
-        alone = self._plans.candidates(request, request.profile.models) if self._plans.single_models(request) else []
+        alone = (
+            self._plans.space.candidates(request, request.profile.models)
+            if self._plans.space.single_models(request)
+            else []
+        )
         for candidate in alone:
             with suppress(Infeasible):
-                for search in self._plans.searches(request, [candidate], quick=True)[:1]:
+                for search in self._plans.space.searches(request, [candidate], quick=True)[:1]:
                     choice = search.choices()[0]
                     yield Seen(search, choice, search.seen[choice].latency_s)
 

@@ -12,7 +12,9 @@ from math import inf
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.replays import Replayed, Replays
+from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replays_at_once
+from gearshift.planner.evaluate.replays import Replayed, Replays, seeds_for
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import Capacities, bounds_of, capacities_of
@@ -20,9 +22,10 @@ from gearshift.planner.search.choices import Choice, Constant, PlanMaker
 from gearshift.planner.search.infeasible import nothing_holds
 from gearshift.planner.search.local_search import improved
 from gearshift.planner.search.ranges import HIGHEST_QPS, Ranges, last_within, may_hold, may_keep_up, ranges_of
+from gearshift.planner.space.bisection import narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, safe_margin, silent
-from gearshift.planner.space.threads import replays_at_once
+from gearshift.profiles.profile import PART_A, PART_B
 
 CHEAPEST_EVERYWHERE = inf
 """The margin at which only the cheapest cascade is used."""
@@ -196,13 +199,9 @@ class SloSearch:
             return least
         if (found := replayed(high)) is None:
             return replayed(CHEAPEST_EVERYWHERE)
-        while high > low * (1 + MARGIN_PRECISION):
-            middle = (low + high) / 2
-            if (tried := replayed(middle)) is None:
-                low = middle
-            else:
-                high, found = middle, tried
-        return found
+        return narrowed(
+            replayed, found, fails=low, at_most=high, precision=MARGIN_PRECISION, middle=lambda a, b: (a + b) / 2
+        )
 
     def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
         """Add the best cascade that holds at all loads, if more accurate than the others.
@@ -292,8 +291,14 @@ class SloSearch:
         ranges = self._ranges
         candidates = self.offered if ranges is None else ranges.candidates
         ends = self.request.upper_ends() if ranges is None or self.beyond else ranges.upper_ends
-        on_time = self.on_time if nearest else None
-        return nothing_holds(self.request, self.steady, candidates, ends, nearest=on_time)
+
+        def replayed_s() -> float:
+            made = PlanMaker(self.request, self.steady, candidates, ends, ends).plan_of(_cheapest(len(ends)))
+            seeds = seeds_for(self.request.trace)
+            runs = [replay(made, self.request, part=p, seeds=seeds, on_time=self.on_time) for p in (PART_A, PART_B)]
+            return max(float(run.latency_s.max() + run.latency_s.std()) for run in runs)
+
+        return nothing_holds(self.request, self.steady, candidates, ends, replayed_s=replayed_s if nearest else None)
 
 
 def _cheapest(ranges: int) -> Choice:

@@ -1,10 +1,11 @@
-"""Meter a trace by the server's own rule, without simulating how it is served."""
+"""How often a trace is at each load: metered by the server's own rule, or by Zipf's law."""
 
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.planner.space.request import PlanRequest
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.workload import Trace
 
@@ -60,3 +61,14 @@ def seldom_exceeded_qps(trace: Trace) -> float:
     order = np.argsort(rates)
     below = np.cumsum(arrived[order])
     return float(rates[order][int(np.searchsorted(below, SELDOM_ABOVE * below[-1]))])
+
+
+def range_weights(request: PlanRequest) -> NDArray[np.float64]:
+    """Shares (ranges,) of time: as 1 / k for range k (appendix C.2), or the trace's."""
+    upper_ends = request.upper_ends()
+    if request.load == "trace":
+        visited = np.searchsorted(upper_ends[:-1], request.trace.counts_per_second(), side="right")
+        weights = np.bincount(visited, minlength=len(upper_ends)).astype(np.float64)
+    else:
+        weights = 1.0 / np.arange(1, len(upper_ends) + 1)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

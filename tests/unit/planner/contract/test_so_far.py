@@ -16,9 +16,8 @@ from gearshift.planner import planners
 from gearshift.planner.contract import so_far
 from gearshift.planner.contract.so_far import BEST, SoFar, spread, with_best
 from gearshift.planner.evaluate import confirm, replays
-from gearshift.planner.published import walk
+from gearshift.planner.evaluate.confirm import replays_at_once
 from gearshift.planner.space.request import PlanRequest, Progress
-from gearshift.planner.space.threads import replays_at_once
 from tests.unit.planner.little import little_request, little_trace
 
 OBJECTIVES = {
@@ -104,7 +103,6 @@ class Spent:
     def __init__(self, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left, self.late, self.lock = looks, 0, threading.Lock()
         monkeypatch.setattr(so_far, "time", SimpleNamespace(monotonic=self.monotonic))
-        monkeypatch.setattr(walk, "WallClock", lambda: SimpleNamespace(now_ns=lambda: int(1e9 * self.monotonic())))
         for module in (confirm, replays):
             monkeypatch.setattr(module, "workload_of", self.counting(module.workload_of))
 

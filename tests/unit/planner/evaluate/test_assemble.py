@@ -23,7 +23,7 @@ from gearshift.planner.evaluate.assemble import (
     without_idle_models,
 )
 from gearshift.planner.evaluate.confirm import SEEDS
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.verbs.simulate import simulate

@@ -11,7 +11,7 @@ from gearshift.hardware import identical_devices
 from gearshift.planner.evaluate import spike_recovery
 from gearshift.planner.evaluate.assemble import assemble, replica_settings
 from gearshift.planner.evaluate.spike_recovery import made_top_qps, recovers
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.workload import Trace

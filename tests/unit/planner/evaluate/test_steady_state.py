@@ -4,8 +4,9 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.evaluate.steady_state import GRID_STEP, Batching, SteadyState
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.steady_state import GRID_STEP, SteadyState
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile, RunTimeCurve
 from tests.worlds import BATCH_SIZES, synthetic_profile
 

@@ -14,7 +14,7 @@ from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.published import candidate_plans
 from gearshift.planner.published.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.result import percentile

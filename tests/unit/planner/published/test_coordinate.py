@@ -13,20 +13,22 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.published.coordinate import frontier, plan
+from gearshift.planner.published.coordinate import PLANNER, time_weighted_accuracy
 from gearshift.planner.published.coordination.batching import tune_queues
 from gearshift.planner.published.coordination.downgrading import NoRoom, TooSlow
 from gearshift.planner.published.coordination.hardware_mapping import place_models
 from gearshift.planner.published.coordination.problem import Draft, Problem
 from gearshift.planner.published.coordination.workload_adaption import assign_cascades, search_cascades
 from gearshift.planner.space.hosts import count_of
+from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.pareto import undominated
-from gearshift.planner.space.range_weights import range_weights, time_weighted_accuracy
 from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PredictionRecords, Profile
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
+
+frontier, plan = PLANNER.frontier, PLANNER.plan
 
 MODEL_BYTES = 1 << 28  # of every model of the little world
 

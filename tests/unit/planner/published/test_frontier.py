@@ -14,9 +14,9 @@ from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner import planners
+from gearshift.planner.contract import so_far
 from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.published import walk
-from gearshift.planner.published.frontier import frontier, plan
+from gearshift.planner.published.frontier import PLANNER
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
@@ -24,6 +24,8 @@ from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profil
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request
 from tests.worlds import synthetic_profile
+
+frontier, plan = PLANNER.frontier, PLANNER.plan
 
 HEAVY = little_trace(low_qps=3000, high_qps=5000)
 
@@ -314,14 +316,14 @@ class Ticking:
     def __init__(self) -> None:
         self.looks = 0
 
-    def now_ns(self) -> int:
+    def monotonic(self) -> float:
         self.looks += 1
-        return self.looks * 10_000_000
+        return self.looks * 0.01
 
 
 def test_a_search_cut_short_gives_its_best_plan_so_far_marked_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 35 simulations of more than a hundred, of which one is past the walk's part of the time."""
-    monkeypatch.setattr(walk, "WallClock", Ticking)
+    monkeypatch.setattr(so_far, "time", Ticking())
     short, long = (frontier(little_request(budget_s=budget_s)) for budget_s in (0.5, 1000))
     assert {made.unfinished for made in short} == {True}
     assert {made.unfinished for made in long} == {False}

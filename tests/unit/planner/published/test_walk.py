@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.hardware import identical_devices
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.published.walk import Walk, lowered
-from gearshift.planner.space.request import silent
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 
 
@@ -43,7 +43,7 @@ def test_no_step_makes_a_higher_range_dearer_than_a_lower_one(cascades: list[int
 
 @functools.cache
 def walked() -> Walk:
-    walk = Walk(little_request(), silent)
+    walk = Walk(SoFar(little_request()))
     walk.run()
     return walk
 
@@ -90,7 +90,7 @@ def test_a_dear_model_gives_way_where_its_place_is_needed_for_the_cheapest_at_hi
         trace=little_trace(low_qps=200.0, high_qps=2_000.0),
         hardware=identical_devices(2, memory_bytes=2 << 30),
     )
-    walk = Walk(request, silent)
+    walk = Walk(SoFar(request))
     walk.run()
     cheapest, dearest, *_ = walk.visited
     assert dearest.candidate.assignment[0] > 0

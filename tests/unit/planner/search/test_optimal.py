@@ -13,20 +13,23 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import Capacities, capacities_of
-from gearshift.planner.search.optimal import plan, single_model_plan
+from gearshift.planner.search.optimal import PLANNER, single_model_plan
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.ranges import Ranges
 from gearshift.planner.space.metered import shares_of_ranges
-from gearshift.planner.space.request import PlanRequest, silent
+from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE, bursty_trace, constant_plan, little_request, little_trace
 from tests.worlds import synthetic_profile
+
+plan = PLANNER.plan
 
 OBJECTIVES_S = [0.02, 0.03, 0.05]
 
@@ -120,7 +123,7 @@ def test_loads_above_all_that_the_trace_has_are_held(latency_s: float) -> None:
 
 def test_one_cascade_at_all_loads_of_the_trace_is_the_same_whatever_was_asked_before() -> None:
     request = calm_request(0.03)
-    made, search = constant_plan(request), PlanSearch(request, silent).searches(request)[0]
+    made, search = constant_plan(request), PlanSearch(SoFar(request)).space.searches(request)[0]
     assert unseen_ranges_not_held(made, request) == []
     search.choices()
     again = search.constant(-1.0)
@@ -136,7 +139,7 @@ def test_gears_of_one_cascade_at_all_loads_of_the_trace_are_predicted_at_the_end
 
 def test_one_cascade_at_all_loads_leaves_low_ones_that_hardly_come_to_better_ones() -> None:
     request = little_request(latency_s=0.02, trace=little_trace(low_qps=242, high_qps=250), ranges=8)
-    search = PlanSearch(request, silent).searches(request)[0]
+    search = PlanSearch(SoFar(request)).space.searches(request)[0]
     best, constant, *_ = search.choices()
     assert best.constant == constant.constant is not None
     assert set(constant.assignment[:-1]) == {constant.constant.candidate}
@@ -215,7 +218,7 @@ def test_no_devices_memory_is_exceeded() -> None:
 
 def test_the_ranges_reach_beyond_the_peak_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+        "gearshift.planner.search.published_plans.MOST_CELLS", 0
     )  # published planners have ranges of their own
     gears = operator_of(plan(little_request(latency_s=0.01))).gears
     widths_qps = [gear.load_range.to - gear.load_range.from_ for gear in gears if gear.load_range.to is not None]

@@ -16,14 +16,15 @@ from gearshift.objective import Objective, Scope
 from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.spike_recovery import recovers
 from gearshift.planner.search import optimal_frontier
-from gearshift.planner.search.optimal import frontier
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.optimal_frontier import covering, in_widest_hole
 from gearshift.planner.search.plan_search import PlanSearch
-from gearshift.planner.space.hypervolume import hypervolume
-from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.pareto import hypervolume, undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.unit.planner.little import little_request, little_trace
+
+frontier = PLANNER.frontier
 
 SHORT = little_trace(low_qps=60, high_qps=360)
 

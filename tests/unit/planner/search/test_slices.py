@@ -8,11 +8,13 @@ import pytest
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.search import slices
-from gearshift.planner.search.optimal import plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.slices import slices_of
 from gearshift.planner.space.request import PlanRequest
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE
+
+plan = PLANNER.plan
 
 
 def request(devices: int, **changed: Any) -> PlanRequest:

@@ -9,14 +9,17 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search import optimal_frontier, plan_search
-from gearshift.planner.search.optimal import frontier, plan
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.metered import shares_of_ranges
-from gearshift.planner.space.request import PlanRequest, safe_margin, silent
+from gearshift.planner.space.request import PlanRequest, safe_margin
 from tests.unit.planner.little import bursty_trace, little_request, single_plan
 from tests.worlds import synthetic_profile
+
+frontier, plan = PLANNER.frontier, PLANNER.plan
 
 PROFILE = synthetic_profile(models=3, samples=600, fastest_s=0.001)
 SURGE = bursty_trace(low_qps=1.0, burst_qps=900.0, every=50, length=10)
@@ -30,7 +33,7 @@ def surged(objective: Objective, *, devices: int = 1) -> PlanRequest:
 def falls_short(made: GearPlan, request: PlanRequest) -> list[float]:
     """Upper ends of ranges without a visit where a more accurate candidate holds."""
     steady = SteadyState(request.profile, request.hardware, made.placement, request.objective, seed=request.seed)
-    candidates = PlanSearch(request, silent).candidates(request, made.placement.models)
+    candidates = PlanSearch(SoFar(request)).space.candidates(request, made.placement.models)
     ends = request.upper_ends()
     gears = made.pipelines[request.profile.operator].gears
     short = []
@@ -49,7 +52,7 @@ def test_between_a_low_load_and_a_surge_every_range_has_the_best_that_holds(
     scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.plan_search.MOST_CELLS", 0
+        "gearshift.planner.search.published_plans.MOST_CELLS", 0
     )  # published planners have ranges of their own
     request = surged(Objective(latency_s=0.03, scope=scope))
     assert 0 in shares_of_ranges(request.trace, request.upper_ends())[:-1]
@@ -65,7 +68,7 @@ def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(mon
     assert [falls_short(made, each) for made, each in zip(plans, own, strict=True)] == [[]] * len(plans)
     monkeypatch.setattr(optimal_frontier, "CONFIRMED_REQUESTS", 0)
     found = [single_plan("m0")]
-    assert optimal_frontier.with_better_where_unvisited(PlanSearch(request, silent), found, confirmed=1) == found
+    assert optimal_frontier.with_better_where_unvisited(PlanSearch(SoFar(request)), found, confirmed=1) == found
 
 
 # What it may cost -----------------------------------------------------------------------------------------------------
@@ -86,7 +89,7 @@ def test_only_the_plan_that_is_handed_out_is_made_better(monkeypatch: pytest.Mon
 
 def test_a_confirmed_plan_stays_as_it_is_and_finished_where_no_time_is_left() -> None:
     request = surged(Objective(latency_s=0.03))
-    search = PlanSearch(request, silent)
+    search = PlanSearch(SoFar(request))
     made = msgspec.structs.replace(single_plan("m0"), unfinished=False)
-    search.time.end()
+    search.so_far.end()
     assert search.better_where_unvisited(made, request) is made

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.space.metered import metered_loads, shares_of_ranges
 from gearshift.planner.space.request import equal_ranges
 from gearshift.simulator.simulate import simulate
@@ -11,10 +12,8 @@ from tests.unit.planner.little import PROFILE, little_request, little_trace
 
 
 def test_shares_of_ranges_are_what_the_simulator_counts() -> None:
-    from gearshift.planner.search.optimal import plan
-
     trace = little_trace(low_qps=40, high_qps=220)
-    made = plan(little_request(trace=trace, max_qps=400.0, latency_s=0.03))
+    made = PLANNER.plan(little_request(trace=trace, max_qps=400.0, latency_s=0.03))
     gears = made.pipelines["task"].gears
     ends = np.array([g.load_range.to or 400.0 for g in gears])
     run = simulate(made, PROFILE, draw_workload(trace, PROFILE.predictions.indices(0), seed=0))

@@ -14,7 +14,7 @@ from gearshift.planner.published.coordination.pruning import DoesNotFit
 from gearshift.planner.published.coordination.queue_lengths import Tuned
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades
 from gearshift.planner.space.hosts import Held, hosts_of, seconds_held
-from gearshift.planner.space.range_weights import range_weights
+from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest, Progress
 
 IDLE_SHARE = 0.1

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gearshift.cascade import Cascade
 from gearshift.gear import ReplicaSettings
 from gearshift.planner.evaluate.assemble import replica_settings
-from gearshift.planner.evaluate.steady_state import Cell, SteadyState
+from gearshift.planner.evaluate.cells import Cell
+from gearshift.planner.evaluate.steady_state import SteadyState
 
 PATIENCE = 3
 """The search ends after this many raises in a row that do not reduce latency."""

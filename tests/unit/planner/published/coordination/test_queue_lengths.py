@@ -5,7 +5,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.published.coordination.queue_lengths import tune
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from tests.unit.planner.little import PROFILE
 
 SHARES = {"m0@cpu-0": 1.0, "m1@cpu-0": 1.0}

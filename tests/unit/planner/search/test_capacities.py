@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
-from gearshift.planner.search.assignment import best_monotone_assignment
+from gearshift.planner.search.capacities import best_monotone_assignment
 from gearshift.planner.space.cascade_search import CandidateCascade
 from tests.often import often
 

@@ -3,11 +3,14 @@ import numpy as np
 import pytest
 
 from gearshift.gear import GearPlan
-from gearshift.planner.search.optimal import plan
-from gearshift.planner.space.range_weights import range_weights, time_weighted_accuracy
+from gearshift.planner.published.coordinate import time_weighted_accuracy
+from gearshift.planner.search.optimal import PLANNER
+from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest
 from gearshift.workload import Trace
 from tests.unit.planner.little import little_request
+
+plan = PLANNER.plan
 
 COUNTS = (10, 10, 25, 99, 100, 250)
 """Requests in each of six seconds."""

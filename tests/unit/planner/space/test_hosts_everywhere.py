@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware, identical_devices
-from gearshift.planner.space.placement_everywhere import place_everywhere
+from gearshift.planner.space.hosts import place_everywhere
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 

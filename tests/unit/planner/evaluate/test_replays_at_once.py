@@ -13,7 +13,7 @@ import pytest
 import tests
 from gearshift.planner import planners
 from gearshift.planner.evaluate import confirm
-from gearshift.planner.space.threads import MOST_REQUESTS_AT_ONCE, replays_at_once
+from gearshift.planner.evaluate.confirm import MOST_REQUESTS_AT_ONCE, replays_at_once
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.planner.space.hypervolume import hypervolume
+from gearshift.planner.space.pareto import hypervolume
 
 E = math.e
 POINT = st.tuples(st.floats(0.01, 20.0), st.floats(0.0, 1.0))

@@ -1,0 +1,151 @@
+"""The space of one request's searches: its candidates and placements, and cells and replays that are shared."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.hardware import Hardware
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.replays import Replays
+from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
+from gearshift.planner.search.slices import slices_of
+from gearshift.planner.search.slo_search import SloSearch
+from gearshift.planner.space.candidates import single_models
+from gearshift.planner.space.cascade_search import (
+    CandidateCascade,
+    evaluate_cascade,
+    pareto_cascades,
+    work_per_request_s,
+)
+from gearshift.planner.space.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges
+from gearshift.planner.space.placement_search import PlacementSearch
+from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.profiles.profile import PART_A
+
+LAYOUTS = 3
+QUICK_SAMPLES = SAMPLES // 2
+BOUND_SLACK = 0.02
+"""Slack above the placements' accuracy bound: a replay meets other loads than the bound assumes."""
+
+
+class SearchSpace:
+    """Candidates and placements, restricted to `candidates` and `placement` where given."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        on_time: Callable[[], None],
+        *,
+        candidates: Sequence[CandidateCascade] | None = None,
+        placement: Placement | None = None,
+    ) -> None:
+        self._progress, self._on_time = progress, on_time
+        self._given_candidates, self._given_placement = candidates, placement
+        self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
+        self._steady: dict[tuple[Hardware, Placement, int], SteadyState] = {}
+        self._replays = Replays(on_time)
+
+    @property
+    def restricted(self) -> bool:
+        return self._given_candidates is not None or self._given_placement is not None
+
+    def single_models(self, request: PlanRequest) -> list[CandidateCascade]:
+        return [] if self.restricted else single_models(request)
+
+    def sliced(self, request: PlanRequest) -> bool:
+        return self._given_placement is None and slices_of(request) > 1
+
+    def searches(
+        self, request: PlanRequest, among: Sequence[CandidateCascade] | None = None, *, quick: bool = False
+    ) -> list[SloSearch]:
+        """One search per promising placement, over the candidates `among` or all.
+
+        Two where the metered load reaches the last range: they extend the ranges in different
+        ways.
+        """
+        ends, searches = request.upper_ends(), []
+        reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
+        for placement in self._placements(request, among):
+            steady = self.steady_on(request, placement, QUICK_SAMPLES if quick else SAMPLES)
+            placed = self.placed(request, placement, among)
+            for beyond in (False, True):
+                if placed and (reached or not beyond):
+                    search = SloSearch(
+                        request,
+                        steady,
+                        placed,
+                        replays=self._replays,
+                        progress=self._progress,
+                        on_time=self._on_time,
+                        quick=quick,
+                        beyond=beyond,
+                    )
+                    searches.append(search)
+        if not searches:
+            raise refusal(request, "none of the cascades has all its models on the devices")
+        return searches
+
+    def steady_on(self, request: PlanRequest, placement: Placement, samples: int = SAMPLES) -> SteadyState:
+        key = (request.hardware, placement, samples)
+        if key not in self._steady:
+            self._steady[key] = SteadyState(
+                request.profile, request.hardware, placement, request.objective, seed=request.seed, samples=samples
+            )
+        return self._steady[key].judged_by(request.objective)
+
+    def placed(
+        self, request: PlanRequest, placement: Placement, among: Sequence[CandidateCascade] | None
+    ) -> list[CandidateCascade]:
+        models = set(placement.models)
+        offered = self.candidates(request, placement.models) if among is None else among
+        return [c for c in offered if models.issuperset(c.cascade.models)]
+
+    def candidates(self, request: PlanRequest, models: tuple[str, ...]) -> list[CandidateCascade]:
+        if self._given_candidates is not None:
+            return list(self._given_candidates)
+        if models not in self._candidates:
+            self._progress("searching cascades", 0.0)
+            work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+            front = pareto_cascades(request.profile, {m: work_s[m] for m in models}, most=request.most_candidates)
+            single = [c for c in single_models(request) if c.cascade.models[0] in models]
+            offered = {c.cascade: c for c in [*front, *single]}.values()
+            self._candidates[models] = sorted(offered, key=lambda c: (c.work_s, c.accuracy))
+        return self._candidates[models]
+
+    def _fitting(self, request: PlanRequest) -> tuple[str, ...]:
+        search = PlacementSearch(request.profile, request.hardware)
+        return tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
+
+    def _placements(self, request: PlanRequest, among: Sequence[CandidateCascade] | None) -> list[Placement]:
+        if self._given_placement is not None:
+            return [self._given_placement]
+        search = PlacementSearch(request.profile, request.hardware)
+        offered = self.candidates(request, self._fitting(request)) if among is None else among
+        loads, weights = _metered_loads(request)
+        layouts = search.best(offered, loads, weights, latency_s=request.latency_s, most=LAYOUTS)
+        return [search.placement(layout) for layout in layouts]
+
+    def reachable(self, request: PlanRequest) -> float:
+        offered = self.candidates(request, self._fitting(request))
+        search = PlacementSearch(request.profile, request.hardware)
+        loads, weights = _metered_loads(request)
+        best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
+        return min(1.0, best + BOUND_SLACK)
+
+    def ceiling(self, request: PlanRequest) -> float:
+        return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
+
+
+def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:
+    work_s = work_per_request_s(request.profile, request.hardware.devices[0])
+    return evaluate_cascade(cascade, request.profile.predictions, work_s, part=PART_A)
+
+
+def _metered_loads(request: PlanRequest) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The trace's metered loads (32,) in requests/s, and the share of requests at each."""
+    rates, _ = metered_loads(request.trace)
+    ends = max(1.0, float(rates.max())) * np.arange(1, 33) / 32
+    return ends, shares_of_ranges(request.trace, ends)
