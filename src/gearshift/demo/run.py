@@ -105,8 +105,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     """Run everything in `folder`; raises `InvalidInput` if scikit-learn is missing."""
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
-    from gearshift.planner.search.optimal import plan
-    from gearshift.planner.search.optimal import PLANNER, single_model_plan
+    from gearshift.planner.search.optimal import PLANNER
     from gearshift.reporting.compose import compose
     from gearshift.reporting.report_page import write_report
 

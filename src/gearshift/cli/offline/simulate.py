@@ -11,8 +11,8 @@ from gearshift.cli.common.options import network_options, plan_trace_options, se
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.objective import Objective
+from gearshift.plans.plan_tables import only_pipeline
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.overheads import overheads_of

@@ -193,7 +193,7 @@ def _for_latency(request: PlanRequest, latency_s: float) -> PlanRequest:
 
 def time_weighted_accuracy(made: GearPlan, request: PlanRequest) -> float:
     """CascadeServe's objective (appendix C.2): accuracy of gears on part A, weighted by time."""
-    gears = made.operators[request.profile.operator].gears
+    gears = made.pipelines[request.profile.operator].gears
     return float(np.dot(range_weights(request), [g.predicted.accuracy if g.predicted else 0.0 for g in gears]))
 
 

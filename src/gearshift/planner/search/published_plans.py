@@ -48,7 +48,7 @@ def holds_every_range(made: GearPlan, request: PlanRequest) -> bool:
     The load is the upper end of its range, or the highest planned one, times the request's least
     margin.
     """
-    (operator,) = made.operators.values()
+    (operator,) = made.pipelines.values()
     steady = SteadyState(request.profile, made.hardware, made.placement, request.objective, seed=request.seed)
     highest_qps = float(request.upper_ends()[-1])
     ends_qps = (min(gear.load_range.to or highest_qps, highest_qps) for gear in operator.gears)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gearshift.serving.http.connection import Connection, Connections
 from gearshift.serving.http.connections import LARGEST_READ_BYTES, RESERVE, STEP_BYTES
 from gearshift.serving.http.http_exchange import CLOSE, HttpExchange
-from tests.often import often
 from gearshift.serving.http.parser import LINGER_BYTES, MOST_CHUNKS, MOST_HEADERS
 from gearshift.serving.http.patience import LEAST_TAKEN_BYTES_PER_S
+from tests.often import often
 from tests.unit.serving.leaping_loop import LeapingLoop
 from tests.unit.serving.wire import Wire, answered
 
