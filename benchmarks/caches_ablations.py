@@ -48,7 +48,7 @@ from gearshift.caches.building.timing import measure_beside, measure_in_line
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.learned_cache import SELECTOR_WIDTH, LearnedCache
 from gearshift.caches.network.train import Explored, Trained, fit_selector, thresholds_of
-from gearshift.caches.running.lookup_process import start_beside
+from gearshift.caches.running.lookup_process import start_lookups
 from gearshift.caches.store.manifest import LIKELY, Variant
 from gearshift.result import wilson_interval
 
@@ -433,7 +433,7 @@ def main() -> int:
     variants_table(candidates, made.chain)
     memory_table(candidates)
     composition_table(candidates, "in line", bars)
-    thread = start_beside(made.chain.device, 1, [one.trained.cache for one in made.explored])
+    thread = start_lookups(made.chain.device, 1, [one.trained.cache for one in made.explored])
     if thread is not None:
         apart = measure_beside(made.chain, made.explored, timed, thread)
         beside = candidates_of(made, made.explored, unseen, apart, options.accuracy, beside=True)

@@ -46,7 +46,7 @@ from torch import nn
 
 from gearshift import caches
 from gearshift.caches.network.tracing import chain_of
-from gearshift.caches.running.concurrent_lookups import divided
+from gearshift.caches.running.concurrent_lookups import divided_cores
 
 BASE, EVERY = "base model", "base model, all cores"
 INT8, BF16, DISTILLED = FIXED = "dynamic int8", "bf16", "distilled, smaller"
@@ -130,7 +130,7 @@ def main() -> int:
     task = task_of(options)
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     torch.set_num_threads(1)
-    cores = divided(1)
+    cores = divided_cores(1)
     contest = Contest(task, task.network("large"), task.images("build"))
     images, labels = task.images("test")
     timed: dict[str, Timed] = {}

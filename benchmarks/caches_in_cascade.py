@@ -42,7 +42,7 @@ from machine import describe
 
 import gearshift
 from gearshift import caches
-from gearshift.caches.running.concurrent_lookups import divided
+from gearshift.caches.running.concurrent_lookups import divided_cores
 from gearshift.caches.store.manifest import Lookups
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
@@ -241,7 +241,7 @@ def planned(profile: Profile, seconds: float) -> None:
 
 
 def compare(options: argparse.Namespace, task: Task) -> None:
-    cores = divided(1)
+    cores = divided_cores(1)
     lookups: Lookups = options.lookups if cores is not None else "inline"
     torch.set_num_threads(1)
     own = frozenset({0}) if cores is None else cores.base

@@ -20,7 +20,7 @@ from judging import spread
 from machine import describe
 
 from gearshift import caches
-from gearshift.caches.running.concurrent_lookups import divided
+from gearshift.caches.running.concurrent_lookups import divided_cores
 
 WITHIN = 1.03
 BASE, EVERY = "base model", "base model, all cores"
@@ -36,7 +36,7 @@ def main() -> int:
     options = options_of(__doc__).parse_args()
     task = task_of(options)
     print(describe())
-    cores = divided(1)
+    cores = divided_cores(1)
     network, build = task.network("large"), task.images("build")
     images, _ = task.images("test")
     models = {name: how for name, how in HOW.items() if name != BESIDE or cores is not None}

@@ -22,7 +22,7 @@ from gearshift.caches.adapting.class_mix import ClassMix
 from gearshift.caches.adapting.retrain import Retrained
 from gearshift.caches.adapting.schedule import Schedule
 from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
-from gearshift.caches.adapting.successor import Current, Verdict, manifest_of, successor, trained_further
+from gearshift.caches.adapting.successor import Verdict, manifest_of, successor, trained_further
 from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.adapting.version_in_use import VersionInUse
 from gearshift.caches.adapting.window import Recent, role_of
@@ -62,10 +62,10 @@ class Adapter:
         validation: Validation | None,
         *,
         now_s: float,
-        seed: int = 0,
-        tell: Tell = _nobody,
-        changed: Callable[[], None] = lambda: None,
-        keeps: Callable[[], bool] = lambda: True,
+        seed: int,
+        tell: Tell,
+        changed: Callable[[], None],
+        keeps: Callable[[], bool],
     ) -> None:
         self.model, self.settings = model, settings
         self._validation, self._seed, self._tell, self._changed = validation, seed, tell, changed
@@ -237,18 +237,12 @@ class Adapter:
         if self._classes is None:
             raise InvalidInput("it audits alone", where="learned caches", remedy="open the adapter with adapt")
         trains = reason != CLASS_MIX
-        current = Current(
-            manifest=self.in_use.manifest,
-            networks=self.in_use.networks,
-            caches=self.model.caches,
-            off=self.model.layers_off,
-            follows=self._follows,
-        )
-        training_samples, classes, device = self._samples, self._classes, self.model.chain.device
+        current, samples, classes = self.in_use, self._samples, self._classes
         trained = None
         if trains:
-            trained = trained_further(current, training_samples, classes, self.settings, now_s, self._seed, device)
-        made = successor(current, training_samples, classes, now_s, self._seed, trained)
+            device = self.model.chain.device
+            trained = trained_further(current, samples, classes, self.settings, now_s, self._seed, device)
+        made = successor(current, samples, classes, now_s, self._seed, trained, follows=self._follows)
         if made.found is None:
             return "worse", made.facts
         self._swap_in(made.found, made, reason, now_s)

@@ -1,7 +1,6 @@
 """Make and judge the candidate version of learned caches that may replace the one in use."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -24,6 +23,7 @@ from gearshift.caches.adapting.retrain import (
 )
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.adapting.training_samples import TrainingSamples
+from gearshift.caches.adapting.version_in_use import VersionInUse
 from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Training
@@ -32,20 +32,6 @@ from gearshift.errors import InvalidInput
 
 LEAST_HELD = 10
 """Fewest held-back samples of the current mix that judge a training; below, all held back do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Current:
-    """The version in use: networks by layer with spare ones, caches looked up, layers switched off.
-
-    `follows` says whether caches are set for the current class mix, or for that of the build.
-    """
-
-    manifest: Manifest
-    networks: dict[int, LearnedCache]
-    caches: Mapping[int, LearnedCache]
-    off: tuple[int, ...]
-    follows: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +47,7 @@ class Verdict:
 
 
 def trained_further(
-    current: Current,
+    current: VersionInUse,
     training_samples: TrainingSamples,
     classes: ClassMix,
     settings: Adaptation,
@@ -79,20 +65,24 @@ def trained_further(
 
 
 def successor(
-    current: Current,
+    current: VersionInUse,
     training_samples: TrainingSamples,
     classes: ClassMix,
     now_s: float,
     seed: int,
     trained: dict[int, LearnedCache] | None = None,
+    *,
+    follows: bool,
 ) -> Verdict:
     """Choose the best caches from networks `trained`, or else in use, for the current class mix.
+
+    If it `follows` that mix; otherwise for that of the build.
 
     Choices for ever less of the allowed disagreement are judged in order, until one is good.
     Raises `InvalidInput` if samples to judge by have not run yet.
     """
     manifest, networks = current.manifest, current.networks if trained is None else trained
-    mix = classes.now() if current.follows else classes.built
+    mix = classes.now() if follows else classes.built
     now, then, held = _judges(current, training_samples, classes, mix, now_s, trained)
     samples = training_samples.counted(networks, (JUDGE, CHECK), now_s, mix, classes.built)
     off = current.off if trained is None else ()
@@ -112,7 +102,7 @@ def successor(
             "most_frequent_share": round(float(mix.answers.max()), 3),
         }
         why = worse(before, after, manifest, then.like) or _spoken_against(current, found, held)
-        if not why and not current.follows:
+        if not why and not follows:
             weak = weak_class(found.in_use, training_samples.judging_classes(networks), manifest)
             why = "" if weak is None else f"agrees on {weak[1]:.2%} of class {weak[0]} among the samples of the build"
         if not why:
@@ -139,7 +129,7 @@ def manifest_of(current: Manifest, found: Retrained, made: Verdict, adapted: Ada
 
 
 def _judges(
-    current: Current,
+    current: VersionInUse,
     training_samples: TrainingSamples,
     classes: ClassMix,
     mix: Mix,
@@ -162,7 +152,7 @@ def _judges(
     return now, then, None
 
 
-def _spoken_against(current: Current, found: Retrained, held: Counted | None) -> str:
+def _spoken_against(current: VersionInUse, found: Retrained, held: Counted | None) -> str:
     if held is None:
         return ""
     now, then = (judge(one, held, current.manifest) for one in (current.caches, found.in_use))

@@ -1,6 +1,6 @@
 """The version of learned caches that a model looks up while they are adapted, and its folder."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -36,6 +36,14 @@ class VersionInUse:
         self.folder, self.built = origin.folder, origin.built
         self.networks: dict[int, LearnedCache] = {}
         self._weights = b""
+
+    @property
+    def caches(self) -> Mapping[int, LearnedCache]:
+        return self._model.caches
+
+    @property
+    def off(self) -> tuple[int, ...]:
+        return self._model.layers_off
 
     def take(self, number: int, off: Sequence[int]) -> None:
         """Use a version in the folder; raises `InvalidInput` if broken or of another build."""

@@ -16,8 +16,8 @@ from gearshift.caches.network.collect import as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Explored
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import Beside
-from gearshift.caches.running.lookup_process import start_beside
+from gearshift.caches.running.concurrent_lookups import ConcurrentLookups
+from gearshift.caches.running.lookup_process import start_lookups
 from gearshift.caches.running.row_lookup import lookup_of
 from gearshift.caches.store.manifest import Lookups
 
@@ -33,7 +33,7 @@ def timed(
     chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], lookups: Lookups
 ) -> tuple[Lookups, NDArray[np.float64], list[float]]:
     """Time segments on `rows` (n, ...) and lookups; fall back to inline, with a warning."""
-    beside = start_beside(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
+    beside = start_lookups(chain.device, 1, [one.trained.cache for one in explored]) if lookups == "beside" else None
     if beside is None:
         return "inline", *measure_in_line(chain, explored, rows)
     segment_s, lookup_s = measure_beside(chain, explored, rows, beside)
@@ -83,7 +83,7 @@ def measure_in_line(
 
 
 def measure_beside(
-    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: Beside
+    chain: Chain, explored: Sequence[Explored], rows: NDArray[Any], beside: ConcurrentLookups
 ) -> tuple[NDArray[np.float64], list[float]]:
     with torch.inference_mode():
         segments_s = [_segments_s(chain, rows, k) for k in range(WARM_UP + REPEATS)]
@@ -141,7 +141,7 @@ def _segments_s(chain: Chain, rows: NDArray[Any], k: int) -> NDArray[np.float64]
     return seconds
 
 
-def _beside_s(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside: Beside) -> float:
+def _beside_s(cache: LearnedCache, shape: tuple[int, ...], chain: Chain, beside: ConcurrentLookups) -> float:
     hidden = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0)).to(chain.device)
     beside.use({0: cache})
     times = []

@@ -17,14 +17,14 @@ from gearshift.caches.network.collect import as_probabilities, as_tensor
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.predictors import Factory
 from gearshift.caches.running.concurrent_lookups import (
-    Beside,
+    ConcurrentLookups,
     LookupBatch,
-    LookupThread,
-    divided,
-    exits_beside,
+    concurrent_exits,
+    divided_cores,
     overwritten,
 )
-from gearshift.caches.running.lookup_process import fits, start_beside
+from gearshift.caches.running.lookup_process import fits, start_lookups
+from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest
 from gearshift.caches.store.weights import in_use, networks_of
@@ -81,7 +81,7 @@ class CachedModel:
     ) -> None:
         self.chain, self.logits, self.origin = chain, logits, origin
         self.lookups, self.lookup_cores = lookups, lookup_cores
-        self._beside: Beside | None = None
+        self._concurrent: ConcurrentLookups | None = None
         self.compiled, self._device = dict(compiled or {}), chain.device
         self._steps = Steps(chain, compiled=self.compiled)
         self.use(caches, off, version=version)
@@ -95,11 +95,10 @@ class CachedModel:
         self.caches = {layer: cache.to(self._device) for layer, cache in caches.items() if layer not in skipped}
         self.version, self.layers_off = version, tuple(sorted(skipped))
         self._steps = self._steps.with_caches(self.caches)
-        if self._beside is not None and fits(self._beside, self.caches.values()):
-            self._beside.use(self.caches)
-        elif self._beside is not None:
-            self._beside.close()
-            self._beside = None
+        if self._concurrent is not None and not fits(self._concurrent, self.caches.values()):
+            self._end_lookups()
+        if self._concurrent is not None:
+            self._concurrent.use(self.caches)
         self._looks = self._made_looks()
 
     def adopt(self, manifest: bytes, weights: bytes, off: Iterable[int]) -> int:
@@ -160,10 +159,9 @@ class CachedModel:
                 "--device cuda", self.origin.folder,
             )  # fmt: skip
         self.move(device)
-        if self._beside is not None:
-            self._beside.close()
-            self._beside = None
-        if self.beside() is not None and device.type == "cpu" and (cores := divided(self.lookup_cores)):
+        self._end_lookups()
+        beside = self.concurrent_lookups() is not None
+        if beside and device.type == "cpu" and (cores := divided_cores(self.lookup_cores)):
             pin(cores.base)
         torch.set_num_threads(usable_processors())
 
@@ -175,26 +173,31 @@ class CachedModel:
         self._steps = Steps.of(self.chain, self.caches, self.compiled)  # new buffers on that device
         self._looks = self._made_looks()
 
-    def beside(self) -> Beside | None:
+    def concurrent_lookups(self) -> ConcurrentLookups | None:
         """Return the lookups beside the module, started on first use; None if inline."""
         if self.lookups == "inline":
             return None
-        if self._beside is None:
-            self._beside = start_beside(self._device, self.lookup_cores, self.caches.values())
-            if self._beside is not None:
-                self._beside.use(self.caches)
+        if self._concurrent is None:
+            self._concurrent = start_lookups(self._device, self.lookup_cores, self.caches.values())
+            if self._concurrent is not None:
+                self._concurrent.use(self.caches)
             else:
                 log.warning("these caches were chosen for lookups beside the model: build them with lookups in line")
-        if self._beside is None or self._beside.why_ended:
-            if self._beside is not None:
+        if self._concurrent is None or self._concurrent.why_ended:
+            if self._concurrent is not None:
                 log.warning(
-                    "learned caches are looked up in line from now on, as their process %s", self._beside.why_ended
+                    "learned caches are looked up in line from now on, as their process %s", self._concurrent.why_ended
                 )
-            self.lookups, self._beside = "inline", None
-        return self._beside
+            self.lookups, self._concurrent = "inline", None
+        return self._concurrent
+
+    def _end_lookups(self) -> None:
+        if self._concurrent is not None:
+            self._concurrent.close()
+        self._concurrent = None
 
     def _begun(self, hidden: torch.Tensor) -> LookupBatch | None:
-        beside = self.beside()
+        beside = self.concurrent_lookups()
         if isinstance(beside, LookupThread) and beside.copied is None:
             beside.copied = overwritten(self.chain, hidden[:1].clone())
         return None if beside is None else beside.begin()
@@ -221,7 +224,7 @@ class CachedModel:
         """
         hidden = self._given(batch)
         if (lookups := self._begun(hidden)) is not None:
-            leaving = exits_beside(self._steps, lookups, hidden, logits=self.logits)
+            leaving = concurrent_exits(self._steps, lookups, hidden, logits=self.logits)
             yield from ((rows, _answer(scores, segment)) for rows, scores, segment in leaving)
             return
         rows, segment, last = np.arange(len(hidden)), -1, len(self.chain) - 1

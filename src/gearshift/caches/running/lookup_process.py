@@ -25,8 +25,9 @@ from torch import Tensor
 
 from gearshift.caches.network.learned_cache import LearnedCache, state_of
 from gearshift.caches.running import lookup_server
-from gearshift.caches.running.concurrent_lookups import Beside, Looked, LookupThread, divided
+from gearshift.caches.running.concurrent_lookups import ConcurrentLookups, LookupResult, divided_cores
 from gearshift.caches.running.lookup_server import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
+from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.errors import ModelFailed
 from gearshift.support.extras import load_extra
 from gearshift.support.files import memory_file
@@ -39,14 +40,14 @@ ALIGNED = 64
 log = logging.getLogger(__name__)
 
 
-def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCache]) -> Beside | None:
+def start_lookups(device: torch.device, cores: int, caches: Collection[LearnedCache]) -> ConcurrentLookups | None:
     """Start lookups into `caches` beside their model, on the last `cores` of the processors.
 
     They run in a thread on CUDA and for a user's own predictors, whose code exists only here,
     otherwise in a process. Returns None, with a warning, if no core would be left for the model or
     the process does not start.
     """
-    own = divided(cores)
+    own = divided_cores(cores)
     if device.type == "cuda":
         return LookupThread(frozenset(), device)
     if own is None:
@@ -66,7 +67,7 @@ def start_beside(device: torch.device, cores: int, caches: Collection[LearnedCac
     return None
 
 
-def fits(beside: Beside, caches: Collection[LearnedCache]) -> bool:
+def fits(beside: ConcurrentLookups, caches: Collection[LearnedCache]) -> bool:
     return isinstance(beside, LookupThread) or all(cache.made_as is not None for cache in caches)
 
 
@@ -235,7 +236,7 @@ class ProcessBatch:
         if not self._full:
             self._asked.append(one)
 
-    def found(self, *, wait: bool = False) -> Looked | None:
+    def found(self, *, wait: bool = False) -> LookupResult | None:
         """Return the oldest result not taken yet, if done; raises `ModelFailed` if it failed."""
         if not self._asked or not (wait or self._process.last_answered[0] >= self._asked[0].number):
             return None  # saves a system call
@@ -249,7 +250,7 @@ class ProcessBatch:
             self._process.caches[one.layer].not_finite += told.not_finite
             memory, classes = self._process.answers, self._process.classes
             probabilities, hits = lookup_server.answer_in(memory, one.answer_begins, len(one.rows), classes)
-            return Looked(one.rows, probabilities.copy(), hits.copy())
+            return LookupResult(one.rows, probabilities.copy(), hits.copy())
         return None
 
     def end(self) -> None:

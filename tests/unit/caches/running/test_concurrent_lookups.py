@@ -17,7 +17,8 @@ from gearshift.caches.building.problem import Problem, joint_outcome
 from gearshift.caches.network.chain import Chain, Steps
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside, overwritten
+from gearshift.caches.running.concurrent_lookups import concurrent_exits, divided_cores, overwritten
+from gearshift.caches.running.lookup_thread import LookupThread
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 10.0
@@ -84,7 +85,7 @@ def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *fi
     """What happens to rows with these first values."""
     rows = torch.tensor([[value, 0.0, 0.0, 0.0] for value in first])
     thread.use(caches)  # type: ignore[arg-type]
-    found = exits_beside(Steps.of(chain, caches), thread.begin(), rows, logits=True)
+    found = concurrent_exits(Steps.of(chain, caches), thread.begin(), rows, logits=True)
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
 
 
@@ -160,7 +161,7 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
     given = torch.from_numpy(images)
     thread.use(caches)
     steps = Steps.of(chain, caches)
-    for rows, scores, segment in exits_beside(steps, thread.begin(), given, logits=True):
+    for rows, scores, segment in concurrent_exits(steps, thread.begin(), given, logits=True):
         seen[rows] += 1
         early = line["exit_segment"][rows] <= segment
         assert early.all()
@@ -211,7 +212,7 @@ def test_outputs_that_later_segments_write_over_are_copied_for_lookups() -> None
         module[0].bias += -10 - expected  # below zero, where the next segment would not leave it
     thread.use({0: cache})  # type: ignore[dict-item]
     thread.copied = frozenset({0})
-    list(exits_beside(Steps.of(chain, {0}), thread.begin(), rows, logits=True))
+    list(concurrent_exits(Steps.of(chain, {0}), thread.begin(), rows, logits=True))
     begun.set()
     thread.found(0)()
     assert cache.seen[0][0] == pytest.approx(-10, abs=1e-4)
@@ -235,7 +236,7 @@ def test_lookups_and_model_have_cores_of_their_own_also_when_a_second_model_foll
     def note() -> None:
         ran.append(os.sched_getaffinity(0))
 
-    cores = divided(1)
+    cores = divided_cores(1)
     assert cores is not None
     with cores_restored():
         for _ in range(2):

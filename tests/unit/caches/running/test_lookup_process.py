@@ -21,9 +21,10 @@ from gearshift.caches.network.chain import Steps
 from gearshift.caches.network.learned_cache import LearnedCache, learned_cache
 from gearshift.caches.network.predictors import make_predictor
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import LookupThread, divided, exits_beside
-from gearshift.caches.running.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_beside
+from gearshift.caches.running.concurrent_lookups import concurrent_exits, divided_cores
+from gearshift.caches.running.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_lookups
 from gearshift.caches.running.lookup_server import MOST_BYTES
+from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.errors import InvalidInput, ModelFailed
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 def started(longest_s: float = LONGEST_LOOKUP_S) -> LookupProcess:
-    cores = divided(1)
+    cores = divided_cores(1)
     assert cores is not None
     return LookupProcess(cores.lookups, longest_s=longest_s)
 
@@ -105,7 +106,7 @@ def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
     left = np.full(rows, -1)
     running.use(caches)
     lookups = Waits(batch_of(running))
-    for which, scores, segment in exits_beside(  # type: ignore[arg-type]
+    for which, scores, segment in concurrent_exits(  # type: ignore[arg-type]
         steps, lookups, torch.from_numpy(images), logits=True
     ):
         left[which] = segment
@@ -129,7 +130,7 @@ def test_a_model_answers_every_batch_whatever_its_size_and_agrees_with_the_modul
         right = np.where(early[:, None], line["scores"][:size], base[:size])
         assert np.allclose(said["scores"], right, atol=1e-4)
         assert (said["exit_segment"] >= line["exit_segment"][:size]).all()
-    assert isinstance(model.beside(), LookupProcess)
+    assert isinstance(model.concurrent_lookups(), LookupProcess)
     assert model.lookups == "beside"
 
 
@@ -143,7 +144,7 @@ def test_a_first_batch_that_the_module_does_not_take_leaves_later_ones_looked_up
     with pytest.raises((InvalidInput, RuntimeError)):
         model.predict(images[:, :, :1, :1].repeat(3, axis=1))
     assert len(model.predict(images)["scores"]) == 4
-    beside = model.beside()
+    beside = model.concurrent_lookups()
     assert isinstance(beside, LookupThread if own else LookupProcess)
     batch = beside.begin()
     assert batch is not None
@@ -310,7 +311,7 @@ def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups
 ) -> None:
     images = digits()[0][1300:1310]
     model = CachedModel(built().model.chain, built().model.caches, logits=True, lookups="beside")
-    one = model.beside()
+    one = model.concurrent_lookups()
     assert isinstance(one, LookupProcess)
     os.kill(pid_of(one), signal.SIGSTOP)
     block = model.chain.module.get_submodule(BLOCKS[1])
@@ -430,4 +431,4 @@ def _runs(pid: int) -> bool:
 
 def test_predictors_of_the_users_own_are_looked_up_in_a_thread() -> None:
     own = learned_cache("mine", (4,), 3, {"mine": lambda shape, classes: make_predictor("FC(16)", shape, classes)})
-    assert isinstance(start_beside(torch.device("cpu"), 1, [own, cache_for(4, hits=True)]), LookupThread)
+    assert isinstance(start_lookups(torch.device("cpu"), 1, [own, cache_for(4, hits=True)]), LookupThread)
