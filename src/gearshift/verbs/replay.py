@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from gearshift.errors import InvalidInput, require
+from gearshift.load_generator.targets import DEFAULT_CONNECTIONS, LONGEST_S, Sending
 from gearshift.models.config import project_file, read_project
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.curves import strongest_model
@@ -30,8 +31,8 @@ class LoadOptions(TypedDict, total=False):
     """How load is generated."""
 
     processes: Annotated[int, Option("Send from this many processes.", default=1)]
-    connections: Annotated[int, Option("The most requests that are under way at a time.", default=2048)]
-    longest_s: Annotated[float, Option("Give a request up after this many seconds.", default=30.0)]
+    connections: Annotated[int, Option("The most requests that are under way at a time.", default=DEFAULT_CONNECTIONS)]
+    longest_s: Annotated[float, Option("Give a request up after this many seconds.", default=LONGEST_S)]
     largest_lateness_s: Annotated[
         float | None,
         Option(
@@ -87,7 +88,6 @@ def replay(
     """
     from gearshift.load_generator.in_process import InProcessTarget
     from gearshift.load_generator.replay import run_replay
-    from gearshift.load_generator.targets import Sending
     from gearshift.serving.serve import pinned
 
     plan = plan_at(target)

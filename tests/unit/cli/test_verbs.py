@@ -355,4 +355,4 @@ def test_where_no_overheads_were_measured_none_are_shown(tmp_path: Path) -> None
     profile = synthetic_profile(models=2, samples=400)
     curves = tuple(msgspec.structs.replace(curve, overhead_per_batch_s=0.0) for curve in profile.curves)
     write_profile(replace(profile, curves=curves), tmp_path / "profile")
-    assert "measured around the models" not in run("inspect", tmp_path / "profile").stdout
+    assert "measured outside the models" not in run("inspect", tmp_path / "profile").stdout

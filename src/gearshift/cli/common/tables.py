@@ -86,7 +86,7 @@ def runs_table(run: "Validation") -> Table:
 
 
 def split_table(split: "LatencySplit") -> Table:
-    made = table("What latency differs by", "", "p50", "p95", "p99")
+    made = table("Where latency differs", "", "p50", "p95", "p99")
     for name, seconds in (
         ("predicted for the trace", split.predicted),
         ("sent later than due", split.generator),
@@ -156,7 +156,7 @@ def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
     top_qps = top_of([gear for row in rows for gear in row.gears])
     if top_qps is None:
         return None
-    return f"gears above {top_qps:.4g}/s are for moments of more load than was planned for: nothing is promised there"
+    return f"gears above {top_qps:.4g}/s are for short peaks above the planned load: nothing is promised there"
 
 
 def profile_table(profile: Profile) -> Table:
@@ -187,7 +187,7 @@ def tell_overheads(output: Output, overheads: Overheads) -> None:
         if any(seconds.values()):
             told.append(f"{_by_model(seconds)} a {name}")
     if told:
-        output.say(f"measured around the models, and in every prediction: {'; '.join(told)}")
+        output.say(f"measured outside the models, and part of every prediction: {'; '.join(told)}")
 
 
 def _by_model(seconds: Mapping[str, float]) -> str:
