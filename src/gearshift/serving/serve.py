@@ -93,11 +93,8 @@ def serve(
     )
     task = read(Path(plan_path))
     settings = with_memory_bounds(settings)
-    if settings.plans is not None:
-        require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
+    _require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
-    if settings.tls_certificate is not None and settings.tls_key is not None:
-        server_context(settings.tls_certificate, settings.tls_key)
     allow_many_connections()
     journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
@@ -110,15 +107,23 @@ def serve(
                 log.warning(OPEN_TO_ALL)
             tell_changes(task)
             tell_quota(task, quota_cores())
-
-            def read_and_tell(path: Path) -> ServingTask:
-                later = read(path)
-                tell_changes(later)
-                return later
-
-            return _run(_main(task, read_and_tell, settings, keys, journal, socks, say, tracing))
+            later = partial(_read_and_tell, read)
+            return _run(_main(task, later, settings, keys, journal, socks, say, tracing))
         finally:
             journal.close()
+
+
+def _require_usable_files(settings: ServerSettings) -> None:
+    if settings.plans is not None:
+        require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        server_context(settings.tls_certificate, settings.tls_key)
+
+
+def _read_and_tell(read: Read, path: Path) -> ServingTask:
+    task = read(path)
+    tell_changes(task)
+    return task
 
 
 def tell_changes(task: ServingTask) -> None:
@@ -186,81 +191,105 @@ class ServerProcess:
         tracing: Tracing | None = None,
     ) -> None:
         self._task, self._settings, self._socks, self._say = task, settings, socks, say
-        clock, metrics = WallClock(), Metrics()
-        caches = self._caches = make_cache_adaptation(task, settings, metrics.caches, journal)
-
-        unsent = Unsent()
-
-        def make(task: ServingTask, journal: Journal) -> Service:
-            service = make_service(task, settings, None, journal, clock, caches=caches)
-            service.room.elsewhere = unsent
-            return service
-
-        self._service = make_service(task, settings, metrics, journal, clock, self._drifted, caches)
-        self._service.room.elsewhere = unsent
-        control = Control(self._service, task.served)
+        self._keys, self._journal, self._tracing = keys, journal, tracing
+        self._clock, self._metrics, self._unsent = WallClock(), Metrics(), Unsent()
+        self._caches = make_cache_adaptation(task, settings, self._metrics.caches, journal)
+        self._service = self._make_service(task, journal, self._metrics, self._drifted)
+        self._control = Control(self._service, task.served)
         self._swaps = Swaps(
-            control,
+            self._control,
             plans=None if settings.plans is None else Path(settings.plans),
             task=task,
             read=read,
-            make=make,
-            metrics=metrics,
+            make=self._make_service,
+            metrics=self._metrics,
             journal=journal,
             pin=self._pin,
         )
-        self._replans = (
-            None
-            if settings.replan == "off" or settings.plans is None
-            else Replans(
-                control,
-                plans=Path(settings.plans),
-                task=lambda: self._swaps.served,
-                longest_s=settings.replan_longest_s,
-                metrics=metrics,
-                journal=journal,
-                swap=self._swaps.swap if settings.replan == "swap" else None,
-            )
+        self._replans = self._make_replans()
+        self._times = SendingTimes(settings.trust_clock_s, self._metrics.deadlines)
+        self._http = self._make_http()
+        self._grpc = None if settings.grpc_port is None else self._make_grpc()
+        self._grpc_port = 0
+        self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
+
+    def _make_service(
+        self,
+        task: ServingTask,
+        journal: Journal,
+        metrics: Metrics | None = None,
+        drifts: Callable[[], None] = lambda: None,
+    ) -> Service:
+        """Return a service, not started; the metrics are those of the first one."""
+        service = make_service(task, self._settings, metrics, journal, self._clock, drifts, self._caches)
+        service.room.elsewhere = self._unsent
+        return service
+
+    def _make_replans(self) -> Replans | None:
+        settings = self._settings
+        if settings.replan == "off" or settings.plans is None:
+            return None
+        return Replans(
+            self._control,
+            plans=Path(settings.plans),
+            task=lambda: self._swaps.served,
+            longest_s=settings.replan_longest_s,
+            metrics=self._metrics,
+            journal=self._journal,
+            swap=self._swaps.swap if settings.replan == "swap" else None,
         )
-        times = SendingTimes(settings.trust_clock_s, metrics.deadlines)
+
+    def _make_http(self) -> HttpServer | FrontEnds:
+        task, settings, operator = self._task, self._settings, self._task.tables.operator
         handlers = Handlers(
             self._service,
-            task.tables.operator,
+            operator,
             inputs=task.inputs,
             outputs=task.outputs,
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
-            metrics=metrics,
-            tracing=tracing,
-            control=control,
+            metrics=self._metrics,
+            tracing=self._tracing,
+            control=self._control,
             swaps=self._swaps,
-            times=times,
+            times=self._times,
         )
-        application = Application(handlers, keys=keys, names=settings.names)
-        self._http: HttpServer | FrontEnds
+        application = Application(handlers, keys=self._keys, names=settings.names)
         if settings.front_ends == 1:
-            self._http = HttpServer(application, settings, count_unsent=unsent.count)
-        else:
-            serve = Serve(
-                settings=settings,
-                operator=task.tables.operator,
-                inputs=tuple(task.inputs),
-                outputs=tuple(task.outputs),
-                origin_ns=clock.origin_ns,
-            )
-            self._http = FrontEnds(
-                control,
-                application,
-                serve,
-                refused=partial(metrics.refused, task.tables.operator, QUEUE_FULL),
-                distrusted=times.count_distrust,
-                journal=journal,
-            )
-        self._grpc = (
-            None if settings.grpc_port is None else grpc_server(control, task, settings, metrics, keys, tracing, times)
+            return HttpServer(application, settings, count_unsent=self._unsent.count)
+        serve = Serve(
+            settings=settings,
+            operator=operator,
+            inputs=tuple(task.inputs),
+            outputs=tuple(task.outputs),
+            origin_ns=self._clock.origin_ns,
         )
-        self._grpc_port = 0
-        self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
+        return FrontEnds(
+            self._control,
+            application,
+            serve,
+            refused=partial(self._metrics.refused, operator, QUEUE_FULL),
+            distrusted=self._times.count_distrust,
+            journal=self._journal,
+        )
+
+    def _make_grpc(self) -> "GrpcServer":
+        """Return the gRPC server, not started; raises `InvalidInput` if grpcio is missing."""
+        load_extra("grpc", extra="grpc", where="--grpc-port")
+        from gearshift.serving.grpc.server import GrpcServer
+
+        return GrpcServer(
+            self._control,
+            self._task.tables.operator,
+            inputs=self._task.inputs,
+            outputs=self._task.outputs,
+            settings=self._settings,
+            limits=limits_of(self._settings),
+            metrics=self._metrics,
+            keys=self._keys,
+            tracing=self._tracing,
+            times=self._times,
+        )
 
     async def main(self) -> int:
         loop = asyncio.get_running_loop()
@@ -346,30 +375,3 @@ async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) ->
         pending.cancel()
     await asyncio.gather(task, waiter, return_exceptions=True)
     return not task.cancelled() and task.result() is not False
-
-
-def grpc_server(
-    control: Control,
-    task: ServingTask,
-    settings: ServerSettings,
-    metrics: Metrics,
-    keys: Keys | None,
-    tracing: Tracing | None = None,
-    times: SendingTimes | None = None,
-) -> "GrpcServer":
-    """Return the gRPC server, not started; raises `InvalidInput` if grpcio is missing."""
-    load_extra("grpc", extra="grpc", where="--grpc-port")
-    from gearshift.serving.grpc.server import GrpcServer
-
-    return GrpcServer(
-        control,
-        task.tables.operator,
-        inputs=task.inputs,
-        outputs=task.outputs,
-        settings=settings,
-        limits=limits_of(settings),
-        metrics=metrics,
-        keys=keys,
-        tracing=tracing,
-        times=times,
-    )
