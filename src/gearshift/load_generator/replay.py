@@ -1,7 +1,7 @@
 """The open-loop load generator: send when the workload says, and measure from that instant."""
 
 import gc
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
+from gearshift.load_generator.counters import Counters
 from gearshift.load_generator.reached import target_at
 from gearshift.load_generator.replay_result import (
     DEGRADED,
     FAILED,
     REFUSED,
+    Effort,
     Replay,
     RequestLog,
     empty_log,
@@ -75,12 +77,75 @@ async def replay(
         remedy="give --network without --processes",
     )
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
-    rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
-    clock = clock or WallClock()
     deadline_s = _deadlines_s(workload, under_way_s, sending.deadline_s)
     if deadline_s is not None:
         sending = msgspec.structs.replace(sending, deadline_s=None)
-    reached = target if not isinstance(target, str) else target_at(target, source.operator, source.output, sending)
+    sent = await _send(
+        target,
+        workload,
+        source,
+        sending,
+        under_way_s=under_way_s,
+        deadline_s=deadline_s,
+        processes=min(processes, len(workload)),
+        progress=progress,
+        clock=clock or WallClock(),
+    )
+    log = sent.log
+    took_s = float(log.answered_s.max())
+    utilisation = {device: busy_s / took_s for device, busy_s in sent.after.busy_since(sent.before).items()}
+    here = latency_summary(log.latency_s[log.answered])
+    lateness = lateness_of(log, here, largest_lateness_s)
+    return Replay(
+        result=_result(
+            log,
+            log.latency_s if under_way_s is None else log.latency_s + under_way_s,
+            limit_s=slo_s if deadline_s is None else _limits_s(workload, deadline_s, slo_s),
+            duration_s=workload.duration_s,
+            devices=devices or len(utilisation),
+            utilisation=utilisation,
+        ),
+        log=log,
+        lateness=lateness,
+        effort=sent.effort,
+        why_invalid=why_invalid(
+            lateness,
+            here,
+            sent.effort,
+            answered=int(np.count_nonzero(log.answered)),
+            processes=isinstance(target, str),
+            largest_s=largest_lateness_s,
+        ),
+        failed=int(np.count_nonzero(log.outcome == FAILED)),
+        gears=gear_shifts(log),
+        runs=sent.after.runs_since(sent.before),
+    )
+
+
+class _Sent(NamedTuple):
+    """The log of all requests, the generator's effort, and the server's counters around them."""
+
+    log: RequestLog
+    effort: Effort
+    before: Counters
+    after: Counters
+
+
+async def _send(
+    target: str | Target,
+    workload: Workload,
+    source: SampleSource,
+    sending: Sending,
+    *,
+    under_way_s: NDArray[np.float64] | None,
+    deadline_s: NDArray[np.float64] | None,
+    processes: int,
+    progress: Progress | None,
+    clock: Clock,
+) -> _Sent:
+    """Encode all requests, then send them, from this process or from several."""
+    rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
+    reached = target_at(target, source.operator, source.output, sending) if isinstance(target, str) else target
     require(
         deadline_s is None or reached.encoded_deadline_s is None,
         f"each request would have a deadline of {reached.encoded_deadline_s} s, and the workload has its own",
@@ -97,45 +162,15 @@ async def replay(
             deadline_s=deadline_s,
         )
         before = await reached.counters()
-        processes = min(processes, len(workload))
         if processes > 1 and isinstance(target, str):
             effort = await send_apart(
                 target, source.operator, source.output, load, sending, processes=processes, progress=progress
             )
         else:
             effort = await send(reached, load, sending, clock=clock, begin_ns=clock.now_ns(), progress=progress)
-        after = await reached.counters()
+        return _Sent(load.log, effort, before, await reached.counters())
     finally:
         await reached.close()
-    took_s = float(load.log.answered_s.max())
-    utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
-    result = _result(
-        load.log,
-        load.log.latency_s if under_way_s is None else load.log.latency_s + under_way_s,
-        limit_s=slo_s if deadline_s is None else _limits_s(workload, deadline_s, slo_s),
-        duration_s=workload.duration_s,
-        devices=devices or len(utilisation),
-        utilisation=utilisation,
-    )
-    here = latency_summary(load.log.latency_s[load.log.answered])
-    lateness = lateness_of(load.log, here, largest_lateness_s)
-    return Replay(
-        result=result,
-        log=load.log,
-        lateness=lateness,
-        effort=effort,
-        why_invalid=why_invalid(
-            lateness,
-            here,
-            effort,
-            answered=int(np.count_nonzero(load.log.answered)),
-            processes=isinstance(target, str),
-            largest_s=largest_lateness_s,
-        ),
-        failed=int(np.count_nonzero(load.log.outcome == FAILED)),
-        gears=gear_shifts(load.log),
-        runs=after.runs_since(before),
-    )
 
 
 def run_replay(target: str | Target, workload: Workload, source: SampleSource, **options: Any) -> Replay:

@@ -12,8 +12,9 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -108,50 +109,18 @@ async def send_apart(
     """Send as `sender.send`, but from several processes, which share the connections."""
     each = msgspec.structs.replace(sending, connections=max(1, sending.connections // processes))
     parts = [slice(number, None, processes) for number in range(processes)]
+    jobs = [partial(_job, url, operator, output, load, each, part) for part in parts]  # made when sent
+    parent = _Parent(processes, len(load.log), progress)
     children: list[asyncio.subprocess.Process] = []
-    done = [0] * processes
-    ready = asyncio.Barrier(processes + 1)
-    go: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    async def follow(number: int) -> Finished:
-        child, part = children[number], parts[number]
-        records = load.log.record[part]
-        asked = np.unique(records).tolist()
-        await _tell_child(
-            child,
-            Job(
-                url=url,
-                operator=operator,
-                output=output,
-                sending=each,
-                due_s=load.log.due_s[part].tobytes(),
-                record=records.tobytes(),
-                deadline_s=None if load.deadline_s is None else load.deadline_s[part].tobytes(),
-                requests={record: load.requests[record] for record in asked},
-                labels={record: load.labels[record] for record in asked},
-            ),
-        )
-        while True:
-            match await _told_by(child):
-                case Ready():
-                    await ready.wait()
-                    await _tell_child(child, Go(at_ns=await go))
-                case Done(count=count):
-                    done[number] = count
-                    if progress:
-                        progress(sum(done), len(load.log))
-                case Finished() as finished:
-                    return finished
-                case Failed(what=what, where=where, remedy=remedy):
-                    raise InvalidInput(what, where=where, remedy=remedy)
-
     try:
         for _ in parts:
             children.append(await _start_child())  # noqa: PERF401  so that `finally` sees each at once
         async with asyncio.TaskGroup() as group:
-            follows = [group.create_task(follow(number)) for number in range(processes)]
-            await ready.wait()
-            go.set_result(time.monotonic_ns() + round(GO_AFTER_S * NS_PER_S))
+            follows = [
+                group.create_task(parent.follow(number, child, job))
+                for number, (child, job) in enumerate(zip(children, jobs, strict=True))
+            ]
+            await parent.begin()
     except ExceptionGroup as errors:
         raise first_of(errors) from None
     finally:
@@ -166,8 +135,55 @@ async def send_apart(
         processes=processes,
         processor_s=sum(result.processor_s for result in finished),
         waited=sum(result.waited for result in finished),
-        began_ns=go.result(),
+        began_ns=parent.go.result(),
     )
+
+
+def _job(url: str, operator: str, output: str, load: Load, sending: Sending, part: slice) -> Job:
+    records = load.log.record[part]
+    asked = np.unique(records).tolist()
+    return Job(
+        url=url,
+        operator=operator,
+        output=output,
+        sending=sending,
+        due_s=load.log.due_s[part].tobytes(),
+        record=records.tobytes(),
+        deadline_s=None if load.deadline_s is None else load.deadline_s[part].tobytes(),
+        requests={record: load.requests[record] for record in asked},
+        labels={record: load.labels[record] for record in asked},
+    )
+
+
+class _Parent:
+    """Follows the children: all begin at one instant, once all are ready."""
+
+    def __init__(self, processes: int, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._done = [0] * processes
+        self._ready = asyncio.Barrier(processes + 1)
+        self.go: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """The instant at which all begin."""
+
+    async def begin(self) -> None:
+        await self._ready.wait()
+        self.go.set_result(time.monotonic_ns() + round(GO_AFTER_S * NS_PER_S))
+
+    async def follow(self, number: int, child: asyncio.subprocess.Process, job: Callable[[], Job]) -> Finished:
+        await _tell_child(child, job())
+        while True:
+            match await _told_by(child):
+                case Ready():
+                    await self._ready.wait()
+                    await _tell_child(child, Go(at_ns=await self.go))
+                case Done(count=count):
+                    self._done[number] = count
+                    if self._progress:
+                        self._progress(sum(self._done), self._total)
+                case Finished() as finished:
+                    return finished
+                case Failed(what=what, where=where, remedy=remedy):
+                    raise InvalidInput(what, where=where, remedy=remedy)
 
 
 async def _start_child() -> asyncio.subprocess.Process:
