@@ -96,7 +96,7 @@ def _bound(address: Address, host: str, port: int, shared: bool, stack: ExitStac
         sock.bind((place, port, 0, scope) if family == socket.AF_INET6 else (place, port))
         sock.listen(BACKLOG)
     except OSError as error:
-        what = f"port {port} of {host}" + f" ({place})" * (place != host)
+        what = f"port {port} of {host}" if place == host else f"port {port} of {host} ({place})"
         if error.errno == errno.EADDRINUSE:
             raise _InUseError(f"{what} is in use", remedy="choose another with --port") from None
         here = error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
