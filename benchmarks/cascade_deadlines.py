@@ -36,6 +36,7 @@ from cascade_deadlines_live import Send, live
 from imported import bert_curves, frugalml, sponge_latency
 from machine import describe
 from numpy.typing import NDArray
+from scalers import StaticScaler
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
@@ -48,7 +49,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import fit_performance_model, planned_ns
-from gearshift.simulator.compared.scalers import ExactScaler, StaticScaler
+from gearshift.simulator.compared.scalers import ExactScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, simulate_vertical
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.traces.network import NetworkTrace, Uplink, read_network

@@ -9,9 +9,10 @@ python benchmarks/constant_rate.py
 from collections.abc import Callable
 
 import numpy as np
+from scalers import StaticScaler
 
 from gearshift.clock import NS_PER_S
-from gearshift.simulator.compared.scalers import ExactScaler, ReplicasScaler, StaticScaler
+from gearshift.simulator.compared.scalers import ExactScaler, ReplicasScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.traces.generate import arrivals_of_rates
 from gearshift.workload import Workload

@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 from imported import sponge_latency
 from numpy.typing import NDArray
+from scalers import PaperScaler, StaticScaler
 from scipy.optimize import linprog
 from sponge_figure import Line, figure
 
 from gearshift.clock import NS_PER_S
 from gearshift.profiles.performance_model import fit_performance_model
-from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, PaperScaler, StaticScaler, VpaScaler
+from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, VpaScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
 from gearshift.traces.network import Uplink, read_network
 from gearshift.workload import Workload

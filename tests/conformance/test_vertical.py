@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from scalers import StaticScaler
 
 from gearshift.decisions import Ending
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.simulator.compared.scalers import StaticScaler
 from gearshift.simulator.compared.vertical import REFUSED, Setting, simulate_vertical
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload

@@ -1,4 +1,4 @@
-"""Scalers for `simulate_vertical`: ours, Sponge's as printed, none, and two to compare with."""
+"""Scalers for `simulate_vertical`: ours, also with several workers, and two to compare with."""
 
 import math
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN, REMEMBERED_PERIODS, Sight, cores_ahead, workers_ahead
-from gearshift.policies.cores.scaling import NO_CHOICE, printed_algorithm_1
+from gearshift.policies.cores.scaling import NO_CHOICE
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.simulator.compared.vertical import Seen, Setting
 
@@ -17,7 +17,7 @@ Table = NDArray[np.int64]
 """Nanoseconds (cores + 1, sizes + 1) of a batch: `PerformanceModel.table_ns`."""
 
 
-class _Bounded:
+class Bounded:
     """Base of scalers bounded by a table's cores and sizes; planned run times carry a margin."""
 
     start_up_ns = 0
@@ -32,16 +32,7 @@ class _Bounded:
         return Setting(self._most, self._largest)
 
 
-class StaticScaler:
-    """Keeps the first setting."""
-
-    start_up_ns = 0
-
-    def setting(self, seen: Seen) -> Setting:
-        return seen.setting
-
-
-class ExactScaler(_Bounded):
+class ExactScaler(Bounded):
     """Sponge Eq. 3, solved exactly for the queue and the period ahead (`policies.look_ahead`).
 
     The largest batch size stays as it is: a batch takes the waiting requests, as many as its most
@@ -91,34 +82,7 @@ class ReplicasScaler(ExactScaler):
         return one if workers == NO_CHOICE or workers >= one.cores else Setting(1, self._largest, workers)
 
 
-class PaperScaler(_Bounded):
-    """Sponge's Algorithm 1 as printed; the maximum where it returns nothing.
-
-    The paper does not define the set of requests: those that wait (`of_period` false), as its
-    section 3.1 says, or, as in its authors' code, those that came in the last period.
-    """
-
-    def __init__(
-        self, table_ns: Table, *, slo_s: float, of_period: bool = False, margin: float = 0.0, period_s: float = 1.0
-    ) -> None:
-        super().__init__(table_ns, margin, period_s)
-        self._slo_ns, self._of_period = round(slo_s * NS_PER_S), of_period
-
-    def setting(self, seen: Seen) -> Setting:
-        arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
-        requests = len(arrivals_ns)
-        if not self._of_period:
-            requests = len(seen.waiting_ns)
-            waits = np.isin(seen.deadlines_ns, np.array(seen.waiting_ns, dtype=np.int64))
-            arrivals_ns, deadlines_ns = seen.arrivals_ns[waits], seen.deadlines_ns[waits]
-        communication_ns = self._slo_ns - int((deadlines_ns - arrivals_ns).min(initial=self._slo_ns))
-        cores, batch = printed_algorithm_1(
-            requests, self._slo_ns, communication_ns, self._run_ns, self._most, self._largest
-        )
-        return self.most if cores == NO_CHOICE else Setting(cores, batch)
-
-
-class Fa2Scaler(_Bounded):
+class Fa2Scaler(Bounded):
     """Horizontal scaling as Sponge section 2.1 describes FA2: one-core workers as the rate needs.
 
     The batch size is the one with the highest throughput whose wait and run fit into the time left
@@ -154,7 +118,7 @@ class Fa2Scaler(_Bounded):
         return Setting(1, batch, min(self._most, max(1, math.ceil(busy))))
 
 
-class VpaScaler(_Bounded):
+class VpaScaler(Bounded):
     """A threshold on utilisation, like Kubernetes' vertical autoscaler: `VPA_TARGET` is busy."""
 
     def __init__(self, table_ns: Table) -> None:
