@@ -1,6 +1,6 @@
 """Run the server's scaler with the compiled kernel, which halts once a period and at shifts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.kernel.gear_cores import Cores
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import DECIDED_NS, DONE, GEAR, HALTED_NS, LOGGED, Outcome, Plan, State
+from gearshift.simulator.kernel.state import Outcome, Plan, State
 
 
 def serve_scaled(
@@ -36,22 +36,35 @@ def serve_scaled(
     replicas, in_gear = len(shared.run_ns), cores.in_gear.tolist()
     while True:
         run_until(next_ns)
-        rows: list[LogRow] = [tuple(row) for row in out.log[: state.numbers[LOGGED]].tolist()]
-        state.numbers[LOGGED] = 0
+        rows: list[LogRow] = [tuple(row) for row in out.log[: state.run.logged].tolist()]
+        state.run.logged = 0
         log += rows
-        if state.numbers[DONE] == len(out.finished_ns):
+        if state.run.done == len(out.finished_ns):
             return log
         for at_ns, kind, sample, replica, _ in rows:
             if kind == Decision.ROUTE:
                 demand.arrived(replica, at_ns, int(due_ns[sample]))
-        now_ns = int(min(state.numbers[HALTED_NS], next_ns))
-        is_period, gear = state.numbers[HALTED_NS] == NEVER_NS, int(state.numbers[GEAR])
+        now_ns = int(min(state.run.halted_ns, next_ns))
+        is_period, gear = state.run.halted_ns == NEVER_NS, int(state.pipeline.gear)
         if is_period or in_gear:
             least = [cores_in_gear(in_gear, gear, replicas, replica) for replica in range(replicas if in_gear else 0)]
             queues = [(_waiting(q, due_ns, r), _free_ns(plan, state, r, now_ns)) for r in range(replicas)]
             cores.wanted[:] = demand.wanted(queues, now_ns, in_gear=least, asked=cores.asked.tolist())
         next_ns += period_ns * int(is_period)
-        state.numbers[DECIDED_NS] = now_ns
+        state.run.decided_ns = now_ns
+
+
+def most_rows(samples: int, tables: PlanTables) -> int:
+    return samples * (3 * tables.most_stages + 2) + 2 * len(tables.replica_ids) + 2
+
+
+def held_by_log(tables: PlanTables, shared: SharedCores, log: Sequence[LogRow]) -> NDArray[np.int64]:
+    leads = [each[0] for each in shared.replicas_of_workers()]
+    begun_with = tables.cores if len(tables.cores) else shared.first
+    first = sum(int(begun_with[lead]) for lead in leads)
+    changes = [(at, wanted - had) for at, kind, r, wanted, had in log if kind == Decision.CORES and r in leads]
+    steps = np.array([(0, first), *changes], dtype=np.int64)
+    return np.stack([steps[:, 0], np.cumsum(steps[:, 1])], axis=1)
 
 
 def _waiting(q: Queues, due_ns: NDArray[np.int64], replica: int) -> list[Waiting]:

@@ -1,6 +1,5 @@
 """Simulate a gear plan on a workload: wraps the compiled kernel in plain data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,19 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
-from gearshift.decisions import Decision, Ending, LogRow
+from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
-from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import (
     NO_FRONT_END,
     Exits,
     FrontEnd,
     exits_of,
-    fastest_ns,
     front_end_of,
     gear_times_ns,
     run_times_ns,
@@ -30,24 +27,11 @@ from gearshift.result import ServingResult, summarise
 from gearshift.simulator.compared.compared import COMPARED, simulate_compared
 from gearshift.simulator.constant_cores import cores_of, times_on_cores
 from gearshift.simulator.kernel import loop as kernel
+from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
 from gearshift.simulator.kernel.gear_cores import make_cores, side_by_side
 from gearshift.simulator.kernel.load_scaling import make_scaling
-from gearshift.simulator.kernel.queues import NONE, make_queues
-from gearshift.simulator.kernel.state import (
-    BLOCK,
-    HALTED_NS,
-    LOGGED,
-    MOST_WAITING,
-    NEXT_END_NS,
-    NEXT_WAKE_NS,
-    NUMBERS,
-    SHIFTS,
-    Outcome,
-    Plan,
-    Settings,
-    State,
-)
-from gearshift.simulator.scaled_cores import serve_scaled, shared_cores
+from gearshift.simulator.kernel.queues import make_queues
+from gearshift.simulator.scaled_cores import held_by_log, most_rows, serve_scaled, shared_cores
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62
@@ -340,119 +324,54 @@ def simulate_tables(
     request outside of queues and batches; where cores are shared, the router's part of it delays
     nothing else.
     """
-    if shared is not None:
-        front_end = FrontEnd(front_end.elsewhere_s + (front_end.arrival_ns + front_end.answer_ns) / NS_PER_S)
-    records = certainty.shape[1]
     require(
-        int(workload.record.max()) < records,
-        f"the workload names sample {int(workload.record.max())}, but there are records of {records} samples",
+        int(workload.record.max()) < certainty.shape[1],
+        f"the workload names sample {int(workload.record.max())}, "
+        f"but there are records of {certainty.shape[1]} samples",
         remedy="draw the workload from this profile",
     )
-    n, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
-    empty = np.zeros(0, dtype=np.int64)
-    deadline_ns, priority = workload.deadline_ns, workload.priority
     require(
-        shared is None or (deadline_ns is not None and core_run_ns is not None),
+        shared is None or (workload.deadline_ns is not None and core_run_ns is not None),
         "a scaler goes by deadlines and by run times on several core counts",
         remedy="give requests deadlines, and times by cores",
     )
-    by_deadline = deadline_ns is not None or exits is not None or core_run_ns is not None
-    by_urgency = by_deadline or priority is not None
-    if by_urgency:
-        deadline_ns = np.full(n, UNBOUNDED) if deadline_ns is None else deadline_ns
-        priority = np.zeros(n, dtype=np.int64) if priority is None else priority
-    queues = make_queues(
-        n,
-        replicas,
-        empty if priority is None else priority,
-        np.full(n, UNBOUNDED) if by_arrival else empty if deadline_ns is None else deadline_ns,
-        by_urgency,
-    )
+    n, replicas = len(workload), len(tables.replica_ids)
+    by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None
+    deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:
         run_ns = core_run_ns[np.arange(replicas), cores.in_force]
-    plan = Plan(
-        **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
-        run_ns=np.ascontiguousarray(run_ns),
-        fastest_ns=fastest_ns(tables, run_ns),
-        segment_ns=np.zeros((0, 0, 0), dtype=np.int64) if exits is None else exits.segment_ns,
-        exit_segment=np.zeros((0, 0), dtype=np.int64) if exits is None else exits.exit_segment,
-    )
-    settings = Settings(
-        replicas=replicas,
-        models=len(tables.models),
-        devices=devices,
-        most_stages=tables.most_stages,
-        meter=tables.meter,
-        alpha=tables.alpha,
-        upshift_margin=tables.upshift_margin,
-        starvation_ns=tables.starvation_ns,
+    if shared is not None:
+        front_end = FrontEnd(front_end.elsewhere_s + (front_end.arrival_ns + front_end.answer_ns) / NS_PER_S)
+        log_rows = most_rows(n, tables)
+    plan = make_plan(tables, run_ns, exits)
+    settings = make_settings(
+        tables,
+        front_end,
         most_waiting=most_waiting,
-        by_deadline=True if by_deadline else None,
+        by_deadline=by_deadline,
         refuses=late == "refuse",
         by_exit=exits is not None,
-        arrival_ns=front_end.arrival_ns,
-        answer_ns=front_end.answer_ns,
     )
+    state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64))
+    by_urgency = by_deadline or workload.priority is not None
+    queues = make_queues(workload, replicas, by_urgency=by_urgency, by_arrival=by_arrival)
+    out = make_outcome(tables, workload, run_ns.shape[1] - 1, log_rows)
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
-    first_row = np.maximum.accumulate(np.where(continues, 0, np.arange(len(continues))))
-    blocks = -(-devices // BLOCK)
-    numbers = np.zeros(NUMBERS, dtype=np.int64)
-    numbers[NEXT_END_NS] = numbers[NEXT_WAKE_NS] = numbers[HALTED_NS] = NEVER_NS
-    state = State(
-        numbers=numbers,
-        busy=np.zeros(devices, dtype=np.int8),
-        ends_ns=np.full(blocks * BLOCK, NEVER_NS),
-        block_ends_ns=np.full(blocks, NEVER_NS),
-        ending=np.full(devices, NONE),
-        wakes_ns=np.full(devices, NEVER_NS),
-        batch=np.full(replicas, NONE),
-        batch_length=np.zeros(replicas, dtype=np.int64),
-        last=np.full(len(tables.models), NONE),
-        following=np.full(replicas, NONE),
-        due=np.zeros(replicas, dtype=np.int64),
-        stride=np.zeros(replicas, dtype=np.int64),
-        visited=np.zeros(n, dtype=np.int64),
-        touched=np.zeros(devices, dtype=np.int64),
-        is_touched=np.zeros(devices, dtype=np.int8),
-        kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
-        deadline_ns=empty if deadline_ns is None else deadline_ns,
-        gives_up_ns=np.full(replicas, NEVER_NS),
-        free_ns=np.zeros(devices, dtype=np.int64),
-        record=workload.record,
-        exit=np.zeros(replicas, dtype=np.int64),
-        factor=np.ones(1),
-        first_row=first_row,
-        open_rows=np.bincount(first_row, minlength=n if len(first_row) else 0),
-    )
-    most_shifts = int(workload.duration_s * 10) * 2 + 1000
-    out = Outcome(
-        finished_ns=np.full(n, -1, dtype=np.int64),
-        written_ns=np.full(n, -1, dtype=np.int64),
-        model=np.full(n, -1, dtype=np.int8),
-        gear=np.full(n, -1, dtype=np.int16),
-        ended=np.zeros(n, dtype=np.int8),
-        busy_ns=np.zeros(devices, dtype=np.int64),
-        batches=np.zeros(run_ns.shape, dtype=np.int64),
-        arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
-        shifts=np.zeros((most_shifts, 2), dtype=np.int64),
-        log=np.zeros((log_rows if shared is None else _most_rows(n, tables), 5), dtype=np.int64),
-    )
-    scaling, arrivals_ns = make_scaling(tables), workload.arrivals_ns
-    samples = arrivals_ns, continues, workload.record, np.asarray(certainty)
+    scaling, samples = make_scaling(tables), (workload.arrivals_ns, continues, workload.record, np.asarray(certainty))
 
     def run_until(until_ns: int) -> None:
         kernel.run(plan, settings, state, queues, scaling, cores, out, *samples, until_ns)
 
     if shared is None:
         run_until(NEVER_NS)
-        held = _held_in_gears(tables, out.shifts[: numbers[SHIFTS]])
-        log = [tuple(row) for row in out.log[: min(int(numbers[LOGGED]), log_rows)].tolist()]
+        held = _held_in_gears(tables, out.shifts[: state.run.shifts])
+        log = [tuple(row) for row in out.log[: min(state.run.logged, log_rows)].tolist()]
     else:
         log = serve_scaled(
-            shared, run_until, plan, state, queues, cores, out, state.deadline_ns if due_ns is None else due_ns
+            shared, run_until, plan, state, queues, cores, out, deadline_ns if due_ns is None else due_ns
         )
-        held = _held_by_log(tables, shared, log)
+        held = held_by_log(tables, shared, log)
     return Simulation(
         tables=tables,
         workload=workload,
@@ -464,16 +383,12 @@ def simulate_tables(
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
-        shifts=out.shifts[: numbers[SHIFTS]],
+        shifts=out.shifts[: state.run.shifts],
         log=log,
         held=held,
-        most_waiting=int(numbers[MOST_WAITING]),
+        most_waiting=int(state.run.most_waiting),
         front_end_s=front_end.elsewhere_s,
     )
-
-
-def _most_rows(samples: int, tables: PlanTables) -> int:
-    return samples * (3 * tables.most_stages + 2) + 2 * len(tables.replica_ids) + 2
 
 
 def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -482,12 +397,3 @@ def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.
     in_force = np.concatenate([[[0, 0]], shifts])
     cores = tables.cores.reshape(tables.gears, -1).sum(axis=1)
     return np.stack([in_force[:, 0], cores[in_force[:, 1]]], axis=1)
-
-
-def _held_by_log(tables: PlanTables, shared: SharedCores, log: Sequence[LogRow]) -> NDArray[np.int64]:
-    leads = [each[0] for each in shared.replicas_of_workers()]
-    begun_with = tables.cores if len(tables.cores) else shared.first
-    first = sum(int(begun_with[lead]) for lead in leads)
-    changes = [(at, wanted - had) for at, kind, r, wanted, had in log if kind == Decision.CORES and r in leads]
-    steps = np.array([(0, first), *changes], dtype=np.int64)
-    return np.stack([steps[:, 0], np.cumsum(steps[:, 1])], axis=1)

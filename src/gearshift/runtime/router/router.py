@@ -12,7 +12,7 @@ from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision, Ending, LogRow
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
-from gearshift.policies.forwarding import ANSWER, next_model
+from gearshift.policies.next_step import ANSWER, next_step
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
@@ -101,7 +101,7 @@ class Router:
                 continue
             sample.visited |= 1 << model
             sample.model = model
-            following = self._next_model(sample)
+            following = self._next_step(sample)
             if following == ANSWER:
                 self._answer(sample, now_ns)
             elif not self.by_deadline.may_forward(sample, following, now_ns):
@@ -235,8 +235,8 @@ class Router:
         self._write(now_ns, kind, sample.sequence, sample.model, self.pipeline.gear)
         self._answered(sample)
 
-    def _next_model(self, sample: Sample) -> int:
-        return next_model(
+    def _next_step(self, sample: Sample) -> int:
+        return next_step(
             self._stage_of[self.gear * self._models + sample.model],
             sample.certainty,
             sample.visited,
@@ -353,7 +353,7 @@ class Router:
     # Steps after a loss.
 
     def _place(self, sample: Sample, now_ns: int) -> None:
-        following = self._next_model(sample) if sample.visited else self.pipeline.first_model
+        following = self._next_step(sample) if sample.visited else self.pipeline.first_model
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
             self._answer(sample, now_ns)

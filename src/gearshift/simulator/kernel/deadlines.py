@@ -8,19 +8,7 @@ from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import (
-    DONE,
-    GEAR,
-    NEXT_WAKE_NS,
-    WAITING,
-    Outcome,
-    Plan,
-    Settings,
-    State,
-    finish,
-    leave_request,
-    write,
-)
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, leave_request, write
 from gearshift.support.compiled import apart, inlined
 
 DROP, DEGRADE = int(decisions.Decision.DROP), int(decisions.Decision.DEGRADE)
@@ -54,10 +42,10 @@ def may_drop(settings: Settings, state: State, sample: int) -> bool:
 @inlined
 def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
     finish(settings, state, out, sample, now_ns)
-    out.gear[sample] = state.numbers[GEAR]
+    out.gear[sample] = state.pipeline.gear
     out.ended[sample] = DEGRADED
-    state.numbers[DONE] += 1
-    write(state, out, now_ns, DEGRADE, sample, out.model[sample], state.numbers[GEAR])
+    state.run.done += 1
+    write(state, out, now_ns, DEGRADE, sample, out.model[sample], state.pipeline.gear)
 
 
 @apart
@@ -68,14 +56,14 @@ def end_early(settings: Settings, state: State, out: Outcome, replica: int, samp
     ending = why_dropped(state.deadline_ns[sample], now_ns)
     out.ended[sample] = ending
     leave_request(state, sample)
-    state.numbers[DONE] += 1
+    state.run.done += 1
     write(state, out, now_ns, DROP, sample, replica, ending)
 
 
 @apart
 def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
     remove(q, replica, sample)
-    state.numbers[WAITING] -= 1
+    state.pipeline.waiting -= 1
     end_early(settings, state, out, replica, sample, now_ns)
 
 
@@ -90,7 +78,7 @@ def watch(plan: Plan, settings: Settings, state: State, q: Queues, replica: int,
             if over_ns > now_ns or may_drop(settings, state, first):
                 at_ns = max(over_ns, now_ns)
     state.gives_up_ns[replica] = at_ns
-    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], at_ns)
+    state.run.next_timer_ns = min(state.run.next_timer_ns, at_ns)
 
 
 @apart
@@ -121,7 +109,7 @@ def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: 
     other = head(q, chosen)
     if state.visited[other] == 0:
         return NONE
-    base = state.numbers[GEAR] * settings.replicas
+    base = state.pipeline.gear * settings.replicas
     others_run_ns = plan.run_ns[chosen, batch_size(q.length[chosen], plan.largest_batch_size[base + chosen])]
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
@@ -152,53 +140,89 @@ def fill(
                 drop(settings, state, q, out, replica, sample, now_ns)
                 continue
             deadline_ns = NEVER_NS
-        if not in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
-            waiting = q.length[replica]
-            whole = batch_size(size + waiting, most)
-            whole_run_ns = plan.run_ns[replica, whole]
-            verdict = RUN
-            if settings.refuses:
-                verdict = when_limited(
-                    now_ns,
-                    size,
-                    waiting,
-                    whole,
-                    plan.run_ns[replica, size],
-                    whole_run_ns,
-                    plan.run_ns[replica, 1],
-                    plan.run_ns[replica, batch_size(waiting, most)],
-                    tightest_ns,
-                    deadline_ns,
-                )
-            if verdict == RUN:
-                break
-            if verdict == NEXT_GIVES_WAY:
-                drop(settings, state, q, out, replica, sample, now_ns)
-                continue
-            held, count = first, size
-            first = last = NONE
-            size = 0
-            tightest_ns = NEVER_NS
-            for _ in range(count):
-                after = q.next[held]
-                if in_time(state.deadline_ns[held], now_ns, whole_run_ns):
-                    first = chained(q, first, last, held)
-                    last = held
-                    size += 1
-                    tightest_ns = min(tightest_ns, state.deadline_ns[held])
-                else:
-                    end_early(settings, state, out, replica, held, now_ns)
-                held = after
+        if in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
+            remove(q, replica, sample)
+            state.pipeline.waiting -= 1
+            first = chained(q, first, last, sample)
+            last = sample
+            size += 1
+            tightest_ns = min(tightest_ns, deadline_ns)
             continue
-        remove(q, replica, sample)
-        state.numbers[WAITING] -= 1
-        first = chained(q, first, last, sample)
-        last = sample
-        size += 1
-        tightest_ns = min(tightest_ns, deadline_ns)
+        verdict = what_gives_way(plan, settings, q, replica, size, most, tightest_ns, deadline_ns, now_ns)
+        if verdict == RUN:
+            break
+        if verdict == NEXT_GIVES_WAY:
+            drop(settings, state, q, out, replica, sample, now_ns)
+        else:
+            whole_run_ns = plan.run_ns[replica, batch_size(size + q.length[replica], most)]
+            first, last, size, tightest_ns = without_holders(
+                settings, state, q, out, replica, first, size, whole_run_ns, now_ns
+            )
     state.batch[replica] = first
     watch(plan, settings, state, q, replica, now_ns)
     return size
+
+
+@inlined
+def what_gives_way(
+    plan: Plan,
+    settings: Settings,
+    q: Queues,
+    replica: int,
+    size: int,
+    most: int,
+    tightest_ns: int,
+    next_ns: int,
+    now_ns: int,
+) -> int:
+    if not settings.refuses:
+        return RUN
+    waiting = q.length[replica]
+    whole = batch_size(size + waiting, most)
+    return when_limited(
+        now_ns,
+        size,
+        waiting,
+        whole,
+        plan.run_ns[replica, size],
+        plan.run_ns[replica, whole],
+        plan.run_ns[replica, 1],
+        plan.run_ns[replica, batch_size(waiting, most)],
+        tightest_ns,
+        next_ns,
+    )
+
+
+@apart
+def without_holders(
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    replica: int,
+    held: int,
+    count: int,
+    whole_run_ns: int,
+    now_ns: int,
+) -> Any:
+    """End samples of the chain from `held` that a whole batch would make late; chain the others.
+
+    Returns the chain's first and last sample, its length and its earliest deadline.
+    """
+    first = last = NONE
+    size = 0
+    tightest_ns = NEVER_NS
+    for _ in range(count):
+        after = q.next[held]
+        if in_time(state.deadline_ns[held], now_ns, whole_run_ns):
+            first = chained(q, first, last, held)
+            last = held
+            size += 1
+            tightest_ns = min(tightest_ns, state.deadline_ns[held])
+        else:
+            end_early(settings, state, out, replica, held, now_ns)
+        held = after
+    return first, last, size, tightest_ns
 
 
 @apart

@@ -13,7 +13,7 @@ from gearshift.policies.cores import gear_cores
 from gearshift.policies.cores.demand import SharedCores
 from gearshift.simulator.kernel.deadlines import watch
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.state import GEAR, NEXT_WAKE_NS, Outcome, Plan, Settings, State, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, write
 from gearshift.support.compiled import apart, inlined
 
 CORES = int(decisions.Decision.CORES)
@@ -91,7 +91,7 @@ def reckon_with(
 @apart
 def want_of_gear(settings: Settings, state: State, cores: Cores) -> None:
     for replica in range(settings.replicas):
-        cores.wanted[replica] = cores_in_gear(cores.in_gear, state.numbers[GEAR], settings.replicas, replica)
+        cores.wanted[replica] = cores_in_gear(cores.in_gear, state.pipeline.gear, settings.replicas, replica)
 
 
 @apart
@@ -105,7 +105,7 @@ def ask(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, o
         cores.holds_ns[replica] = change_holds_ns(now_ns, cores.in_force[replica], wanted, cores.effect_ns)
         if cores.holds_ns[replica] == now_ns:
             reckon_with(plan, settings, state, q, cores, replica, now_ns)
-        state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], cores.holds_ns[replica])
+        state.run.next_timer_ns = min(state.run.next_timer_ns, cores.holds_ns[replica])
 
 
 @apart
@@ -113,4 +113,4 @@ def take_effect(plan: Plan, settings: Settings, state: State, q: Queues, cores: 
     for replica in range(settings.replicas):
         if cores.holds_ns[replica] <= now_ns:
             reckon_with(plan, settings, state, q, cores, replica, now_ns)
-        state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], cores.holds_ns[replica])
+        state.run.next_timer_ns = min(state.run.next_timer_ns, cores.holds_ns[replica])

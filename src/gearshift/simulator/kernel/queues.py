@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gearshift.policies import order
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.support.compiled import inlined
+from gearshift.workload import Workload
 
 NONE = -1
 
@@ -40,8 +42,11 @@ class Queues(NamedTuple):
     left: Any
 
 
-def make_queues(samples: int, replicas: int, priority: Any, deadline_ns: Any, by_urgency: bool) -> Queues:
-    heap_samples = samples if by_urgency else 0
+def make_queues(workload: Workload, replicas: int, *, by_urgency: bool, by_arrival: bool) -> Queues:
+    """Empty queues; with `by_arrival` deadlines do not order them."""
+    samples = len(workload)
+    in_heaps = samples if by_urgency else 0
+    priority, deadline_ns = workload.priority, None if by_arrival else workload.deadline_ns
     return Queues(
         by_urgency=by_urgency,
         length=np.zeros(replicas, dtype=np.int64),
@@ -50,12 +55,12 @@ def make_queues(samples: int, replicas: int, priority: Any, deadline_ns: Any, by
         next=np.full(samples, NONE, dtype=np.int32),
         previous=np.full(samples, NONE, dtype=np.int32),
         entered_ns=np.zeros(samples, dtype=np.int64),
-        priority=priority,
-        deadline_ns=deadline_ns,
+        priority=np.zeros(in_heaps, dtype=np.int64) if priority is None else priority,
+        deadline_ns=np.full(in_heaps, NO_DEADLINE_NS) if deadline_ns is None else deadline_ns,
         root=np.full(replicas, NONE, dtype=np.int32),
-        child=np.full(heap_samples, NONE, dtype=np.int32),
-        sibling=np.full(heap_samples, NONE, dtype=np.int32),
-        left=np.full(heap_samples, NONE, dtype=np.int32),
+        child=np.full(in_heaps, NONE, dtype=np.int32),
+        sibling=np.full(in_heaps, NONE, dtype=np.int32),
+        left=np.full(in_heaps, NONE, dtype=np.int32),
     )
 
 

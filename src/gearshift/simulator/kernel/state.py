@@ -1,26 +1,67 @@
 """The arrays that the kernel reads and changes, its log, and the ends of batches."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+import numpy as np
 
 from gearshift.clock import NEVER_NS
 from gearshift.support.compiled import inlined
 
 BLOCK = 16
 """Devices that keep their earliest end together, so that the next end is found quickly."""
-# Indices into `State.numbers`.
-NUMBERS = 19
-GEAR, WAITING, LOGGED, SHIFTS, NEXT_END_NS, NEXT_WAKE_NS, TOUCHED, DONE, EASED_TICKS = range(9)
-NEXT_TICK_NS, ARRIVED, ARRIVED_AT_TICK, METERED, METERED_AT_TICK, HALTED_NS, DECIDED_NS = range(9, 16)
-"""Where a halted run goes on.
 
-`HALTED_NS` is the instant of the shift that halted it, else `NEVER_NS`; `DECIDED_NS` is when cores
-were decided since.
-"""
-FREE_NS, TICKED_NS, MOST_WAITING = range(16, NUMBERS)
-"""When the router has done all it has begun, and when it took up the last tick.
 
-`MOST_WAITING` is the most samples that waited at once, just arrived ones included.
-"""
+class Run:
+    """Where a run stands, one for all pipelines.
+
+    Times: `next_end_ns`, `next_timer_ns` and `next_tick_ns` are the next of their kind; `free_ns`
+    is when the router has done all that it has begun. `halted_ns` is the instant of the shift that
+    halted the run, else `NEVER_NS`; `decided_ns` is when cores were decided since.
+
+    Counts: items `arrived` and `done`, rows in `log` and in `shifts`, devices in `touched`, and
+    the most items that waited at once, just arrived ones included.
+    """
+
+    next_end_ns: int
+    next_timer_ns: int
+    next_tick_ns: int
+    free_ns: int
+    halted_ns: int
+    decided_ns: int
+    arrived: int
+    done: int
+    touched: int
+    logged: int
+    shifts: int
+    most_waiting: int
+
+
+class Pipeline:
+    """Gear and meter of a pipeline.
+
+    `waiting` items are queued. `metered` ones have been counted, `metered_at_tick` of them by the
+    last tick, which was taken up at `ticked_ns`; the run's `arrived` was `arrived_at_tick` then.
+    `factor` multiplies metered load.
+    """
+
+    gear: int
+    eased_ticks: int
+    waiting: int
+    metered: int
+    metered_at_tick: int
+    arrived_at_tick: int
+    ticked_ns: int
+    factor: float
+
+
+R = TypeVar("R", Run, Pipeline)
+
+
+def record(kind: type[R]) -> R:
+    """A record with the fields of `kind`, all 0: Python and compiled code change it in place."""
+    fields = [(name, np.dtype(of)) for name, of in get_type_hints(kind).items()]
+    made: R = np.zeros(1, np.dtype(fields, align=True)).view(np.recarray)[0]
+    return made
 
 
 class Plan(NamedTuple):
@@ -84,8 +125,8 @@ class State(NamedTuple):
     `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices. Per replica: `batch` (its first
     sample), `batch_length`. Per sample: `visited` models as bits. `last` per model and
     `following`, `due`, `stride` per replica are the rings of `policies/routing.py`. `touched`
-    lists idle devices to start on after an event; `is_touched` says which are in it. `factor` (1,)
-    multiplies metered load.
+    lists idle devices to start on after an event; `is_touched` says which are in it. `kept_ns` are the
+    pipeline's last arrivals, a ring.
 
     Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
     queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
@@ -94,7 +135,8 @@ class State(NamedTuple):
     first row.
     """
 
-    numbers: Any
+    run: Run
+    pipeline: Pipeline
     busy: Any
     ends_ns: Any
     block_ends_ns: Any
@@ -115,7 +157,6 @@ class State(NamedTuple):
     free_ns: Any
     record: Any
     exit: Any
-    factor: Any
     first_row: Any
     open_rows: Any
 
@@ -143,14 +184,14 @@ class Outcome(NamedTuple):
 @inlined
 def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c: int) -> None:
     if out.log.shape[0] > 0:
-        row = state.numbers[LOGGED]
+        row = state.run.logged
         if row < out.log.shape[0]:
             out.log[row, 0] = now_ns
             out.log[row, 1] = kind
             out.log[row, 2] = a
             out.log[row, 3] = b
             out.log[row, 4] = c
-        state.numbers[LOGGED] = row + 1
+        state.run.logged = row + 1
 
 
 @inlined
@@ -167,24 +208,24 @@ def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: 
     """Finish a sample; with its request's last row the router writes, after all its work."""
     out.finished_ns[sample] = now_ns
     if leave_request(state, sample):
-        state.numbers[FREE_NS] += settings.answer_ns
-    out.written_ns[sample] = state.numbers[FREE_NS]
+        state.run.free_ns += settings.answer_ns
+    out.written_ns[sample] = state.run.free_ns
 
 
 @inlined
 def note_end(state: State, lead: int, end_ns: int) -> None:
     state.ends_ns[lead] = end_ns
     state.block_ends_ns[lead // BLOCK] = min(state.block_ends_ns[lead // BLOCK], end_ns)
-    state.numbers[NEXT_END_NS] = min(state.numbers[NEXT_END_NS], end_ns)
+    state.run.next_end_ns = min(state.run.next_end_ns, end_ns)
 
 
 @inlined
 def next_lead(state: State) -> int:
     block = 0
-    while state.block_ends_ns[block] != state.numbers[NEXT_END_NS]:
+    while state.block_ends_ns[block] != state.run.next_end_ns:
         block += 1
     lead = block * BLOCK
-    while state.ends_ns[lead] != state.numbers[NEXT_END_NS]:
+    while state.ends_ns[lead] != state.run.next_end_ns:
         lead += 1
     return lead
 
@@ -200,4 +241,4 @@ def forget_end(state: State, lead: int) -> None:
     next_end_ns = NEVER_NS
     for block_end_ns in state.block_ends_ns:
         next_end_ns = min(next_end_ns, block_end_ns)
-    state.numbers[NEXT_END_NS] = next_end_ns
+    state.run.next_end_ns = next_end_ns

@@ -10,18 +10,7 @@ from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.kernel.exits import until_next_exit_ns
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import (
-    GEAR,
-    NEXT_WAKE_NS,
-    TOUCHED,
-    WAITING,
-    Outcome,
-    Plan,
-    Settings,
-    State,
-    note_end,
-    write,
-)
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, write
 from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
@@ -39,8 +28,8 @@ add, head, take = queues_module.add, queues_module.head, queues_module.take
 def touch_device(state: State, device: int) -> None:
     if state.busy[device] == 0 and state.is_touched[device] == 0:
         state.is_touched[device] = 1
-        state.touched[state.numbers[TOUCHED]] = device
-        state.numbers[TOUCHED] += 1
+        state.touched[state.run.touched] = device
+        state.run.touched += 1
 
 
 @inlined
@@ -55,7 +44,7 @@ def route(
 ) -> None:
     replica = choose_replica(model, state.last, state.following, state.due, state.stride)
     add(q, replica, sample, now_ns)
-    state.numbers[WAITING] += 1
+    state.pipeline.waiting += 1
     touch(plan, state, replica)
     if settings.by_deadline is not None:
         watch(plan, settings, state, q, replica, now_ns)
@@ -80,13 +69,13 @@ def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica:
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
-    cell = state.numbers[GEAR] * settings.replicas + replica
+    cell = state.pipeline.gear * settings.replicas + replica
     size = batch_size(q.length[replica], plan.largest_batch_size[cell])
     if settings.by_deadline is not None:
         size = fill(plan, settings, state, q, out, replica, size, now_ns)
     else:
         state.batch[replica] = take(q, replica, size, now_ns, settings.starvation_ns)
-        state.numbers[WAITING] -= size
+        state.pipeline.waiting -= size
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
@@ -120,7 +109,7 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
     chosen = NONE
     chosen_reason = NOT_YET
     chosen_key = (0, 0, 0, 0)
-    base = state.numbers[GEAR] * settings.replicas
+    base = state.pipeline.gear * settings.replicas
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
         if settings.by_deadline is not None:
@@ -151,7 +140,7 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
         if chosen == NONE or key < chosen_key:
             chosen, chosen_key, chosen_reason = replica, key, reason
     state.wakes_ns[device] = wake_ns
-    state.numbers[NEXT_WAKE_NS] = min(state.numbers[NEXT_WAKE_NS], wake_ns)
+    state.run.next_timer_ns = min(state.run.next_timer_ns, wake_ns)
     if settings.by_deadline is not None and chosen_key[0] != 0:
         first = endangered(plan, settings, state, q, device, chosen, now_ns)
         if first != NONE:
@@ -162,8 +151,8 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
 
 @inlined
 def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
-    for i in range(state.numbers[TOUCHED]):
+    for i in range(state.run.touched):
         device = state.touched[i]
         state.is_touched[device] = 0
         start_on(plan, settings, state, q, out, device, now_ns)
-    state.numbers[TOUCHED] = 0
+    state.run.touched = 0

@@ -1,4 +1,4 @@
-"""Decides whether a sample is answered, or which model is next."""
+"""Decides, where a stage has ended, whether its sample is answered or which model is next."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ ANSWER = -1
 NOT_IN_CASCADE = -1
 
 
-def next_model(
+def next_step(
     stage: int,
     certainty: float,
     visited: int,
@@ -15,7 +15,7 @@ def next_model(
     thresholds: Sequence[float],
     base: int,
 ) -> int:
-    """The model a sample goes to after a stage of the gear in force, or `ANSWER`.
+    """The model a sample goes to after a stage of the gear in force, or `ANSWER`: by threshold.
 
     `stage` is the place of the model that just ran in that gear's cascade, or `NOT_IN_CASCADE`:
     then the sample answers with its present answer. It never returns to a model it has visited

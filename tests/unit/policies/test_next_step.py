@@ -1,15 +1,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.policies.forwarding import ANSWER, NOT_IN_CASCADE, next_model
 from tests.often import often
+from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
 
 MODELS = [4, 2, 7]
 THRESHOLDS = [0.5, 0.8, 0.0]
 
 
 def after(stage: int, certainty: float, visited: int = 0) -> int:
-    return next_model(stage, certainty, visited, 3, MODELS, THRESHOLDS, 0)
+    return next_step(stage, certainty, visited, 3, MODELS, THRESHOLDS, 0)
 
 
 def bits(*models: int) -> int:
@@ -52,12 +52,12 @@ def test_earlier_stages_are_never_gone_back_to() -> None:
 
 def test_a_gears_row_is_read_from_its_base() -> None:
     stage_models, thresholds = [9, 9, 9, *MODELS], [9.0, 9.0, 9.0, *THRESHOLDS]
-    assert next_model(0, 0.4, bits(4), 3, stage_models, thresholds, 3) == 2
-    assert next_model(0, 0.6, bits(4), 3, stage_models, thresholds, 3) == ANSWER
+    assert next_step(0, 0.4, bits(4), 3, stage_models, thresholds, 3) == 2
+    assert next_step(0, 0.6, bits(4), 3, stage_models, thresholds, 3) == ANSWER
 
 
 def test_the_unused_end_of_a_gears_row_is_not_read() -> None:
-    assert next_model(0, 0.0, bits(4, 2), 2, [4, 2, -1], [0.5, 0.0, 0.0], 0) == ANSWER
+    assert next_step(0, 0.0, bits(4, 2), 2, [4, 2, -1], [0.5, 0.0, 0.0], 0) == ANSWER
 
 
 @settings(deadline=None, derandomize=True, max_examples=often(300))
@@ -66,7 +66,7 @@ def test_a_sample_goes_to_the_first_later_stage_that_it_has_not_visited(
     order: list[int], stages: int, stage: int, visited: int, certainty: float
 ) -> None:
     stage = min(stage, stages - 1)
-    got = next_model(stage, certainty, visited, stages, order[:stages], [0.5] * stages, 0)
+    got = next_step(stage, certainty, visited, stages, order[:stages], [0.5] * stages, 0)
     fresh = [model for model in order[stage + 1 : stages] if not visited >> model & 1]
     forwards = stage != NOT_IN_CASCADE and certainty < 0.5 and fresh
     assert got == (fresh[0] if forwards else ANSWER)
