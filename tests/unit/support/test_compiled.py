@@ -41,7 +41,7 @@ print(run(3), sum(run.stats.cache_hits.values()))
 WHOLE_KERNEL = """
 import numpy as np
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.simulator import kernel
+from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.simulate import simulate_tables
 from tests.conformance.small import small_gear, small_plan, small_workload
 
