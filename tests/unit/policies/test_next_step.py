@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.often import often
 from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
+from tests.often import often
 
 MODELS = [4, 2, 7]
 THRESHOLDS = [0.5, 0.8, 0.0]
