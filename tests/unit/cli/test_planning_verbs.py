@@ -452,7 +452,7 @@ def test_compare_has_a_column_for_cocktail_where_the_profile_has_predictions(mad
     assert [cell["devices"] for cell in found["grid"]] == [1, 1.0, None, 3.0]
     assert [run["planner"] for run in found["runs"]] == ["single", "cocktail+", "cocktail+"]
     assert "single  cocktail+" in done.stdout
-    assert "Those of Cocktail+" in (tmp_path / "c.html").read_text()
+    assert "Cocktail+ adds and removes devices" in (tmp_path / "c.html").read_text()
 
 
 @pytest.mark.parametrize(
