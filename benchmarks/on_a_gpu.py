@@ -11,7 +11,7 @@
     python benchmarks/on_a_gpu.py --cpu
 
 `--cpu` runs the same in small on processors, in a minute or two, and shows only that it works.  Nothing is fetched;
-with `--data` images are those of CIFAR-10 in that folder, as for `caches_cifar.py`, and the gain is one to quote: made
+with `--data` images are those of CIFAR-10 in that folder, as for `caches/cifar.py`, and the gain is one to quote: made
 up images are as easy as they were made.  The file is written after each stage, so what one of them fails at costs the
 others nothing; what does not fit into the budget is skipped, and says so.  Needs `pip install 'gearshift[torch]'`, and
 a PyTorch built for CUDA.
@@ -30,17 +30,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gpu_networks
 import numpy as np
 import torch
-from cifar_networks import images_of
-from machine import describe
 from safetensors.torch import save_file
-from stages import Facts, Stages
 from torch import nn
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import gearshift
+from benchmarks import gpu_networks
+from benchmarks.shared.cifar_networks import images_of
+from benchmarks.shared.machine import describe
+from benchmarks.stages import Facts, Stages
 from gearshift import caches
 from gearshift.caches.store.manifest import Lookups
 from gearshift.models.torch_module import TorchModule, own_stream

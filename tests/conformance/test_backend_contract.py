@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import pytest
-from ray_nodes import ON_LOOPBACK, RayNodes
 
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
@@ -22,6 +21,7 @@ from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.workers.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, spanning_plan, write_little_task
+from tests.programs.ray_nodes import ON_LOOPBACK, RayNodes
 from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal
 

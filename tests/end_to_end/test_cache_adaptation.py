@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from ray_nodes import ON_LOOPBACK, RayNodes
 from safetensors.torch import save_file
 
 import gearshift
@@ -23,6 +22,7 @@ from gearshift.caches.store.versions import switch_to, version_folder, version_n
 from gearshift.caches.store.weights import networks_of, save_caches, weights_of
 from gearshift.traces.generate import steady
 from tests.end_to_end.test_server import Server, get
+from tests.programs.ray_nodes import ON_LOOPBACK, RayNodes
 from tests.unit.caches.adapters import images_of
 from tests.unit.caches.digit_networks import EXAMPLE, built, network
 

@@ -1,4 +1,4 @@
-"""Short forms of the faults of `benchmarks/faults.py`: real servers, sockets and signals."""
+"""Short forms of the faults of `tests/programs/faults.py`: real servers, sockets and signals."""
 
 import asyncio
 import os
@@ -6,8 +6,9 @@ import random
 import signal
 from pathlib import Path
 
-import faults
 import pytest
+
+from tests.programs import faults
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
 

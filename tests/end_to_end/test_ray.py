@@ -10,17 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import faults
-import faults_on_ray
 import msgspec
 import pytest
-from ray_nodes import ON_LOOPBACK, RayNodes
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from tests.end_to_end.test_server import Server, body, infer, speak
 from tests.end_to_end.test_swap import swap
 from tests.little_task import little_plan, write_little_task
+from tests.programs import faults, faults_on_ray
+from tests.programs.ray_nodes import ON_LOOPBACK, RayNodes
 
 NOTHING = {"actors": 0, "groups": 0}
 LONGEST_S = 30.0

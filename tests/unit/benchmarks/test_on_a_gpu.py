@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_networks import CLASSES, SIDE, made_up
+
+from benchmarks.gpu_networks import CLASSES, SIDE, made_up
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "on_a_gpu.py"
 

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stages import Facts, Stages
+
+from benchmarks.stages import Facts, Stages
 
 
 @pytest.fixture
