@@ -11,7 +11,6 @@ that no process stands beside the workers.  The ratios are of one round each: th
 By its parts some eleven minutes; `--quick` takes one or two and shows only that it works.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -26,6 +25,7 @@ from class_local_streams import class_local_stream
 
 import gearshift
 from benchmarks.caches.tasks import QUICK_TRAINING, digit_networks
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
 from gearshift import caches
@@ -94,13 +94,12 @@ def served(plan: Path, trace: Trace, flags: list[str], change: int, seed: int) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="small, to show only that it works")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--qps", type=float, default=50.0)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between retrainings")
     parser.add_argument("--change", type=float, default=20.0, help="seconds until another class dominates")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     change = max(1, round(options.qps * options.change))
     rounds, seconds = (1, 8.0) if options.quick else (options.rounds, options.seconds)

@@ -10,7 +10,6 @@ of PyTorch's costs three times as much, as a few more do then.
 Half a minute.  The bar: 0.02 ms more than the module.
 """
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 from gearshift.caches.network.tracing import chain_of
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
@@ -50,7 +50,7 @@ def as_arrays(module: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.nd
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=400)
     rounds = parser.parse_args().rounds
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")

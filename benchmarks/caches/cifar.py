@@ -13,7 +13,6 @@ then 162 predictors) and half an hour for resnet20; `--quick` takes two minutes 
 Needs Pillow (`pip install pillow`).
 """
 
-import argparse
 import os
 import time
 from pathlib import Path
@@ -22,11 +21,11 @@ import numpy as np
 import torch
 
 from benchmarks.caches.tasks import Timed, add_exploring, base_run, copies_of, in_turn
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.cifar_networks import DEPTHS, fine_tuned, home_of, images_of
 from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder
 from gearshift import caches
 from gearshift.caches.running.cached_model import CachedModel
 
@@ -102,8 +101,7 @@ def report(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
+    parser = parser_of(__doc__, data=True, quick="small, to show only that it works")
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
@@ -111,9 +109,8 @@ def main() -> int:
     parser.add_argument("--lookups", choices=["inline", "beside"], default="inline")
     add_exploring(parser)
     parser.add_argument("--margin", type=float, default=0.0, help="ask composition for so much more than the target")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    data = data_folder()
+    data = data_of(options)
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     began = time.perf_counter()
     work, quick = home_of(options.work, quick=options.quick), options.quick

@@ -9,7 +9,6 @@ the processor once).  One row at a time, on one core and on all; weights do not 
 Six minutes for resnet56 on two cores, nearly all of it compiling.
 """
 
-import argparse
 import os
 import tempfile
 import time
@@ -23,6 +22,7 @@ from torch import nn
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.tracing import chain_of
 from benchmarks.caches.tasks import Timed, in_turn, on_cores
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
@@ -85,11 +85,10 @@ def timed_run(parts: Sequence[Part], cores: frozenset[int]) -> Timed:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="small, to show only that it works")
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--every", type=int, default=2, help="segments of a span")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")
     torch.manual_seed(0)

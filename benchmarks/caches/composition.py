@@ -6,7 +6,6 @@ Instances are those of the tests: deeper layers hit more, some variants err too 
 layer; half of them run lookups beside the model, three quarters have a memory budget.  Takes two minutes.
 """
 
-import argparse
 import time
 from collections import defaultdict
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 import numpy as np
 from tests.unit.caches.instances import instance  # the same in tests and benchmarks
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
 from gearshift.caches.building import compose
 
@@ -21,8 +21,7 @@ LONGEST_S = 1.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="small, to show only that it works")
     quick = parser.parse_args().quick
     pin_to_last_core()
     print(describe())

@@ -8,12 +8,12 @@ there the processor's caches are full of the model, not of the predictor.
 Under a minute on one core.  Hidden outputs are those of the ResNet's second and third stage; weights do not matter.
 """
 
-import argparse
 import time
 
 import numpy as np
 import torch
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
 from gearshift.caches.building.timing import measure_in_line
@@ -54,7 +54,7 @@ def timed(cache: LearnedCache, hidden: torch.Tensor, rounds: int) -> tuple[np.nd
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
     print(describe(), f"PyTorch {torch.__version__}", sep=", ")

@@ -9,13 +9,13 @@ and one without a look at other samples.
 About five minutes on one core.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from examples.learned_caches import networks as digit_networks
@@ -82,9 +82,8 @@ def held_of(agreement: np.ndarray, chosen: list[tuple[int, ...]], target: float)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="small, to show only that it works")
     parser.add_argument("--builds", type=int, default=24)
-    parser.add_argument("--quick", action="store_true", help="small, to show only that it works")
     options = parser.parse_args()
     print(describe())
     torch.set_num_threads(1)

@@ -34,6 +34,7 @@ import torch
 from class_local_streams import class_local_stream, corrupted, halves
 
 from benchmarks.caches.tasks import add_exploring, copies_of, digit_networks
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from gearshift import caches
@@ -411,9 +412,8 @@ def cifar_case(name: str, data: Path, work: Path, epochs: int, explored: dict[st
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, data=True, quick="small, to show only that it works")
     parser.add_argument("--cifar", choices=("resnet20", "resnet32", "resnet44", "resnet56"))
-    parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
     parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning, as for caches_cifar.py")
     parser.add_argument("--retraining-epochs", type=int, default=Adaptation().epochs)
@@ -422,7 +422,6 @@ def main() -> int:
     parser.add_argument("--samples", type=int, help="of each stream [default: 10,800 of CIFAR-10, 6,000 of digits]")
     parser.add_argument("--streams", nargs="+", choices=STREAMS, default=STREAMS, help="by exponent, or what shifts")
     parser.add_argument("--sweeps", action=argparse.BooleanOptionalAction, default=True, help="of rate and interval")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(describe(), f"PyTorch {torch.__version__}, one thread", sep=", ")
@@ -432,9 +431,7 @@ def main() -> int:
         if options.cifar is None:
             case = digits_case(Path(temporary), explored, options.quick)
         else:
-            from benchmarks.shared.worlds import data_folder
-
-            case = cifar_case(options.cifar, data_folder(), options.work, options.epochs, explored, options.quick)
+            case = cifar_case(options.cifar, data_of(options), options.work, options.epochs, explored, options.quick)
         adaptation = msgspec.structs.replace(
             case.adaptation, recent_share=options.recent_share, epochs=options.retraining_epochs
         )

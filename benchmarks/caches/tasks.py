@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, PADDING, ResNet, altered, fine_tuned, home_of, images_of, published
-from benchmarks.shared.worlds import data_folder_if_given
 from examples.learned_caches import networks as digit_networks
 from gearshift import caches
 from gearshift.caches.building.exploration import Exploration, explore_module
@@ -139,8 +139,7 @@ def add_exploring(parser: argparse.ArgumentParser) -> None:
 
 def options_of(description: str | None) -> argparse.ArgumentParser:
     """The options that all of these benchmarks have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the data, for CIFAR-10 [default: $GEARSHIFT_DATA]")
+    parser = parser_of(description, data=True, quick="small, to show only that it works")
     parser.add_argument("--digits", action="store_true", help="digits, also where there is a folder of data")
     parser.add_argument("--network", choices=list(DEPTHS), default="resnet56")
     parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning on CIFAR-10")
@@ -149,13 +148,12 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--accuracy", type=float, default=0.97)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", type=int, default=300, help="timed one by one, per round")
-    parser.add_argument("--quick", action="store_true", help="small, to show only that it works")
     return parser
 
 
 def task_of(options: argparse.Namespace) -> Task:
     """The task that the options name: digits where that is said or no data are there."""
-    data = None if options.digits else data_folder_if_given()
+    data = None if options.digits else options.data
     variants = None if options.variants is None else tuple(options.variants)
     named = options.work, data, options.network, options.epochs, options.quick
     return Task(*named, variants=variants, copies=options.copies)

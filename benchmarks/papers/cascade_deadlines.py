@@ -23,8 +23,6 @@ tells no deadlines, is scaled for the plan's objective of a second.  The three t
 a control group that may be made.  What is simulated is the same on every machine.
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from numpy.typing import NDArray
 from scalers import StaticScaler
 
 from benchmarks.papers.cascade_deadlines_live import Send, live
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
 from benchmarks.shared.machine import describe
 from gearshift.cascade import Cascade
@@ -310,15 +309,14 @@ def not_dominated(found: dict[str, Outcome]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("GEARSHIFT_DATA"))
+    parser = parser_of(__doc__, data=True)
     parser.add_argument("--seconds", type=float, default=600.0, help="of each trace")
     parser.add_argument("--within-points", type=float, default=0.2, help="of the largest model's accuracy")
     parser.add_argument("--live", action="store_true", help="serve real models on this machine too")
     parser.add_argument("--live-seconds", type=float, default=30.0, help="of each trace")
     parser.add_argument("--live-rounds", type=int, default=5, help="all three in turn, so often")
     given = parser.parse_args()
-    data = None if given.data is None else Path(given.data)
+    data = given.data
     world = made_up(given.within_points / 100) if data is None else recorded(data, given.within_points / 100)
     threshold, forwarded = world.threshold()
     print(

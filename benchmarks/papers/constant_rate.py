@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scalers import StaticScaler
 
+from benchmarks.shared.arguments import parser_of
 from gearshift.clock import NS_PER_S
 from gearshift.simulator.compared.scalers import ExactScaler, ReplicasScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
@@ -23,6 +24,7 @@ CASES = [("uniform", 60, 0.6), ("uniform", 60, 0.9), ("uniform", 30, 0.6), ("poi
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     c, b = np.meshgrid(np.arange(1, MOST + 1), np.arange(1, LARGEST + 1), indexing="ij")
     table_ns = np.zeros((MOST + 1, LARGEST + 1), dtype=np.int64)
     table_ns[0, 1:] = 1 << 61

@@ -5,13 +5,12 @@ python -m benchmarks.papers.performance_model --data DIR [--profile FOLDER]
 With --profile also of a profile that `gearshift profile --cores` wrote, on this machine.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
-from benchmarks.shared.worlds import data_folder
 from gearshift.errors import InvalidInput
 from gearshift.profiles.performance_model import (
     check_capacity,
@@ -39,11 +38,10 @@ def print_measured(profile: Profile) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="by default $GEARSHIFT_DATA")
+    parser = parser_of(__doc__, data=True)
     parser.add_argument("--profile", type=Path)
     given = parser.parse_args()
-    data = data_folder()
+    data = data_of(given)
     batch_sizes, cores, seconds = sponge_latency(data)
     b, c, s = (np.array(values, dtype=np.float64) for values in (batch_sizes, cores, seconds))
     print("| Sponge's 30 measurements, fitted to all | mean error | worst |\n|---|---|---|")

@@ -6,10 +6,9 @@ expected, and where there are too few cores, how many would miss their deadlines
 python -m benchmarks.papers.scaler_solver
 """
 
-import argparse
-
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
 from gearshift.policies.cores.demand import Scaling, SharedCores, WorkerDemand
 from gearshift.policies.cores.look_ahead import Sight, cores_ahead
@@ -25,7 +24,7 @@ def table() -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=300)
     repeats = parser.parse_args().repeats
     pin_to_last_core()

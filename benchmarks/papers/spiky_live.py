@@ -18,7 +18,6 @@ Where server and generator cannot carry the BERTs' higher spike, 4,500 requests/
 devices that take three times as long, with a third of the load.
 """
 
-import argparse
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +28,10 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, frugalml, mt_bench
 from benchmarks.shared.machine import cores_apart, describe
-from benchmarks.shared.worlds import data_folder
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.load_generator.targets import MOST_CONNECTIONS
@@ -194,15 +193,14 @@ def drawn(figure: Figure, runs: dict[str, Validation]) -> go.Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
+    parser = parser_of(__doc__, data=True)
     parser.add_argument("--seconds", type=int, default=90, help="of the BERTs' trace; the Llamas' is twice as long")
     parser.add_argument("--slower", type=float, default=1.0, help="have the BERTs' devices so many times as slow")
     parser.add_argument("--only", choices=("8", "9"), help="redraw this figure alone")
     parser.add_argument("--out", type=Path, help="write the charts into this folder")
     arguments = parser.parse_args()
     print(describe())
-    for figure in figures(data_folder(), seconds=arguments.seconds, slower=arguments.slower):
+    for figure in figures(data_of(arguments), seconds=arguments.seconds, slower=arguments.slower):
         if arguments.only not in (None, figure.name):
             continue
         print(f"\nFigure {figure.name}\n\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)

@@ -8,8 +8,6 @@ horizontal scaling have the plain queue by deadline; ours is shown with it, and 
 drawn: the same data gives the same table on any machine.
 """
 
-import argparse
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from scalers import PaperScaler, StaticScaler
 from scipy.optimize import linprog
 
 from benchmarks.papers.sponge_figure import Line, figure
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import sponge_latency
 from gearshift.clock import NS_PER_S
 from gearshift.profiles.performance_model import fit_performance_model
@@ -177,20 +176,16 @@ def draw(cell: Cell, file: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("GEARSHIFT_DATA"))
-    parser.add_argument("--quick", action="store_true", help="one cell and three margins, to see that it works")
+    parser = parser_of(__doc__, data=True, quick="one cell and three margins, to see that it works")
     parser.add_argument("--figure", type=Path, help="draw Sponge's Figure 4 anew, of 500 KB at 20/s, as SVG")
     given = parser.parse_args()
-    if given.data is None:
-        raise SystemExit("name the folder of the data with --data or $GEARSHIFT_DATA")
-    batch_sizes, cores, seconds = sponge_latency(Path(given.data))
+    batch_sizes, cores, seconds = sponge_latency(data_of(given))
     model = fit_performance_model(batch_sizes, cores, seconds, model="sponge-resnet")
     base_s = model.table_ns(most_cores=MOST_CORES, largest_batch_size=LARGEST_BATCH) / NS_PER_S
     base_s[0] = 0
     margins = (0.0, 0.05, 0.1) if given.quick else MARGINS
     wanted = [(500, 20)] if given.quick else [(size, rate) for rate in RATES_QPS for size in SIZES_KB]
-    cells = [make_cell(Path(given.data), size, rate, base_s) for size, rate in wanted]
+    cells = [make_cell(given.data, size, rate, base_s) for size, rate in wanted]
     bars: dict[str, list[bool]] = {}
     print("| cell | factor | unavoidable | at least so many cores | fewest static | scaler | cores | saved | beyond |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -8,7 +8,6 @@ each size of image, requests are sent at a share of what four cores bear, and `s
 requests, the profile and the same scaler.  A refused request is a violation.  Needs a control group that may be made.
 """
 
-import argparse
 import json
 import os
 import re
@@ -23,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
@@ -179,12 +178,10 @@ def effects_of(metrics: str) -> tuple[str, bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=data_folder())
+    parser = parser_of(__doc__, data=True, quick="a few seconds of one cell, to see that it works")
     parser.add_argument("--seconds", type=int, default=120)
-    parser.add_argument("--quick", action="store_true", help="a few seconds of one cell, to see that it works")
     options = parser.parse_args()
-    network = read_network(options.data / "traces" / "lte_bus_0001.log")
+    network = read_network(data_of(options) / "traces" / "lte_bus_0001.log")
     seconds = 6 if options.quick else options.seconds
     print(describe())
     with tempfile.TemporaryDirectory() as name:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
 from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades
 from gearshift.profiles.profile import PART_A, PredictionRecords
@@ -24,6 +25,7 @@ def records() -> PredictionRecords:
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     pin_to_last_core()
     made = records()
     work_s = dict(zip(made.models, WORK_S, strict=True))

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, PAIRINGS, frugalml
 from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder, twitter
+from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective, Scope
@@ -82,8 +83,7 @@ def cell(data: Path, dataset: str, latency_s: float, devices: int, asked: argpar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
+    parser = parser_of(__doc__, data=True, quick="one cell, 5 s, and two planners")
     parser.add_argument("--datasets", nargs="*", default=list(PAIRINGS))
     parser.add_argument("--latencies-ms", nargs="*", type=float, default=[s * 1e3 for s in LATENCIES_S])
     parser.add_argument("--devices", nargs="*", type=int, default=DEVICES)
@@ -93,7 +93,6 @@ def main() -> None:
     parser.add_argument("--scope", choices=get_args(Scope), default="every-range")
     parser.add_argument("--start", type=int, default=START_S)
     parser.add_argument("--seconds", type=int, default=SECONDS)
-    parser.add_argument("--quick", action="store_true", help="one cell, 5 s, and two planners")
     asked = parser.parse_args()
     if asked.quick:
         asked.datasets, asked.latencies_ms, asked.devices, asked.seconds = ["yelp"], [50.0], [1], 5
@@ -103,7 +102,7 @@ def main() -> None:
     for dataset in asked.datasets:
         for latency_ms in asked.latencies_ms:
             for devices in asked.devices:
-                request = cell(data_folder(), dataset, latency_ms / 1e3, devices, asked)
+                request = cell(data_of(asked), dataset, latency_ms / 1e3, devices, asked)
                 found = {name: judged(name, request) for name in asked.planners}
                 print_cell(f"{dataset}, {latency_ms:g} ms, {devices}", request.trace, found)
                 behind += behind_by(found)

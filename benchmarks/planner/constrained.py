@@ -15,7 +15,6 @@ tests of recovery, all counted in requests.
 The meter's alpha is 8 for all; what ours gains by choosing it is outside the space.
 """
 
-import argparse
 import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.planner.constrained_space import Replays, Space, front_of, front_search, point_of, search_all
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import (
     PUBLISHED,
     Point,
@@ -218,9 +218,8 @@ def percent(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, quick="4 cascades, 4 ranges and 3 seeds")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="4 cascades, 4 ranges and 3 seeds")
     parser.add_argument("--last-range-free", action="store_true", help="exhaustive search may choose there, too")
     arguments = parser.parse_args()
     size, seeds = (QUICK, 3) if arguments.quick else (FULL, arguments.seeds)

@@ -14,15 +14,15 @@ are planned by the same programme for the same accuracy (0.2, 1 and 2 points les
 All plans are simulated on samples of part B.  Nothing is timed but planning, so the machine matters to that alone.
 """
 
-import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
 from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder, twitter
+from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
@@ -86,12 +86,10 @@ def row(name: str, made: GearPlan, request: PlanRequest, took_s: float, scaling:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
+    parser = parser_of(__doc__, data=True, quick="60 s, 4 ranges, 12 cascades")
     parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--quick", action="store_true", help="60 s, 4 ranges, 12 cascades")
     arguments = parser.parse_args()
-    data = data_folder()
+    data = data_of(arguments)
     print(describe())
     profile = recorded(data)
     records = profile.predictions

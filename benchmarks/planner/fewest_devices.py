@@ -10,19 +10,18 @@ have to be busy all the time, n is doubled until it does, then bisected.  Cockta
 over the trace, which is to its advantage, with the best period and margin.  In brackets: accuracy on part B.
 """
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, PAIRINGS, frugalml
 from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder, twitter
+from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
@@ -154,14 +153,12 @@ def in_words(found: Reached | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
+    parser = parser_of(__doc__, data=True, quick="yelp, 10 s, two cells, no static cascade")
     parser.add_argument("--datasets", nargs="*", default=list(PAIRINGS))
     parser.add_argument("--latencies-ms", nargs="*", type=float, default=[latency_s * 1e3 for latency_s in LATENCIES_S])
     parser.add_argument("--seconds", type=int, default=SECONDS)
-    parser.add_argument("--quick", action="store_true", help="yelp, 10 s, two cells, no static cascade")
     arguments = parser.parse_args()
-    data = data_folder()
+    data = data_of(arguments)
     asked_s = tuple(latency_ms / 1e3 for latency_ms in arguments.latencies_ms)
     datasets, seconds, latencies_s, shares, names = (
         (["yelp"], 10, LATENCIES_S[1:2], ACCURACY_SHARES[::2], PLANNERS[:3])

@@ -5,7 +5,6 @@ seconds of Twitter at a peak of 7,600/s; on it our planner is timed.  All planne
 arrival seeds with part B.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,9 +13,10 @@ from typing import get_args
 
 import msgspec
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.judging import PUBLISHED, Point, judged, print_bar, print_table, registered, volume
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder, devices, five_models, twitter
+from benchmarks.shared.worlds import devices, five_models, twitter
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
@@ -143,15 +143,13 @@ def frontiers_of(request: PlanRequest, ours: Timed | None) -> dict[str, Timed]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--quick", action="store_true", help="20 cascades, 10 ranges, half a minute of traffic")
+    parser = parser_of(__doc__, data=True, quick="20 cascades, 10 ranges, half a minute of traffic")
     parser.add_argument("--scope", choices=get_args(Scope), default="every-range", help="what our plans hold for sure")
     parser.add_argument("--timings", action="store_true", help="our planner's times on the first workload, no more")
     parser.add_argument("--budgets", action="store_true", help="an SLO plan within several budgets, no more")
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else Size()
-    asked = workloads(data_folder(), size, arguments.scope)
+    asked = workloads(data_of(arguments), size, arguments.scope)
     timed(lambda: [planners.plan("single", request_for(step(50, 50, 1.0), seed=0, size=QUICK))])  # compiles
 
     print(describe())

@@ -6,8 +6,9 @@ Deterministic: no time is measured.
 
 import msgspec
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.judging import print_table
-from benchmarks.shared.worlds import data_folder, devices, five_models, twitter
+from benchmarks.shared.worlds import devices, five_models, twitter
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.confirm import workload_of
@@ -56,7 +57,7 @@ def rows(name: str, trace: Trace, count: int, *, latency_s: float, fastest_s: fl
 
 
 def main() -> None:
-    data = data_folder()
+    data = data_of(parser_of(__doc__, data=True).parse_args())
     table = [
         *rows("demo-like, 12 s", bursty(84, 448, 12, bursts=2, seed=1), 1, latency_s=0.15),
         *rows("bursty, 60 s", bursty(200, 1100, 60, bursts=4, seed=1), 1, latency_s=0.2),

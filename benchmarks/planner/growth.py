@@ -6,13 +6,13 @@ that of a straight line through logarithms of devices and seconds.  One more row
 on one device instead.
 """
 
-import argparse
 import time
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
 from benchmarks.shared.worlds import GIB, devices, five_models
@@ -98,8 +98,7 @@ def show(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2 to 8 devices")
+    parser = parser_of(__doc__, quick="2 to 8 devices")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long the traces are")
     parser.add_argument("--lengths", action="store_true", help="traces of several lengths on one device")
     asked = parser.parse_args()

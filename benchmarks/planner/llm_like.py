@@ -15,7 +15,6 @@ A profile of small live models is made in a minute and a half by `gearshift demo
 or from models of your own as in docs/guides/your-own-models.md.
 """
 
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -25,10 +24,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.planner.constrained import at_batch_one
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, azure_conversations, mt_bench
 from benchmarks.shared.judging import PUBLISHED, judged, print_bar, print_table, registered, volume
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import arrivals, data_folder
+from benchmarks.shared.worlds import arrivals
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, Infeasible
@@ -261,15 +261,13 @@ def planning_times(request: PlanRequest, counts: tuple[int, ...]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
+    parser = parser_of(__doc__, data=True, quick="two minutes of traffic, 8 cascades, 6 ranges")
     parser.add_argument("--profile", type=Path, help="a folder that `gearshift profile` wrote, instead of the Llamas")
-    parser.add_argument("--quick", action="store_true", help="two minutes of traffic, 8 cascades, 6 ranges")
     given = parser.parse_args()
     size = QUICK if given.quick else Size()
-    llamas = request_for(data_folder(), size)
+    llamas = request_for(data_of(given), size)
     if given.profile is None:
-        narrow = replace(llamas, profile=mt_bench(data_folder(), models=ON_ONE_DEVICE))
+        narrow = replace(llamas, profile=mt_bench(data_of(given), models=ON_ONE_DEVICE))
         worlds = {"all Llamas": llamas, "Llamas on one device each": narrow}
     else:
         worlds = {f"models of {given.profile}": request_like(llamas, read_profile(given.profile))}

@@ -4,11 +4,11 @@ Plans of six ranges of 20 requests/s for ten minutes of traffic; then twenty min
 level where one is given.  Deterministic: no time is measured.
 """
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_table
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, PlannedLoad, ReplicaSettings, SourceFile, alone
@@ -88,7 +88,7 @@ def row(name: str, planned: Trace, draw: Draw, times: float, runs: int) -> tuple
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=200)
     runs = parser.parse_args().runs
     cases = [("rhythm", rhythm(1000, 1.0, 1), rhythm, times) for times in (1.0, 0.5, 0.7, 1.3, 1.6, 3.0)]

@@ -7,12 +7,12 @@ plan that is not back after 30 s; the other planners do not check. All times are
 same.
 """
 
-import argparse
 import dataclasses
 import statistics
 
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
 from benchmarks.shared.worlds import devices, five_models
@@ -86,8 +86,7 @@ def back_after_s(made: GearPlan, request: PlanRequest) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_WORLDS} worlds")
+    parser = parser_of(__doc__, quick=f"{QUICK_WORLDS} worlds")
     worlds = [world(seed) for seed in range(QUICK_WORLDS if parser.parse_args().quick else WORLDS)]
     print(describe())
     rows = []

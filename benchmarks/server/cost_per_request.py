@@ -13,7 +13,6 @@ model that has a core to itself, and router and client the other.
 of it takes about 80 minutes on a quiet machine: echo 25, models 22, goodput 35.  `--quick` shows only that it works.
 """
 
-import argparse
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.server.compared import PACKAGES, install, two_cores, version
 from benchmarks.server.echo_cost import compare_echo
 from benchmarks.server.goodput_cost import compare_goodput
 from benchmarks.server.model_cost import compare_models
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 from gearshift.demo.task import MODEL_NAMES
 
@@ -29,7 +29,7 @@ PARTS = ("echo", "model", "goodput")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="one round of a second, of small models: no measurement")
     parser.add_argument(
         "--peers", type=Path, default=Path.home() / ".cache" / "gearshift-peers", help="the environments"
     )
@@ -40,7 +40,6 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", choices=MODEL_NAMES, default=("medium", "small"), help="at saturation")
     parser.add_argument("--deadline-ms", type=float, default=200.0, help="of the goodput")
     parser.add_argument("--only", nargs="*", help="of the servers")
-    parser.add_argument("--quick", action="store_true", help="one round of a second, of small models: no measurement")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds = arguments.seconds = 1

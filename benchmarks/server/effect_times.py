@@ -10,7 +10,6 @@ without the batch that runs when it is decided.  How often a batch with the old 
 the share within the bar by when the actuators say that it holds, as the server's metric counts.  Each way is tried
 alone, and all together; those that do not work here are named."""
 
-import argparse
 import asyncio
 import importlib.util
 import os
@@ -28,6 +27,7 @@ import uvloop
 from msgspec import structs
 from numpy.typing import NDArray
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
@@ -444,10 +444,9 @@ def unusable(way: Way) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, quick="twelve changes of each, to see that it works")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="twelve changes of each, to see that it works")
     options = parser.parse_args()
     print(describe())
     processors = min(4, len(os.sched_getaffinity(0)))

@@ -8,7 +8,6 @@ milliseconds a batch as glibc is, with `keep_freed_memory`, and their ratio; med
 Two minutes.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 import numpy as np
 import torch
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
@@ -48,7 +48,7 @@ def timed(way: str, batches: int) -> list[float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--way", choices=WAYS, help="of this process alone, as JSON")

@@ -5,7 +5,6 @@ in the queues, beyond what they had when idle, as a multiple of what the request
 that memory over the last half of `--requests` small ones.
 """
 
-import argparse
 import selectors
 import socket
 import tempfile
@@ -20,6 +19,7 @@ import psutil
 
 import gearshift
 from benchmarks.server.open_loop import parsed
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
 from gearshift.serving.operate.child_server import ChildServer
@@ -212,7 +212,7 @@ def drive(url: str, requests: int, router: Router) -> tuple[np.ndarray, np.ndarr
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--requests", type=int, default=2_000_000)
     parser.add_argument("--options", nargs="*", default=[], help="further options of `gearshift serve`, without dashes")

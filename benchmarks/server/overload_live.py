@@ -6,11 +6,11 @@ within 600 ms of being due, which is the plan's objective and, with `--deadlines
 checkout's package is measured with PYTHONPATH.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import gearshift
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import spread
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
@@ -84,7 +84,7 @@ def make(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__)
     parser.add_argument("--deadlines", action="store_true")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--folder", type=Path)

@@ -4,7 +4,6 @@ Batches of `BATCH` come and go while `waiting` stay.  Without deadlines samples 
 with them, each request's own, they do not.
 """
 
-import argparse
 import itertools
 import random
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 from gearshift.request import NO_DEADLINE_NS, Request, Sample
 from gearshift.runtime.router.queue import WaitingQueue
@@ -47,7 +47,7 @@ def costs_us(waiting: int, *, deadlines: bool, batches: int) -> tuple[float, flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--batches", type=int, default=1000)
     arguments = parser.parse_args()
     print(describe())

@@ -5,7 +5,6 @@
 With `--before`, the folder `src` of another checkout, both are run in turn.  Under a minute.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
 
@@ -35,7 +35,7 @@ def run(source: Path, *arguments: str) -> tuple[float, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()

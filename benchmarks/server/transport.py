@@ -20,6 +20,7 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
 from gearshift.runtime.wire.messages import Message, Pong, Run, RunPart, Stop
@@ -129,7 +130,7 @@ async def middle_s(work: Callable[[int], object], repeats: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=2000)
     parser.add_argument("--answer", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

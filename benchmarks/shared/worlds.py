@@ -1,7 +1,5 @@
 """Worlds that several planner benchmarks share."""
 
-import argparse
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,22 +11,6 @@ from gearshift.workload import Trace
 GIB = 1 << 30
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 ACCURACIES = (0.72, 0.80, 0.86, 0.91, 0.94)
-
-
-def data_folder() -> Path:
-    """The folder given by --data, or by $GEARSHIFT_DATA."""
-    given = data_folder_if_given()
-    if given is None:
-        raise SystemExit("name the folder of the data with --data or $GEARSHIFT_DATA")
-    return given
-
-
-def data_folder_if_given() -> Path | None:
-    """The same, None where neither says it."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--data", type=Path, default=os.environ.get("GEARSHIFT_DATA") or None)
-    given = parser.parse_known_args()[0].data
-    return Path(given) if given else None
 
 
 def five_models(seed: int = 0, *, samples: int = 4000, fastest_s: float = 0.0004, growth: float = 2.6) -> Profile:

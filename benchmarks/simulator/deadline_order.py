@@ -9,12 +9,12 @@ at least 95 % of capacity in time.  Drops are refusals and count as misses.  All
 the same.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.shared.arguments import parser_of
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
@@ -111,7 +111,7 @@ def row(load: float, name: str, run: Simulation, classes: NDArray[np.int64]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=2_000_000, help="per load")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -3,7 +3,6 @@
 The claim: p95 within 15 % and accuracy within 1 point.  Every run is printed, none is left out.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -11,11 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
     print(describe())

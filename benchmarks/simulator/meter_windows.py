@@ -4,7 +4,6 @@ The plans and traces are those of `validate_emulated.py`.  Each trace is simulat
 a window of 100 ms; what changes is in which window, and so in which gear, some requests arrive.
 """
 
-import argparse
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder
 from benchmarks.simulator.validate_emulated import WITHIN, Job, families, planned
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.result import percentile
@@ -37,13 +36,11 @@ def moved_p95_s(job: Job) -> tuple[int, NDArray[np.float64]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
-    parser.add_argument("--quick", action="store_true", help="traces of a few seconds")
+    parser = parser_of(__doc__, data=True, quick="traces of a few seconds")
     arguments = parser.parse_args()
     print(describe())
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for name, family in families(data_folder(), quick=arguments.quick).items():
+    for name, family in families(data_of(arguments), quick=arguments.quick).items():
         with tempfile.TemporaryDirectory() as folder:
             for job in planned(family, Path(folder), most_plans=len(family.latencies_s)):
                 requests, p95_s = moved_p95_s(job)

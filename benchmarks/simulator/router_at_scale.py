@@ -5,18 +5,17 @@ of CascadeServe's trace times 95, whose peak is 7,600/s.  One plan, made for the
 both.  The claim: p95 within 5 % of simulation.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import gearshift
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, frugalml
 from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import describe
-from benchmarks.shared.worlds import data_folder
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
@@ -60,15 +59,14 @@ def judge(runs: dict[str, Validation], *, whole: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
+    parser = parser_of(__doc__, data=True)
     parser.add_argument("--load", type=float, default=1.0, help="this part of the load; less than 1 to try it out")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each trace")
     parser.add_argument("--p95-ms", type=float, default=100.0, help="the plan's latency objective")
     parser.add_argument("--processes", type=int, default=1, help="of the load generator")
     parser.add_argument("--plan", type=Path, help="keep the plan in this folder, and take it from there next time")
     arguments = parser.parse_args()
-    data, load = data_folder(), arguments.load
+    data, load = data_of(arguments), arguments.load
     print(describe())
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.plan or Path(temporary)

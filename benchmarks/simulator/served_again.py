@@ -3,16 +3,16 @@
 The prediction is one number for all runs, so its error cannot be less than their spread.
 """
 
-import argparse
 from pathlib import Path
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 from gearshift.demo.run import GIVE_UP_S, SEED
 from gearshift.verbs.validate import validate
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="the folder of an earlier `gearshift demo --folder`")
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()

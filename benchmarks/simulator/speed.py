@@ -5,11 +5,11 @@ gears shift.  The claim, for 16 devices: at least 10 million requests/s at a mea
 at batch 1.
 """
 
-import argparse
 import resource
 
 import numpy as np
 
+from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
@@ -93,7 +93,7 @@ def run(devices: int, per_device: int, largest_batch: int, requests: int) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--requests", type=int, default=3_000_000)
     arguments = parser.parse_args()
     pin_to_last_core()

@@ -7,7 +7,6 @@ plans are served at once.  Servers have one core, load generators another.  A pl
 the generator did not keep its time; every run is printed.
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import gearshift
+from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
 from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import cores_apart, describe
-from benchmarks.shared.worlds import data_folder, twitter
+from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.objective import Scope
@@ -147,9 +147,7 @@ def row(family: str, trace: str, latency_s: float, run: Validation) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="the folder of the data, else $GEARSHIFT_DATA")
-    parser.add_argument("--quick", action="store_true", help="a plan for each trace of a few seconds: no measurement")
+    parser = parser_of(__doc__, data=True, quick="a plan for each trace of a few seconds: no measurement")
     parser.add_argument("--families", nargs="*", choices=("bert", "llama"), default=("bert", "llama"))
     parser.add_argument("--processes", type=int, default=1, help="of the load generator")
     arguments = parser.parse_args()
@@ -157,7 +155,7 @@ def main() -> None:
     print(f"| {' | '.join(COLUMNS)} |")
     print(f"|{'---|' * len(COLUMNS)}")
     runs: list[Validation] = []
-    known = families(data_folder(), quick=arguments.quick)
+    known = families(data_of(arguments), quick=arguments.quick)
     for name in arguments.families:
         family = known[name]
         most_plans = 1 if arguments.quick else len(family.latencies_s)
