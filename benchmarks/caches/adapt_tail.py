@@ -26,8 +26,8 @@ from class_local_streams import class_local_stream
 import gearshift
 from benchmarks.caches.tasks import QUICK_TRAINING, digit_networks
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import spread
 from gearshift import caches
 from gearshift.load_generator.replay import run_replay
 from gearshift.load_generator.replay_result import Replay

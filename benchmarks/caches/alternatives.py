@@ -42,8 +42,8 @@ from benchmarks.caches.tasks import (
     softened,
     task_of,
 )
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import spread
 from gearshift import caches
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.concurrent_lookups import divided_cores

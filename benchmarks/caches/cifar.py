@@ -24,8 +24,8 @@ from benchmarks.caches.tasks import Timed, add_exploring, base_run, copies_of, i
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.cifar_networks import DEPTHS, fine_tuned, home_of, images_of
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head, spread
 from gearshift import caches
 from gearshift.caches.running.cached_model import CachedModel
 
@@ -82,8 +82,7 @@ def report(
     print(f"p99 {1e3 * found.latency_s.p99:.2f} ms, base model {1e3 * found.base_latency_s.p99:.2f} ms, in turn")
     print(f"\n{rounds} rounds in turn, milliseconds of a batch, median (range)\n")
     best_of = [f"{name}, best (cores)" for name in (BASE, SEGMENTS, CACHED)]
-    print(f"| batch | base, one core | {' | '.join(best_of)} | gain | of that by caches | over one core |")
-    print(f"|{'---|' * 8}")
+    print_head(f"| batch | base, one core | {' | '.join(best_of)} | gain | of that by caches | over one core |")
     gains = []
     for size in BATCHES:
         means = timed(model, images, size, rounds)

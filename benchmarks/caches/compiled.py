@@ -24,8 +24,8 @@ from gearshift.caches.network.tracing import chain_of
 from benchmarks.caches.tasks import Timed, in_turn, on_cores
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import spread
 
 Part = Callable[[torch.Tensor], torch.Tensor]
 ROWS = 60

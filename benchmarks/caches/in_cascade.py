@@ -39,8 +39,8 @@ from benchmarks.caches.tasks import (
     task_of,
 )
 from benchmarks.shared.bars import Bars
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head, spread
 from gearshift import caches
 from gearshift.caches.running.concurrent_lookups import divided_cores
 from gearshift.caches.store.manifest import Lookups
@@ -225,7 +225,7 @@ def planned(profile: Profile, seconds: float) -> None:
     (large_s,) = (curve.median_s[0] for curve in profile.whole_curves if curve.model == "large")
     latency_s = LATENCY * (large_s + profile.front_end_s)
     print(f"\nplanned for {1e3 * latency_s:.1f} ms at the 95th percentile, one device; large: {1e3 * large_s:.2f} ms\n")
-    print("| load, of the large model's | models | accuracy | p95 ms | cascade at that load |\n|---|---|---|---|---|")
+    print_head("| load, of the large model's | models | accuracy | p95 ms | cascade at that load |")
     for load in LOADS:
         trace = steady(load / large_s, seconds, seed=2)
         for name, models in (("without caches", SIZES), ("all", profile.models)):

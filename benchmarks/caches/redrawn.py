@@ -15,8 +15,8 @@ import torch
 from benchmarks.caches.ablations import candidates_of
 from benchmarks.caches.tasks import options_of, task_of
 from benchmarks.shared.bars import Bars
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head, spread
 from gearshift.caches.building.choosing import by_price, judged_on
 from gearshift.caches.building.problem import joint_outcome
 from gearshift.caches.building.timing import measure_in_line
@@ -39,8 +39,9 @@ def main() -> int:
     print(
         f"\n\n{task.name}: {len(made.explored)} predictors; {len(made.split.check)} images judge, as built, then others"
     )
-    print("\n| asked for | as built | drawn anew | over 1 % below | gain reckoned | with caches | of those on target |")
-    print(f"|{'---|' * 7}")
+    print_head(
+        "\n| asked for | as built | drawn anew | over 1 % below | gain reckoned | with caches | of those on target |"
+    )
     bars = Bars()
     for target in TARGETS:
         both = candidates_of(made, made.explored, unseen, seconds, target)

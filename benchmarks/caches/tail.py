@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.caches.tasks import Timed, agreement, base_run, cached_run, classes_of, in_turn, options_of, task_of
 from benchmarks.shared.bars import Bars
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import spread
 from gearshift import caches
 from gearshift.caches.running.concurrent_lookups import divided_cores
 

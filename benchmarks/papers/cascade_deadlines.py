@@ -37,6 +37,7 @@ from benchmarks.papers.cascade_deadlines_live import Send, live
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
@@ -324,8 +325,9 @@ def main() -> None:
         f"\nworld      {world.source}; threshold {threshold:.3f}, at which {forwarded:.1%} are forwarded"
     )
     print(f"the largest model bears {world.most_qps:.1f} requests/s on {MOST_CORES} cores\n")
-    print("| trace | load | out of reach | who | cores | in time | right | accuracy of what is in time | degraded |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| trace | load | out of reach | who | cores | in time | right | accuracy of what is in time | degraded |"
+    )
     short = []
     for name, trace in traces(data).items():
         for load in LOADS:

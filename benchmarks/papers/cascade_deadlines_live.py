@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.papers.sponge_live import core_seconds
-from benchmarks.shared.judging import spread
+from benchmarks.shared.tables import print_head, spread
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
@@ -187,9 +187,7 @@ def live(
     with tempfile.TemporaryDirectory() as name:
         task = LiveTask(Path(name), quality, certainty, threshold)
         print(f"\nlive: the large model bears {task.most_qps:.1f} requests/s on a whole processor")
-        print(
-            "| trace | load | who | mean cores | in time, % | right, % | degraded, % |\n|---|---|---|---|---|---|---|"
-        )
+        print_head("| trace | load | who | mean cores | in time, % | right, % | degraded, % |")
         for trace_name, (send, uplink) in traces.items():
             trace = Trace(arrivals_ns=send(load * task.most_qps, seconds), duration_s=seconds)
             runs: dict[str, list[Measured]] = {who: [] for who, _, _ in WHO}

@@ -12,6 +12,7 @@ import numpy as np
 from scalers import StaticScaler
 
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.tables import print_head
 from gearshift.clock import NS_PER_S
 from gearshift.simulator.compared.scalers import ExactScaler, ReplicasScaler
 from gearshift.simulator.compared.vertical import Scaler, Setting, VerticalRun, simulate_vertical
@@ -30,7 +31,7 @@ def main() -> None:
     table_ns[0, 1:] = 1 << 61
     table_ns[1:, 1:] = np.rint(NS_PER_S * FACTOR * (0.010 * b / c + 0.005 / c + 0.0008 * b + 0.004))
     columns = ("one worker", "workers of one core", "exact", "exact, margin 0", "replicas", "replicas, margin 0.1")
-    print(f"| arrivals | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+    print_head(f"| arrivals | {' | '.join(columns)} |")
     for kind, qps, slo_s in CASES:
         arrivals_ns = arrivals_of_rates(np.full(SECONDS, float(qps)), kind, 1)  # type: ignore[arg-type]
         workload = Workload(

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
+from benchmarks.shared.tables import print_head
 from gearshift.errors import InvalidInput
 from gearshift.profiles.performance_model import (
     check_capacity,
@@ -30,7 +31,7 @@ def least_squares(b: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 def print_measured(profile: Profile) -> None:
     """The held-out errors that stand in a profile."""
-    print("\n| measured here | statistic | form | left out | mean error | worst | other form |\n" + "|---" * 7 + "|")
+    print_head("\n| measured here | statistic | form | left out | mean error | worst | other form |")
     for one in profile.performance:
         other = "-" if one.other_form_error is None else f"{one.other_form_error:.1%}"
         errors = f"{one.held_out_points} | {one.held_out_error:.1%} | {one.held_out_worst:.1%} | {other}"
@@ -44,7 +45,7 @@ def main() -> None:
     data = data_of(given)
     batch_sizes, cores, seconds = sponge_latency(data)
     b, c, s = (np.array(values, dtype=np.float64) for values in (batch_sizes, cores, seconds))
-    print("| Sponge's 30 measurements, fitted to all | mean error | worst |\n|---|---|---|")
+    print_head("| Sponge's 30 measurements, fitted to all | mean error | worst |")
     for name, found in (("least squares", least_squares(b, c, s)), ("ours, formula", formula_coefficients(b, c, s))):
         mean, worst = relative_errors(formula_seconds(found.tolist() if name == "least squares" else found, b, c), s)
         print(f"| {name} | {mean:.1%} | {worst:.1%} |")
@@ -53,7 +54,7 @@ def main() -> None:
         f"\nheld out, {model.held_out_points} points: form {model.form} {model.held_out_error:.1%} in the mean and "
         f"{model.held_out_worst:.1%} at worst; the other form {model.other_form_error or np.inf:.1%}\n"
     )
-    print("| InfAdapter, batch 1 | ms x cores | ms beside | mean error | worst | falls at |\n|---|---|---|---|---|---|")
+    print_head("| InfAdapter, batch 1 | ms x cores | ms beside | mean error | worst | falls at |")
     for name, (counts, capacity) in infadapter_capacity(data).items():
         curve = check_capacity(counts, capacity, model=name)
         print(

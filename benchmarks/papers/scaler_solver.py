@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
+from benchmarks.shared.tables import print_head
 from gearshift.policies.cores.demand import Scaling, SharedCores, WorkerDemand
 from gearshift.policies.cores.look_ahead import Sight, cores_ahead
 from gearshift.policies.cores.scaling import fewest_cores, share_cores
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=300)
     repeats = parser.parse_args().repeats
     pin_to_last_core()
-    print(f"{describe()}\n\n| what | median ms | p99 ms |\n|---|---|---|")
+    print_head(f"{describe()}\n\n| what | median ms | p99 ms |")
     run_ns = table()
     sent = np.arange(500, dtype=np.int64) * NS // 500
     came, spread = sent.tolist(), (NS - sent // 3).tolist()

@@ -32,6 +32,7 @@ from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, frugalml, mt_bench
 from benchmarks.shared.machine import cores_apart, describe
+from benchmarks.shared.tables import print_head
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.load_generator.targets import MOST_CONNECTIONS
@@ -203,7 +204,7 @@ def main() -> None:
     for figure in figures(data_of(arguments), seconds=arguments.seconds, slower=arguments.slower):
         if arguments.only not in (None, figure.name):
             continue
-        print(f"\nFigure {figure.name}\n\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
+        print_head(f"\nFigure {figure.name}\n\n| {' | '.join(COLUMNS)} |")
         runs: dict[str, Validation] = {}
         for planner, devices in figure.systems:
             try:

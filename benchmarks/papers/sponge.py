@@ -19,6 +19,7 @@ from scipy.optimize import linprog
 from benchmarks.papers.sponge_figure import Line, figure
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import sponge_latency
+from benchmarks.shared.tables import print_head
 from gearshift.clock import NS_PER_S
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, VpaScaler
@@ -156,8 +157,7 @@ def at_least_as_good(ours: Points) -> Points:
 def draw(cell: Cell, file: Path) -> None:
     """Sponge's Figure 4 anew: violations per second and cores held, over time; and what it says of violations."""
     fa2, lines = Fa2Scaler(cell.table_ns), list[Line]()
-    print("\n| drawn | mean cores | beyond the unavoidable | seconds with a violation | most in a second |")
-    print("|---|---|---|---|---|")
+    print_head("\n| drawn | mean cores | beyond the unavoidable | seconds with a violation | most in a second |")
     for name, scaler, first in (
         ("ours", ExactScaler(cell.table_ns, effect_s=EFFECT_S), ALL),
         ("printed", PaperScaler(cell.table_ns, slo_s=SLO_S), ALL),
@@ -187,8 +187,9 @@ def main() -> None:
     wanted = [(500, 20)] if given.quick else [(size, rate) for rate in RATES_QPS for size in SIZES_KB]
     cells = [make_cell(given.data, size, rate, base_s) for size, rate in wanted]
     bars: dict[str, list[bool]] = {}
-    print("| cell | factor | unavoidable | at least so many cores | fewest static | scaler | cores | saved | beyond |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| cell | factor | unavoidable | at least so many cores | fewest static | scaler | cores | saved | beyond |"
+    )
     for cell in cells:
         bound, static = least_cores(cell), fewest_static(cell)
         fa2 = Fa2Scaler(cell.table_ns)
@@ -212,9 +213,7 @@ def main() -> None:
         bars.setdefault("15x fewer violations than FA2 where it has 1 %", []).append(
             fa2_violations < FA2_COUNTS_FROM or fa2_violations >= FEWER_THAN_FA2 * violations
         )
-    print(
-        "\n| cell | curve of | its points | above it: ours | above it: ours, two margins mixed |\n|---|---|---|---|---|"
-    )
+    print_head("\n| cell | curve of | its points | above it: ours | above it: ours, two margins mixed |")
     for cell in cells:
         found = curves(cell, margins)
         ours = found.pop("ours")
@@ -224,7 +223,7 @@ def main() -> None:
             bars.setdefault(f"curve of mixtures nowhere above that of {name}", []).append(not mixed)
             print(f"| {cell.name} | {name} | {len(points)} | {_words(strictly)} | {_words(mixed)} |")
         print("|  | ours | " + ", ".join(f"{c:.2f}: {v:.2%}" for c, v in ours) + " | | |")
-    print("\n| bar | " + " | ".join(cell.name for cell in cells) + " |\n|---" + "|---" * len(cells) + "|")
+    print_head(f"\n| bar | {' | '.join(cell.name for cell in cells)} |")
     for bar, met in bars.items():
         print(f"| {bar} | " + " | ".join("met" if one else "short" for one in met) + " |")
     if given.figure is not None:

@@ -17,8 +17,8 @@ from typing import get_args
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, PAIRINGS, frugalml
-from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices

@@ -26,18 +26,9 @@ from numpy.typing import NDArray
 
 from benchmarks.planner.constrained_space import Replays, Space, front_of, front_search, point_of, search_all
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import (
-    PUBLISHED,
-    Point,
-    Simulated,
-    counting,
-    judged,
-    print_bar,
-    print_table,
-    registered,
-    volume,
-)
+from benchmarks.shared.judging import PUBLISHED, Point, Simulated, counting, judged, registered, volume
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from benchmarks.shared.worlds import devices, five_models
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
-from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, PAIRINGS, frugalml
-from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_head
 from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
@@ -167,7 +167,7 @@ def main() -> None:
     )
     print(describe())
     columns = ("data", "peak/s", "p95 within", "accuracy", *names, "cocktail+", "saving")
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    print_head(f"| {' | '.join(columns)} |")
     savings, began = [], time.perf_counter()
     for dataset in datasets:
         profile = frugalml(data, dataset)

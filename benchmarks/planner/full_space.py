@@ -14,8 +14,9 @@ from typing import get_args
 import msgspec
 
 from benchmarks.shared.arguments import data_of, parser_of
-from benchmarks.shared.judging import PUBLISHED, Point, judged, print_bar, print_table, registered, volume
+from benchmarks.shared.judging import PUBLISHED, Point, judged, registered, volume
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from benchmarks.shared.worlds import devices, five_models, twitter
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan

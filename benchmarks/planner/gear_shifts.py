@@ -7,7 +7,7 @@ Deterministic: no time is measured.
 import msgspec
 
 from benchmarks.shared.arguments import data_of, parser_of
-from benchmarks.shared.judging import print_table
+from benchmarks.shared.tables import print_table
 from benchmarks.shared.worlds import devices, five_models, twitter
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective

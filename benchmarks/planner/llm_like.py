@@ -26,8 +26,9 @@ import numpy as np
 from benchmarks.planner.constrained import at_batch_one
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import DEVICE_KIND, azure_conversations, mt_bench
-from benchmarks.shared.judging import PUBLISHED, judged, print_bar, print_table, registered, volume
+from benchmarks.shared.judging import PUBLISHED, judged, registered, volume
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from benchmarks.shared.worlds import arrivals
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S

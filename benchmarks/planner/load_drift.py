@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import print_table
+from benchmarks.shared.tables import print_table
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, PlannedLoad, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices

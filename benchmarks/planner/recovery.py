@@ -13,8 +13,8 @@ import statistics
 import numpy as np
 
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_table
 from benchmarks.shared.worlds import devices, five_models
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan

@@ -22,7 +22,7 @@ from benchmarks.server.compared import (
     running,
 )
 from benchmarks.server.open_loop import Answers, request_bytes, send
-from benchmarks.shared.judging import print_bar, print_table, spread
+from benchmarks.shared.tables import print_bar, print_table, spread
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.traces.generate import steady
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
-from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_table
 from gearshift.cascade import Cascade
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput

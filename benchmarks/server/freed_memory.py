@@ -18,8 +18,8 @@ import torch
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
-from benchmarks.shared.judging import spread
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head, spread
 from gearshift.support.kept_memory import keep_freed_memory
 
 MODULE = "benchmarks.server.freed_memory"
@@ -63,7 +63,7 @@ def main() -> int:
             command = (sys.executable, "-m", MODULE, "--way", way, "--batches", str(options.batches))
             found[way].append(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
     plain, kept = (np.array(found[way]) for way in WAYS)
-    print("| batch | as it is, ms | kept, ms | kept over it |\n|---|---|---|---|")
+    print_head("| batch | as it is, ms | kept, ms | kept over it |")
     for i, size in enumerate(SIZES):
         cells = (spread(1e3 * plain[:, i]), spread(1e3 * kept[:, i]), spread(kept[:, i] / plain[:, i]))
         print(f"| {size} | {' | '.join(cells)} |")

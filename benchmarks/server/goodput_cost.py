@@ -20,7 +20,7 @@ import gearshift
 from benchmarks.server.compared import OURS, Cores, Server, Setting, installed, ours, peer, running
 from benchmarks.server.digit_models import OPERATOR, Digits, accuracies, capacities, profiled, trained
 from benchmarks.server.open_loop import request_bytes, send
-from benchmarks.shared.judging import print_bar, print_table, spread
+from benchmarks.shared.tables import print_bar, print_table, spread
 from gearshift.demo import task
 from gearshift.load_generator.replay_result import limit_s
 from gearshift.serving.serve import pinned

@@ -20,8 +20,8 @@ import psutil
 import gearshift
 from benchmarks.server.open_loop import parsed
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.serving.operate.control_client import Operator
 from gearshift.support.event_loop import allow_many_connections

@@ -29,7 +29,7 @@ from benchmarks.server.compared import (
     running,
 )
 from benchmarks.server.digit_models import OPERATOR, Digits, capacities, profiled, trained
-from benchmarks.shared.judging import print_bar, print_table, spread
+from benchmarks.shared.tables import print_bar, print_table, spread
 from gearshift.serving.serve import pinned
 from gearshift.traces.generate import steady
 

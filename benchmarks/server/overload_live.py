@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gearshift
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import spread
+from benchmarks.shared.tables import spread
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices

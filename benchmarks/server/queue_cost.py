@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head
 from gearshift.request import NO_DEADLINE_NS, Request, Sample
 from gearshift.runtime.router.queue import WaitingQueue
 
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1000)
     arguments = parser.parse_args()
     print(describe())
-    print("\n| samples that wait | deadlines | queue one | take one |\n|---|---|---|---|")
+    print_head("\n| samples that wait | deadlines | queue one | take one |")
     for deadlines, waiting in itertools.product((False, True), (0, 100, 2_000, 8_000)):
         add_us, take_us = costs_us(waiting, deadlines=deadlines, batches=arguments.batches)
         print(f"| {waiting} | {deadlines} | {add_us:.2f} us | {take_us:.2f} us |", flush=True)

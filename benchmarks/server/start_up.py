@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_table
 
 VERBS = ("plan", "serve")
 HERE = Path(__file__).resolve().parents[2] / "src"

@@ -21,8 +21,8 @@ import uvloop
 from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import parser_of
-from benchmarks.shared.judging import print_bar, print_table
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_table
 from gearshift.runtime.wire.messages import Message, Pong, Run, RunPart, Stop
 from gearshift.runtime.wire.transport import (
     BlockingConnection,

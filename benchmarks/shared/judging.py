@@ -1,12 +1,10 @@
-"""What several planner benchmarks judge plans by, and the tables they print."""
+"""What several planner benchmarks judge plans by."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
@@ -80,23 +78,3 @@ def counting(*, keep_runs: bool = False) -> Iterator[Simulated]:
         yield counted
     finally:
         simulate.simulate_tables, SteadyState._measure = simulate_tables, measure  # type: ignore[method-assign]
-
-
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as a Markdown table."""
-    print()
-    print(f"| {' | '.join(header)} |")
-    print("|" + "---|" * len(header))
-    for row in rows:
-        print(f"| {' | '.join(str(cell) for cell in row)} |")
-    print()
-
-
-def print_bar(met: bool, bar: str) -> None:
-    """Say whether a bar was met."""
-    print(f"bar: {bar}: {'met' if met else 'NOT met'}")
-
-
-def spread(values: Sequence[float] | np.ndarray, form: str = ".2f") -> str:
-    """The median and the range."""
-    return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})" if len(values) else "-"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     titles = ("load", "order", "missed", *CLASSES, "goodput", "mean batch")
-    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
+    print_head(f"| {' | '.join(titles)} |")
     bars = []
     for load in LOADS:
         workload, classes = workload_at(load, arguments.samples, arguments.seed)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head
 
 
 def main() -> None:
@@ -19,10 +20,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
     print(describe())
-    print(
+    print_head(
         "| run | seconds | p95 predicted | served | error | accuracy predicted | served | error | generator kept time |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
     p95_held = accuracy_held = 0
     for run in range(1, runs + 1):
         with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_head
 from benchmarks.simulator.validate_emulated import WITHIN, Job, families, planned
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.result import percentile
@@ -39,7 +40,7 @@ def main() -> None:
     parser = parser_of(__doc__, data=True, quick="traces of a few seconds")
     arguments = parser.parse_args()
     print(describe())
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    print_head(f"| {' | '.join(COLUMNS)} |")
     for name, family in families(data_of(arguments), quick=arguments.quick).items():
         with tempfile.TemporaryDirectory() as folder:
             for job in planned(family, Path(folder), most_plans=len(family.latencies_s)):

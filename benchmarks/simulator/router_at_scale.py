@@ -14,8 +14,8 @@ import gearshift
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, frugalml
-from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import describe
+from benchmarks.shared.tables import print_bar, print_head
 from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
@@ -81,11 +81,10 @@ def main() -> None:
         profile = read_profile(folder / "profile")
         router_us, lone_us = 1e6 * profile.router_s, 1e6 * profile.front_end_s
         print(f"a request takes the router {router_us:.0f} us while many come, and a lone client {lone_us:.0f} us")
-        print(
+        print_head(
             "| trace | requests | p95 predicted | served | error | late, points | refused "
             "| generator p50, p99 | generator per request | valid |"
         )
-        print(f"|{'---|' * 10}")
         window = slice(WINDOW.start, min(WINDOW.stop, WINDOW.start + round(arguments.seconds)))
         traces = {
             "steady": steady(PEAK_QPS * load, arguments.seconds, seed=1),

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
+from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
@@ -98,8 +99,9 @@ def main() -> None:
     arguments = parser.parse_args()
     pin_to_last_core()
     print(describe())
-    print("| devices | requests/s each | largest batch | mean batch | visits | shifts | busy | million/s (min..max) |")
-    print("|---|---|---|---|---|---|---|---|")
+    print_head(
+        "| devices | requests/s each | largest batch | mean batch | visits | shifts | busy | million/s (min..max) |"
+    )
     rows = [
         (16, 300, 64),
         (16, 700, 64),

@@ -18,8 +18,8 @@ import gearshift
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.as_served_here import as_served_here
 from benchmarks.shared.imported import DEVICE_KIND, azure_conversations, frugalml, mt_bench
-from benchmarks.shared.judging import print_bar
 from benchmarks.shared.machine import cores_apart, describe
+from benchmarks.shared.tables import print_bar, print_head
 from benchmarks.shared.worlds import twitter
 from gearshift.errors import Infeasible
 from gearshift.hardware import Hardware, identical_devices
@@ -152,8 +152,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="of the load generator")
     arguments = parser.parse_args()
     print(describe())
-    print(f"| {' | '.join(COLUMNS)} |")
-    print(f"|{'---|' * len(COLUMNS)}")
+    print_head(f"| {' | '.join(COLUMNS)} |")
     runs: list[Validation] = []
     known = families(data_of(arguments), quick=arguments.quick)
     for name in arguments.families:
