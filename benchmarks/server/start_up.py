@@ -18,7 +18,12 @@ from benchmarks.shared.tables import print_table
 
 VERBS = ("plan", "serve")
 HERE = Path(__file__).resolve().parents[2] / "src"
-MEMORY = "import gearshift.cli.{}, gearshift.serving.serve; print(open('/proc/self/statm').read().split()[1])"
+MEMORY = """import gearshift.serving.serve
+from gearshift.cli.main import main_group
+
+main_group.get_command(None, {!r})
+print(open("/proc/self/statm").read().split()[1])
+"""
 
 
 def run(source: Path, *arguments: str) -> tuple[float, str]:
