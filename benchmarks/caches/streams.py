@@ -415,7 +415,7 @@ def main() -> int:
     parser = parser_of(__doc__, data=True, quick="small, to show only that it works")
     parser.add_argument("--cifar", choices=("resnet20", "resnet32", "resnet44", "resnet56"))
     parser.add_argument("--work", type=Path, default=Path("caches-work"))
-    parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning, as for caches_cifar.py")
+    parser.add_argument("--epochs", type=int, default=5, help="of fine-tuning, as for `cifar`")
     parser.add_argument("--retraining-epochs", type=int, default=Adaptation().epochs)
     add_exploring(parser)
     parser.add_argument("--recent-share", type=float, default=0.5, help="of what is learnt from, recent samples")
