@@ -40,17 +40,16 @@ from benchmarks.caches.tasks import (
 )
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_head, spread
 from gearshift import caches
 from gearshift.caches.running.concurrent_lookups import divided_cores
 from gearshift.caches.store.manifest import Lookups
 from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.simulator.simulate import simulate
@@ -175,33 +174,22 @@ def profiled(task: Task, lookups: Lookups, cores: int) -> Profile:
 
 def predicted(profile: Profile, models: tuple[str, ...], threshold: float, cores: int) -> tuple[float, float]:
     """Mean latency in seconds and accuracy of a cascade under little load, simulated."""
-    plan = GearPlan(
-        planner="by hand",
-        hardware=identical_devices(1, cores=cores),
-        placement=Placement(
-            replicas=tuple(
-                Replica(id=f"{model}-0", model=model, device_ids=("cpu-0",), cores=cores) for model in models
-            )
-        ),
-        pipelines={
-            "images": PipelinePlan(
-                nodes={"images": Node(operator="images")},
-                output="images",
-                objective=Objective(latency_s=10.0),
-                gears=(
-                    Gear(
-                        load_range=LoadRange(from_=0),
-                        cascades=alone("images", Cascade(models=models, thresholds=(threshold,))),
-                        replicas=tuple(
-                            ReplicaSettings(replica=f"{model}-0", load_share=1.0, largest_batch_size=1)
-                            for model in sorted(models)
-                        ),
-                    ),
+    plan = plan_by_hand(
+        "images",
+        (
+            Gear(
+                load_range=LoadRange(from_=0),
+                cascades=alone("images", Cascade(models=models, thresholds=(threshold,))),
+                replicas=tuple(
+                    ReplicaSettings(replica=f"{model}-0", load_share=1.0, largest_batch_size=1)
+                    for model in sorted(models)
                 ),
-            )
-        },
-        profiles={"images": SourceFile(path="profile", sha256=profile.sha256)},
-        traces={"images": SourceFile(path="trace.csv", sha256="")},
+            ),
+        ),
+        tuple(Replica(id=f"{model}-0", model=model, device_ids=("cpu-0",), cores=cores) for model in models),
+        identical_devices(1, cores=cores),
+        latency_s=10.0,
+        profile_sha256=profile.sha256,
     )
     slowest_s = sum(sum(curve.median_s[0] for curve in profile.curves if curve.model == model) for model in models)
     trace = steady(0.02 / slowest_s, 5000 * slowest_s / 0.02, seed=1)

@@ -37,15 +37,14 @@ from benchmarks.papers.cascade_deadlines_live import Send, live
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
 from benchmarks.shared.machine import describe
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import fit_performance_model, planned_ns
@@ -230,24 +229,15 @@ def largest(world: World, case: Case, scaler: Scaler) -> Outcome:
 
 def the_plan(threshold: float) -> GearPlan:
     """Both models on one worker, which runs a batch at a time."""
-    hardware, source = identical_devices(1), SourceFile(path="", sha256="")
+    hardware = identical_devices(1)
     (device,) = hardware.devices
     settings = tuple(ReplicaSettings(replica=m, load_share=1.0, largest_batch_size=LARGEST_BATCH) for m in MODELS)
     cascade = Cascade(models=MODELS, thresholds=(threshold,))
-    return GearPlan(
-        planner="by hand",
-        hardware=hardware,
-        placement=Placement(replicas=tuple(Replica(id=m, model=m, device_ids=(device.id,)) for m in MODELS)),
-        pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")},
-                output="task",
-                objective=Objective(),
-                gears=(Gear(load_range=LoadRange(from_=0), cascades=alone("task", cascade), replicas=settings),),
-            )
-        },
-        profiles={"task": source},
-        traces={"task": source},
+    return plan_by_hand(
+        "task",
+        (Gear(load_range=LoadRange(from_=0), cascades=alone("task", cascade), replicas=settings),),
+        tuple(Replica(id=m, model=m, device_ids=(device.id,)) for m in MODELS),
+        hardware,
     )
 
 

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.papers.sponge_live import core_seconds
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_head, spread
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.serving.operate.child_server import ChildServer
@@ -135,7 +134,7 @@ def first_processor() -> frozenset[int]:
 
 def plan_of(profile: Profile, models: tuple[str, ...], thresholds: tuple[float, ...]) -> GearPlan:
     """All models on one worker that begins with all cores."""
-    most, source = CORES[-1], SourceFile(path="profile", sha256=profile.sha256)
+    most = CORES[-1]
     hardware = identical_devices(1, cores=most)
     (device,) = hardware.devices
     settings = tuple(
@@ -147,21 +146,7 @@ def plan_of(profile: Profile, models: tuple[str, ...], thresholds: tuple[float, 
         replicas=settings,
     )
     replicas = tuple(Replica(id=m, model=m, device_ids=(device.id,), cores=most) for m in models)
-    return GearPlan(
-        planner="by hand",
-        hardware=hardware,
-        placement=Placement(replicas=replicas),
-        pipelines={
-            "commands": PipelinePlan(
-                nodes={"commands": Node(operator="commands")},
-                output="commands",
-                objective=Objective(latency_s=1.0),
-                gears=(gear,),
-            )
-        },
-        profiles={"commands": source},
-        traces={"commands": SourceFile(path="", sha256="")},
-    )
+    return plan_by_hand("commands", (gear,), replicas, hardware, latency_s=1.0, profile_sha256=profile.sha256)
 
 
 WHO = (

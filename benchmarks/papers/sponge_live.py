@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.machine import describe
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import core_table_ns
@@ -84,20 +83,13 @@ def the_plan(profile: Profile) -> GearPlan:
     hardware = identical_devices(1, cores=most)
     settings = ReplicaSettings(replica="net-0", load_share=1.0, largest_batch_size=SIZES[-1], cores=most)
     gear = Gear(load_range=LoadRange(from_=0), cascades=alone("images", Cascade(models=("net",))), replicas=(settings,))
-    return GearPlan(
-        planner="by hand",
-        hardware=hardware,
-        placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),)),
-        pipelines={
-            "images": PipelinePlan(
-                nodes={"images": Node(operator="images")},
-                output="images",
-                objective=Objective(latency_s=SLO_S),
-                gears=(gear,),
-            )
-        },
-        profiles={"images": SourceFile(path="profile", sha256=profile.sha256)},
-        traces={"images": SourceFile(path="", sha256="")},
+    return plan_by_hand(
+        "images",
+        (gear,),
+        (Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),),
+        hardware,
+        latency_s=SLO_S,
+        profile_sha256=profile.sha256,
     )
 
 

@@ -9,13 +9,12 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_table
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, PlannedLoad, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, LoadRange, PlannedLoad, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.watch.load_drift import LoadDrift
@@ -55,22 +54,8 @@ def watch_for(trace: Trace) -> LoadDrift:
         for low, high in zip(EDGES, [*EDGES[1:], None], strict=True)
     )
     planned = PlannedLoad(shares=tuple((counts / counts.sum()).tolist()), over_s=SPAN_S)
-    plan = GearPlan(
-        planner="none",
-        hardware=hardware,
-        placement=Placement(replicas=(Replica(id="a", model="a", device_ids=(hardware.devices[0].id,)),)),
-        pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")},
-                output="task",
-                objective=Objective(),
-                gears=gears,
-                planned_load=planned,
-            )
-        },
-        profiles={"task": SourceFile(path="", sha256="")},
-        traces={"task": SourceFile(path="", sha256="")},
-    )
+    replica = Replica(id="a", model="a", device_ids=(hardware.devices[0].id,))
+    plan = plan_by_hand("task", gears, [replica], hardware, planned_load=planned)
     return LoadDrift(plan_tables(plan, "task"), SPAN_S)
 
 

@@ -30,16 +30,15 @@ from numpy.typing import NDArray
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_table
 from gearshift.cascade import Cascade
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
 from gearshift.observability.journal import Journal
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
@@ -198,20 +197,13 @@ def the_plan(most: int, sha256: str) -> GearPlan:
         )
         for cores in range(1, most + 1)
     )
-    return GearPlan(
-        planner="by hand",
-        hardware=structs.replace(identical_devices(1, cores=most), pool_cores=most),
-        placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),)),
-        pipelines={
-            "images": PipelinePlan(
-                nodes={"images": Node(operator="images")},
-                output="images",
-                objective=Objective(latency_s=1.0),
-                gears=gears,
-            )
-        },
-        profiles={"images": SourceFile(path="profile", sha256=sha256)},
-        traces={"images": SourceFile(path="", sha256="")},
+    return plan_by_hand(
+        "images",
+        gears,
+        (Replica(id="net-0", model="net", device_ids=("cpu-0",), cores=most),),
+        structs.replace(identical_devices(1, cores=most), pool_cores=most),
+        latency_s=1.0,
+        profile_sha256=sha256,
     )
 
 

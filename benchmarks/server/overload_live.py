@@ -11,13 +11,12 @@ from pathlib import Path
 
 import gearshift
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import spread
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
 from gearshift.serving.operate.child_server import ChildServer
@@ -65,20 +64,13 @@ def make(folder: Path) -> None:
         cascades=alone("work", Cascade(models=("net",))),
         replicas=(ReplicaSettings(replica="net-0", load_share=1.0, largest_batch_size=LARGEST),),
     )
-    plan = GearPlan(
-        planner="by hand",
-        hardware=identical_devices(1),
-        placement=Placement(replicas=(Replica(id="net-0", model="net", device_ids=("cpu-0",)),)),
-        pipelines={
-            "work": PipelinePlan(
-                nodes={"work": Node(operator="work")},
-                output="work",
-                objective=Objective(latency_s=OBJECTIVE_S),
-                gears=(gear,),
-            )
-        },
-        profiles={"work": SourceFile(path="profile", sha256=profile.sha256)},
-        traces={"work": SourceFile(path="", sha256="")},
+    plan = plan_by_hand(
+        "work",
+        (gear,),
+        (Replica(id="net-0", model="net", device_ids=("cpu-0",)),),
+        identical_devices(1),
+        latency_s=OBJECTIVE_S,
+        profile_sha256=profile.sha256,
     )
     write_plan(plan, folder / "plan.json")
 

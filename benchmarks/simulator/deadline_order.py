@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Workload
@@ -41,19 +40,7 @@ def plan() -> GearPlan:
     hardware = identical_devices(1)
     settings = ReplicaSettings(replica="m", load_share=1.0, largest_batch_size=LARGEST_BATCH)
     gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", Cascade(models=("m",))), replicas=(settings,))
-    source = SourceFile(path="", sha256="")
-    return GearPlan(
-        planner="benchmark",
-        hardware=hardware,
-        placement=Placement(replicas=(Replica(id="m", model="m", device_ids=(hardware.devices[0].id,)),)),
-        pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
-            )
-        },
-        profiles={"task": source},
-        traces={"task": source},
-    )
+    return plan_by_hand("task", (gear,), (Replica(id="m", model="m", device_ids=(hardware.devices[0].id,)),), hardware)
 
 
 def workload_at(load: float, samples: int, seed: int) -> tuple[Workload, NDArray[np.int64]]:

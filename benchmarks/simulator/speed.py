@@ -11,13 +11,12 @@ import numpy as np
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe, pin_to_last_core, seconds_of
+from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_head
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
-from gearshift.objective import Objective
-from gearshift.pipeline import Node
-from gearshift.placement import Placement, Replica
+from gearshift.placement import Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Workload
@@ -47,19 +46,7 @@ def plan_for(devices: int, qps: float, largest_batch: int) -> GearPlan:
                 ),
             )
         )
-    source = SourceFile(path="", sha256="")
-    return GearPlan(
-        planner="benchmark",
-        hardware=identical_devices(devices),
-        placement=Placement(replicas=replicas),
-        pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=tuple(gears)
-            )
-        },
-        profiles={"task": source},
-        traces={"task": source},
-    )
+    return plan_by_hand("task", tuple(gears), replicas, identical_devices(devices))
 
 
 def workload_of(qps: float, requests: int) -> Workload:
