@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from gearshift.caches.network.tracing import chain_of
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
+from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
 
 MOST_MORE_S = 2e-5

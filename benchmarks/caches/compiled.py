@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from gearshift.caches.network.chain import Chain
-from gearshift.caches.network.tracing import chain_of
 from benchmarks.caches.tasks import Timed, in_turn, on_cores
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import spread
+from gearshift.caches.network.chain import Chain
+from gearshift.caches.network.tracing import chain_of
 
 Part = Callable[[torch.Tensor], torch.Tensor]
 ROWS = 60

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.shared.imported import infadapter_capacity, sponge_latency
 from gearshift.errors import InvalidInput, require
 from gearshift.profiles.curves import performance_models
-from benchmarks.shared.imported import infadapter_capacity, sponge_latency
 from gearshift.profiles.performance_model import (
     NO_CHOICE_NS,
     PerformanceModel,

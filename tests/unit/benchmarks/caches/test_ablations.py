@@ -21,8 +21,8 @@ from benchmarks.caches.ablations import (
     with_whole_distribution,
     without_selectors,
 )
-from gearshift.caches.building.exploration import Exploration, explore_module
 from benchmarks.shared.bars import Bars
+from gearshift.caches.building.exploration import Exploration, explore_module
 from gearshift.caches.network.train import Training
 from gearshift.caches.store.manifest import Variant
 from tests.unit.caches.digit_networks import BLOCKS, digits, network
