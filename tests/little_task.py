@@ -133,6 +133,16 @@ def spanning_plan(sha256: str) -> GearPlan:
     return msgspec.structs.replace(plan, hardware=identical_devices(2), placement=Placement(replicas=(small, across)))
 
 
+def renamed(plan: GearPlan, name: str) -> GearPlan:
+    """The same plan for a pipeline and an operator of another name."""
+    (pipeline,) = plan.pipelines.values()
+    gears = tuple(msgspec.structs.replace(gear, cascades=alone(name, gear.cascade)) for gear in pipeline.gears)
+    pipeline = msgspec.structs.replace(pipeline, nodes={name: Node(operator=name)}, output=name, gears=gears)
+    return msgspec.structs.replace(
+        plan, pipelines={name: pipeline}, profiles={name: plan.profile}, traces={name: plan.trace}
+    )
+
+
 def two_gear_plan(sha256: str, *, edge_qps: float = 50.0, alpha: float = 8.0) -> GearPlan:
     """As `little_plan`, with `small` alone in a second gear from `edge_qps` on, and an upshift margin of a tenth."""
     plan = little_plan(sha256)

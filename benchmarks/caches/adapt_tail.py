@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from class_local_streams import class_local_stream
 
 import gearshift
 from benchmarks.caches.tasks import QUICK_TRAINING, digit_networks
 from benchmarks.shared.arguments import parser_of
+from benchmarks.shared.class_local_streams import class_local_stream
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import spread
 from gearshift import caches

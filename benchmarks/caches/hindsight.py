@@ -17,11 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from class_local_streams import class_local_stream, halves
 
 from benchmarks.caches.ablations import logits_of, some_of
 from benchmarks.caches.streams import EXPONENTS
 from benchmarks.caches.tasks import options_of, task_of
+from benchmarks.shared.class_local_streams import class_local_stream, halves
 from benchmarks.shared.machine import describe
 from gearshift.caches.adapting.class_mix import mix_of
 from gearshift.caches.adapting.retrain import LEVELS

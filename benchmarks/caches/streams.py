@@ -31,11 +31,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from class_local_streams import class_local_stream, corrupted, halves
 
 from benchmarks.caches.tasks import add_exploring, copies_of, digit_networks
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
+from benchmarks.shared.class_local_streams import class_local_stream, corrupted, halves
 from benchmarks.shared.machine import describe
 from gearshift import caches
 from gearshift.caches.adapting.adapter import Adapter, open_adapter

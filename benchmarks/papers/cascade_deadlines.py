@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scalers import StaticScaler
 
 from benchmarks.papers.cascade_deadlines_live import Send, live
+from benchmarks.papers.scalers import StaticScaler
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.imported import bert_curves, frugalml, sponge_latency
 from benchmarks.shared.machine import describe

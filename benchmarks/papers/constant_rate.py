@@ -9,8 +9,8 @@ python -m benchmarks.papers.constant_rate
 from collections.abc import Callable
 
 import numpy as np
-from scalers import StaticScaler
 
+from benchmarks.papers.scalers import StaticScaler
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.tables import print_head
 from gearshift.clock import NS_PER_S

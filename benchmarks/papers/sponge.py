@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scalers import PaperScaler, StaticScaler
 from scipy.optimize import linprog
 
+from benchmarks.papers.scalers import PaperScaler, StaticScaler
 from benchmarks.papers.sponge_figure import Line, figure
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import sponge_latency

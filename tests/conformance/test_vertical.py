@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from scalers import StaticScaler
 
+from benchmarks.papers.scalers import StaticScaler
 from gearshift.decisions import Ending
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.simulator.compared.vertical import REFUSED, Setting, simulate_vertical

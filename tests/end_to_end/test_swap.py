@@ -16,7 +16,7 @@ from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.plans.plan_file import read_plan, write_plan
 from tests.end_to_end.test_server import LONGEST_S, Server, body, gone_within, serving, speak
-from tests.little_task import closed, little_plan
+from tests.little_task import closed, little_plan, renamed
 from tests.unit.cli.little import run
 
 
@@ -27,7 +27,7 @@ def large_plan(sha256: str) -> GearPlan:
     replicas = tuple(
         msgspec.structs.replace(one, load_share=float(one.replica == "large-0")) for one in operator.gears[0].replicas
     )
-    gear = Gear(load_range=LoadRange(from_=0), cascades=alone("task", Cascade(models=("large",))), replicas=replicas)
+    gear = Gear(load_range=LoadRange(from_=0), cascades=alone("sums", Cascade(models=("large",))), replicas=replicas)
     return msgspec.structs.replace(plan, pipelines={"sums": msgspec.structs.replace(operator, gears=(gear,))})
 
 
@@ -174,7 +174,7 @@ def test_a_plan_that_cannot_be_used_leaves_the_one_before(server: Server, folder
         case "damaged":
             (folder / "bad.json").write_text("{")
         case "operator":
-            other = msgspec.structs.replace(plan, pipelines={"others": plan.pipelines["sums"]})
+            other = renamed(plan, "others")
             write_plan(other, folder / "bad.json")
         case "profile":
             write_plan(little_plan("0" * 64), folder / "bad.json")

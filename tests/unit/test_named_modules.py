@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 HISTORY = {"log.md", "names.md"}
 NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+)(?:\.py|\.[A-Z]\w*|\.[a-z_]+)?`")
 ROOMS = {folder.name for folder in PACKAGE.rglob("*") if folder.is_dir() and folder.name != "__pycache__"}
+ROOMS_WITH_ROOMS = ("runtime", "serving", "planner", "policies", "caches", "cli", "simulator")
 NO_MODULES = {"caches/exploration"}
 """Folders that users have."""
 
@@ -23,7 +24,7 @@ def texts() -> Iterator[Path]:
 
 def is_there(name: str) -> bool:
     """Whether the package, or a room of it, has such a module, folder or other file."""
-    places = [PACKAGE, *(PACKAGE / room for room in ("runtime", "serving", "planner", "policies", "caches", "cli"))]
+    places = [PACKAGE, *(PACKAGE / room for room in ROOMS_WITH_ROOMS)]
     return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from class_local_streams import corrupted
 
+from benchmarks.shared.class_local_streams import corrupted
 from gearshift.caches.adapting.adapter import Adapter, open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.loading import load_caches

@@ -158,7 +158,7 @@ def test_a_plan_on_gpus_alone_is_said_to_keep_its_cores(tmp_path: Path, monkeypa
     on_gpu = msgspec.structs.replace(
         plan,
         hardware=msgspec.structs.replace(plan.hardware, devices=devices),
-        profiles={"task": msgspec.structs.replace(plan.profile, path="gpu", sha256=profile.sha256)},
+        profiles={"numbers": msgspec.structs.replace(plan.profile, path="gpu", sha256=profile.sha256)},
     )
     write_plan(on_gpu, tmp_path / "gpu.json")
     simulate = ("simulate", "gpu.json", "--trace", "t.csv", "--slo-ms", 500)

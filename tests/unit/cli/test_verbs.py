@@ -183,7 +183,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "empty plan": (["inspect", "empty.json"], "empty.json: the file is empty"),
     "truncated plan": (["inspect", "cut.json"], "cut.json: Input data was truncated"),
     "misspelt key": (["inspect", "misspelt.json"], "misspelt.json: Object contains unknown field `sead`"),
-    "newer schema": (["inspect", "newer.json"], "newer.json: schema_version is 2, this version of gearshift reads 1"),
+    "newer schema": (
+        ["inspect", "newer.json"],
+        "newer.json: schema_version is 3, this version of gearshift reads 1",
+    ),
     "another profile": (
         ["simulate", "plan.json", "--trace", "t.csv", "--profile", "other"],
         "the plan was made from another profile",
@@ -232,7 +235,7 @@ def test_bad_input_exits_with_2_and_one_sentence(
     (made / "empty.json").write_bytes(b"")
     (made / "cut.json").write_bytes(whole[: len(whole) // 2])
     (made / "misspelt.json").write_bytes(whole.replace(b'"seed"', b'"sead"'))
-    (made / "newer.json").write_bytes(whole.replace(b'"schema_version": 1', b'"schema_version": 2'))
+    (made / "newer.json").write_bytes(whole.replace(b'"schema_version": 2', b'"schema_version": 3'))
     if not (made / "other").exists():
         write_profile(synthetic_profile(models=3, samples=400, seed=9), made / "other")
     done = run(*arguments)
@@ -344,7 +347,7 @@ def test_overheads_that_were_measured_are_shown_wherever_they_count(tmp_path: Pa
         ("simulate", plan, *trace),
     ):
         done = run(*arguments, "--json", tmp_path / "out.json")
-        assert "in every prediction: 25 ms a request in the front end; 0.75 ms " in done.stdout
+        assert "part of every prediction: 25 ms a request in the front end; 0.75 ms " in done.stdout
         told = json.loads((tmp_path / "out.json").read_text())["overheads"]
         assert told["front_end_s"] == 0.025
         assert told["per_batch_s"][first.model] == 0.00075

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from gearshift.gear import GearPlan
@@ -52,4 +53,4 @@ def constant_plan(request: PlanRequest) -> GearPlan:
     """The most accurate confirmed plan of one cascade at all loads."""
     made = PlanSearch(SoFar(request)).space.searches(request)[0].constant(-1.0)
     assert made is not None
-    return made
+    return msgspec.structs.replace(made, planner="optimal")

@@ -191,7 +191,7 @@ def test_one_device_more_than_the_fewest_is_planned_for_the_latency_alone() -> N
 def test_a_plan_file_that_does_not_say_what_was_asked_is_still_read(tmp_path: Path) -> None:
     made = planners.plan("single", little_request())
     old = json.loads(encode_plan(made))
-    assert old["operators"]["task"].pop("asked")["objective"]["latency_s"] == 0.03
+    assert old["pipelines"]["task"].pop("asked")["objective"]["latency_s"] == 0.03
     (tmp_path / "plan.json").write_text(json.dumps(old))
     operator = msgspec.structs.replace(made.pipelines["task"], asked=None)
     assert read_plan(tmp_path / "plan.json") == msgspec.structs.replace(made, pipelines={"task": operator})

@@ -10,7 +10,7 @@ from gearshift.planner.planned_load import with_planned_load
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
-from tests.little_task import two_gear_plan
+from tests.little_task import renamed, two_gear_plan
 from tests.unit.planner.little import little_request, little_trace
 
 EDGE_QPS = 300.0
@@ -19,8 +19,9 @@ EDGE_QPS = 300.0
 def made(request: PlanRequest, planner: str = "optimal") -> PlannedLoad:
     """What a plan of two gears with an edge at 300 requests a second comes to say."""
     plan = two_gear_plan("", edge_qps=EDGE_QPS)
-    renamed = msgspec.structs.replace(plan, pipelines={request.profile.operator: plan.pipelines["sums"]})
-    (told,) = with_planned_load([renamed], request, load=request.load or planners.named(planner).load)
+    (told,) = with_planned_load(
+        [renamed(plan, request.profile.operator)], request, load=request.load or planners.named(planner).load
+    )
     planned = told.pipelines[request.profile.operator].planned_load
     assert planned is not None
     return planned

@@ -1,5 +1,6 @@
 """All planners where a model runs only as a replica over several devices of a node."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -106,7 +107,8 @@ def test_too_much_load_is_said_even_where_nothing_was_profiled_on_the_first_devi
 def test_the_fewest_devices_begin_where_some_model_fits(name: str) -> None:
     wide = spanning_profile((curve("m0", 0.1, gib=10, degree=2), curve("m1", 0.4, gib=40, degree=2)))
     request = spanning_request(profile=wide, ranges=2, **LIGHT)
-    made = fewest_devices(name, request, accuracy=0.6, latency_s=2.0, most=8)
+    asked = replace(request, objective=Objective(latency_s=2.0, accuracy=0.6))
+    made = fewest_devices(planners.named(name), asked, most=8)
     assert len(made.hardware.devices) == 2
 
 

@@ -1,6 +1,5 @@
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.capacity_curve import check_capacity
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput
 from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import (
     NO_CHOICE_NS,
@@ -136,41 +136,6 @@ def test_median_and_p95_are_fitted_apart_and_only_where_cores_were_varied() -> N
 
 
 # Capacity at batch 1 ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityCurve:
-    """Amdahl's law fitted to capacity: a request takes `per_core_s / c + fixed_s` on c cores.
-
-    Errors are relative. `falls_at` are core counts with less capacity than fewer cores have.
-    """
-
-    per_core_s: float
-    fixed_s: float
-    mean_error: float
-    worst_error: float
-    falls_at: tuple[int, ...]
-
-
-def check_capacity(cores: Sequence[int], capacity_qps: Sequence[float], *, model: str) -> CapacityCurve:
-    """Fit the capacity (n,) at one batch size on `cores` (n,) to Amdahl's law (Sponge Eq. 1).
-
-    For profiles of a single batch size, which can show how capacity grows with cores but cannot
-    choose a batch size. Raises `InvalidInput` for fewer than three core counts.
-    """
-    order = np.argsort(cores, kind="stable")
-    c, qps = (np.asarray(values, dtype=np.float64)[order] for values in (cores, capacity_qps))
-    require(
-        len(np.unique(c)) >= 3,
-        f"capacity on {len(np.unique(c))} core counts says nothing of how it grows",
-        where=f"capacity of model {model!r}",
-        remedy="measure at least 3 core counts",
-    )
-    require(bool(np.all(qps > 0)), "a capacity is not positive", where=f"capacity of model {model!r}")
-    _, per_core_s, _, fixed_s = formula_coefficients(np.zeros_like(c), c, 1 / qps)
-    mean, worst = relative_errors(1 / (per_core_s / c + fixed_s), qps)
-    falls = c[1:][np.diff(qps) < 0]
-    return CapacityCurve(per_core_s, fixed_s, mean, worst, tuple(int(count) for count in falls))
 
 
 def test_capacity_by_amdahls_law_fits_and_a_fall_is_named() -> None:

@@ -114,10 +114,10 @@ SOURCES = {
 }
 
 
-def gear() -> Gear:
+def gear(node: str = "task") -> Gear:
     shares = {r.id: 1 / len(OF_MODEL[r.model]) for r in PLACEMENT.replicas}
     settings = replica_settings(PROFILE, HARDWARE, PLACEMENT, CASCADE, shares=shares, largest_batch_size=4)
-    return Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", CASCADE), replicas=settings)
+    return Gear(load_range=LoadRange(from_=0.0), cascades=alone(node, CASCADE), replicas=settings)
 
 
 def request(**changed: object) -> PlanRequest:
@@ -181,7 +181,7 @@ def test_predictions_are_of_part_b() -> None:
 def test_the_operator_has_the_profiles_name() -> None:
     named = synthetic_profile(models=3, samples=1000, fastest_s=0.001)
     asked = request(profile=dataclasses.replace(named, operator="mail"))
-    made = assemble(asked, PLACEMENT, [gear()], planner="by hand")
+    made = assemble(asked, PLACEMENT, [gear("mail")], planner="by hand")
     assert made.pipelines.keys() == {"mail"}
     assert with_predictions(made, asked).predictions.keys() == {"mail"}
     assert with_objective(made, Objective(latency_s=1.0)).pipelines.keys() == {"mail"}

@@ -61,7 +61,6 @@ def candidate(*assignment: int, largest: int = 8, of: CandidatePlans | None = No
 def test_a_plan_has_each_ranges_cascade() -> None:
     made = plans().bare(candidate(3, 2, 1, 0))
     operator = made.pipelines["task"]
-    assert made.planner == "frontier"
     assert [gear.cascade for gear in operator.gears] == [CASCADES[3], CASCADES[2], CASCADES[1], CASCADES[0]]
     assert [gear.load_range for gear in operator.gears] == [
         LoadRange(from_=0.0, to=200.0),

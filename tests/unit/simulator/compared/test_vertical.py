@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from scalers import PaperScaler, StaticScaler
 
+from benchmarks.papers.scalers import PaperScaler, StaticScaler
 from gearshift.simulator.compared.scalers import ExactScaler, Fa2Scaler, ReplicasScaler, VpaScaler
 from gearshift.simulator.compared.vertical import REFUSED, Scaler, Seen, Setting, VerticalRun, simulate_vertical
 from gearshift.workload import Workload

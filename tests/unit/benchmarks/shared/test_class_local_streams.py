@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from class_local_streams import class_local_stream, corrupted, halves
 
+from benchmarks.shared.class_local_streams import class_local_stream, corrupted, halves
 from gearshift.errors import InvalidInput
 
 LABELS = np.repeat(np.arange(5), 20)
