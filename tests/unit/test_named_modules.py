@@ -24,7 +24,7 @@ def texts() -> Iterator[Path]:
 
 def is_there(name: str) -> bool:
     """Whether the package, or a room of it, has such a module, folder or other file."""
-    places = [PACKAGE, *(PACKAGE / room for room in ROOMS_WITH_ROOMS)]
+    places = [PACKAGE, ROOT / "benchmarks", *(PACKAGE / room for room in ROOMS_WITH_ROOMS)]
     return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
 
 
