@@ -9,8 +9,15 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gearshift.errors import InvalidInput, NoAnswer, require
-from gearshift.load_generator.counters import Counters
-from gearshift.load_generator.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
+from gearshift.load_generator.targets import (
+    GIVE_A_KEY,
+    REACH_WITHIN_S,
+    Counters,
+    Reply,
+    Sending,
+    answered_with,
+    unreachable,
+)
 from gearshift.model import Arrays
 from gearshift.serving.door.deadline_headers import timing_headers
 from gearshift.v2 import grpc_messages_pb2 as pb

@@ -1,6 +1,7 @@
-"""A V2 server over HTTP as the target of a load generator."""
+"""A V2 server over HTTP as the target of a load generator, and the choice of a target by its URL."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,10 +15,20 @@ from gearshift.client.v2_client import (
     server_name,
 )
 from gearshift.errors import InvalidInput, NoAnswer, require
-from gearshift.load_generator.counters import Counters, counters_in
-from gearshift.load_generator.targets import GIVE_A_KEY, REACH_WITHIN_S, Reply, Sending, answered_with, unreachable
+from gearshift.load_generator.targets import (
+    GIVE_A_KEY,
+    REACH_WITHIN_S,
+    Counters,
+    Reply,
+    Sending,
+    Target,
+    answered_with,
+    counters_in,
+    unreachable,
+)
 from gearshift.model import Arrays
 from gearshift.serving.door.deadline_headers import timing_headers
+from gearshift.support.extras import load_extra
 from gearshift.v2.binary import INFERENCE_HEADER
 from gearshift.v2.tensors import SERVER_NAME
 
@@ -106,3 +117,13 @@ class HttpTarget:
 
     def _bytes(self, request: HttpRequest) -> bytes:
         return self._client.request_bytes(request.method, request.path, request.body, request.headers)
+
+
+def target_at(url: str, operator: str, output: str, sending: Sending) -> Target:
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    if scheme in ("grpc", "grpcs"):
+        load_extra("grpc", extra="grpc", where=url)
+        from gearshift.load_generator.grpc_target import GrpcTarget
+
+        return GrpcTarget(url, operator, output, sending)
+    return HttpTarget(url.rstrip("/"), operator, output, sending)

@@ -6,8 +6,7 @@ from typing import Any
 
 from gearshift.clock import to_ns
 from gearshift.errors import GearshiftError, NoAnswer
-from gearshift.load_generator.counters import Counters, counters_in
-from gearshift.load_generator.targets import MODEL, STAGE, Reply, Sending, answered_with
+from gearshift.load_generator.targets import MODEL, STAGE, Counters, Reply, Sending, answered_with, counters_in
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import require
-from gearshift.load_generator.counters import Counters
-from gearshift.load_generator.reached import target_at
+from gearshift.load_generator.http_target import target_at
 from gearshift.load_generator.replay_result import (
     DEGRADED,
     FAILED,
@@ -26,7 +25,7 @@ from gearshift.load_generator.replay_result import (
 from gearshift.load_generator.sender import Load, Progress, send
 from gearshift.load_generator.sender_process import MOST_PROCESSES, send_apart
 from gearshift.load_generator.sources import SampleSource
-from gearshift.load_generator.targets import Sending, Target
+from gearshift.load_generator.targets import Counters, Sending, Target
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult, latency_summary, summarise
 from gearshift.support.event_loop import allow_much_load, loop_factory

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.load_generator.counters import ModelRuns
+from gearshift.load_generator.targets import ModelRuns
 from gearshift.request import Outcome
 from gearshift.result import LatencySummary, ServingResult, percentiles
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import GearshiftError, InvalidInput
-from gearshift.load_generator.reached import target_at
+from gearshift.load_generator.http_target import target_at
 from gearshift.load_generator.replay_result import Effort, RequestLog, empty_log
 from gearshift.load_generator.sender import Load, Progress, first_of, number_of, send
 from gearshift.load_generator.targets import Sending

@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 
 from gearshift.errors import InvalidInput
-from gearshift.load_generator.http_target import HttpTarget
-from gearshift.load_generator.reached import target_at
+from gearshift.load_generator.http_target import HttpTarget, target_at
 from gearshift.load_generator.replay import replay, run_replay
 from gearshift.load_generator.replay_result import OUTCOMES, UNKNOWN, Replay
 from gearshift.load_generator.sources import Label, SampleSource, quality_of, source_from_records, source_from_samples
