@@ -11,7 +11,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import results_table, tell_generator
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
-from gearshift.load_generator.request_log import require_log_path, write_request_log
+from gearshift.load_generator.replay_result import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
 from gearshift.verbs.replay import plan_at, replay
