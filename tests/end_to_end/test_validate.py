@@ -16,7 +16,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.reporting.compose import compose
+from gearshift.reporting.content import compose
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace

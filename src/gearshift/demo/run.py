@@ -106,7 +106,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     if importlib.util.find_spec("sklearn") is None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
     from gearshift.planner.search.optimal import PLANNER
-    from gearshift.reporting.compose import compose
+    from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
 
     with _compiling():

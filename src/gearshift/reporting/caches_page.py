@@ -4,8 +4,7 @@ import html
 
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, scaled_axis
-from gearshift.reporting.html_tables import html_table, milliseconds
-from gearshift.reporting.page import chart_place, html_page, section
+from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
 
 COLUMNS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
 

@@ -11,8 +11,7 @@ from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.comparison_columns import IN_TABLES, Kind, planned_in, why_not
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 from gearshift.reporting.headline import counted
-from gearshift.reporting.html_tables import html_table, milliseconds
-from gearshift.reporting.page import chart_place, html_page, section
+from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
 
 FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": "{:.2%}".format, "seconds": milliseconds}
 

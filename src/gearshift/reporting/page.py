@@ -49,6 +49,20 @@ def section(title: str, sentence: str, body: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2><p>{html.escape(sentence)}</p>{body}</section>\n"
 
 
+def html_table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
+    head = "".join(f"<th class='text'>{name}</th>" if name in text else f"<th>{name}</th>" for name in names)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{digits(seconds * 1e3)} ms"
+
+
+def digits(value: float) -> str:
+    """Three digits, or all those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _script(content: str) -> str:
     return f"<script>{content}</script>\n"
 

@@ -1,13 +1,16 @@
 """The page about a plan: a summary, the charts of `charts.py`, and what the plan was made from."""
 
 import html
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.reporting.charts import charts_of
-from gearshift.reporting.content import ReportContent
+from gearshift.reporting.content import Kind, RangePoint, ReportContent
 from gearshift.reporting.figures import Chart
-from gearshift.reporting.html_tables import gears_table, plan_facts, ranges_table, summary_table
-from gearshift.reporting.page import chart_place, html_page, section
+from gearshift.reporting.headline import cost_in_words
+from gearshift.reporting.page import chart_place, digits, html_page, html_table, milliseconds, section
+from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 
 
@@ -51,3 +54,113 @@ def _plan(content: ReportContent) -> str:
             table = gears_table(operator)
             body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
     return section("The plan", "Its objective, its inputs, and the models that it places on devices.", body)
+
+
+_FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
+    ("accuracy", lambda r: f"{r.accuracy:.2%}"),
+    ("p50 (ms)", lambda r: digits(r.latency_s.p50 * 1e3)),
+    ("p95 (ms)", lambda r: digits(r.latency_s.p95 * 1e3)),
+    ("p99 (ms)", lambda r: digits(r.latency_s.p99 * 1e3)),
+    ("share late", lambda r: f"{r.share_late:.2%}"),
+    ("goodput (/s)", lambda r: digits(r.goodput_qps)),
+)
+
+
+def summary_table(content: ReportContent) -> str:
+    results = _results(content)
+    if not results:
+        return ""
+    bodies = "".join(_system_rows(name, by_kind) for name, by_kind in results.items())
+    head = "".join(f"<th>{name}</th>" for name, _ in _FIGURES)
+    return (
+        '<div class="scroll"><table class="summary"><thead><tr><th>system</th><th></th>'
+        f"{head}</tr></thead>{bodies}</table></div>"
+    )
+
+
+def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
+    pooled = any(r.cores for r in ranges)
+    rows = "".join(
+        f"<tr><td>{r.gear or i}</td><td>{_load(r.from_qps, r.to_qps)}</td>"
+        f"<td class='text'>{html.escape(r.cascade)}</td><td>{r.accuracy:.2%}</td>"
+        f"<td>{milliseconds(r.p95_s)}{_elsewhere(r)}</td><td>{r.share_late:.2%}</td>"
+        f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
+        for i, r in enumerate(ranges)
+    )
+    columns = ("gear", "requests/s", "cascade", "accuracy", percentile, "share late", *(("cores",) if pooled else ()))
+    return html_table(columns, rows, text=("cascade",))
+
+
+def _elsewhere(row: RangePoint) -> str:
+    return "" if row.at_qps is None else f" at {row.at_qps:.4g}/s"
+
+
+def gears_table(operator: PipelinePlan) -> str:
+    rows = "".join(
+        f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
+        f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
+        for i, g in enumerate(operator.gears)
+    )
+    unit = "requests/s" if operator.load_unit == "requests_per_s" else "outstanding requests"
+    return html_table(("gear", unit, "cascade"), rows, text=("cascade",))
+
+
+def plan_facts(plan: GearPlan) -> str:
+    copies: dict[str, int] = {}
+    for replica in plan.placement.replicas:
+        copies[replica.model] = copies.get(replica.model, 0) + 1
+    kinds: dict[str, int] = {}
+    for device in plan.hardware.devices:
+        kinds[device.kind] = kinds.get(device.kind, 0) + 1
+    facts = [
+        ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
+        *((f"objective of {name}", _objective(operator)) for name, operator in plan.pipelines.items()),
+        ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
+        *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
+        ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
+        ("profile", f"{plan.profile.path} ({plan.profile.sha256[:12]})"),
+        ("trace", f"{plan.trace.path} ({plan.trace.sha256[:12]})"),
+        ("seed", str(plan.seed)),
+    ]
+    items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts)
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _pool(plan: GearPlan) -> str:
+    if plan.hardware.pool_cores is None:
+        return ""
+    held = [f"{r.core_s:,.1f} core-seconds held" for r in plan.predictions.values() if r.core_s is not None]
+    return ", ".join([f" that share {plan.hardware.pool_cores} cores", *held])
+
+
+def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
+    results: dict[str, dict[Kind, ServingResult]] = {}
+    for run in content.runs:
+        results.setdefault(run.name, {})[run.kind] = run.result
+    if not results and content.plan:
+        results = {name: {"predicted": result} for name, result in content.plan.predictions.items()}
+    return results
+
+
+def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
+    known: list[Kind] = [kind for kind in ("predicted", "measured") if kind in by_kind]
+    title = f'<th scope="rowgroup" rowspan="{len(known)}">{html.escape(name)}</th>'
+    rows: list[str] = []
+    for kind in known:
+        cells = "".join(f"<td>{show(by_kind[kind])}</td>" for _, show in _FIGURES)
+        rows.append(f'<tr class="{kind}">{title if not rows else ""}<td class="kind">{kind}</td>{cells}</tr>')
+    return f"<tbody>{''.join(rows)}</tbody>"
+
+
+def _load(low: float, high: float | None) -> str:
+    return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
+
+
+def _objective(operator: PipelinePlan) -> str:
+    objective, parts = operator.objective, []
+    if objective.latency_s is not None:
+        parts.append(f"p{objective.percentile * 100:g} within {milliseconds(objective.latency_s)}")
+    if objective.accuracy is not None:
+        parts.append(f"accuracy of at least {objective.accuracy:.2%}")
+    scope = "in every load range" if objective.scope == "every-range" else "over the whole trace"
+    return f"{' and '.join(parts) or 'none'}, {scope}"

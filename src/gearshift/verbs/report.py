@@ -17,7 +17,7 @@ def report(
 
     Without any trace the page has no simulation.
     """
-    from gearshift.reporting.compose import compose
+    from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
 
     made, measured = plan_and_profile(plan, profile)
