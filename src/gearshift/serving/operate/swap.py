@@ -16,7 +16,7 @@ from gearshift.observability.journal import Journal, Tagged
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.service import Service
-from gearshift.serving.door.machine_memory import FreeBytes, free_bytes
+from gearshift.serving.door.bounds import FreeBytes, free_bytes
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.shadow import Comparison, Shadow
 from gearshift.serving.operate.task import ServingTask

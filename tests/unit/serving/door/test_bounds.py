@@ -3,8 +3,14 @@ from pathlib import Path
 import pytest
 
 from gearshift.serving.door import bounds
-from gearshift.serving.door.bounds import LEAST_BYTES, MOST_BYTES, most_waiting_bytes, with_memory_bounds
-from gearshift.serving.door.machine_memory import limit_bytes
+from gearshift.serving.door.bounds import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    free_bytes,
+    limit_bytes,
+    most_waiting_bytes,
+    with_memory_bounds,
+)
 from gearshift.serving.door.settings import ServerSettings
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -59,3 +65,28 @@ def test_no_body_is_larger_than_all_may_be(monkeypatch: pytest.MonkeyPatch) -> N
     made = with_memory_bounds(ServerSettings(largest_body_bytes=1000, most_waiting_bytes=2000))
     assert (made.most_waiting_bytes, made.largest_body_bytes) == (2000, 1000)
     assert with_memory_bounds(made) == made
+
+
+STAT = "anon 5\ninactive_file 300\nactive_file 7\n"
+
+
+@pytest.mark.parametrize(
+    ("machine", "group", "left"),
+    [
+        ("MemTotal: 9 kB\nMemAvailable:  4 kB\n", {}, 4096),
+        ("MemAvailable: 4 kB\n", {"max": "max", "current": "5", "stat": STAT}, 4096),
+        ("MemAvailable: 4 kB\n", {"max": "1000", "current": "900", "stat": STAT}, 400),
+        ("MemAvailable: 4 kB\n", {"max": "1000", "current": "2000", "stat": STAT}, 0),
+        ("", {"max": "1000", "current": "900", "stat": STAT}, 400),
+        ("nonsense", {"max": "1000", "current": "900", "stat": "nonsense"}, None),
+        (None, {}, None),
+    ],
+)
+def test_what_is_left_is_the_least_that_machine_and_group_tell(
+    tmp_path: Path, machine: str | None, group: dict[str, str], left: int | None
+) -> None:
+    if machine is not None:
+        (tmp_path / "meminfo").write_text(machine)
+    for name, text in group.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert free_bytes(tmp_path / "meminfo", tmp_path) == left
