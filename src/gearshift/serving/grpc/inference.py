@@ -11,8 +11,7 @@ from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service.room import Client
 from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
 from gearshift.serving.door.exchange import Exchange
-from gearshift.serving.grpc.answers import Answers, Unread
-from gearshift.serving.grpc.calls import Tasks, in_bytes, metadata_of, send, text_of
+from gearshift.serving.grpc.calls import Answers, Tasks, Unread, in_bytes, metadata_of, send, text_of
 from gearshift.serving.grpc.messages import Messages
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb

@@ -23,9 +23,8 @@ from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.grpc import health as grpc_health
 from gearshift.serving.grpc import reflection as grpc_reflection
-from gearshift.serving.grpc.answers import Answers
 from gearshift.serving.grpc.arrivals import WINDOW_BYTES, Arrivals
-from gearshift.serving.grpc.calls import May, guarded, in_bytes, send, streaming, write
+from gearshift.serving.grpc.calls import Answers, May, guarded, in_bytes, send, streaming, write
 from gearshift.serving.grpc.health_pb2 import HealthCheckRequest
 from gearshift.serving.grpc.inference import GrpcInference
 from gearshift.serving.grpc.messages import Messages

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.serving.grpc.fields import MOST_NUMBERS, MOST_TEXT_BYTES, Split
+from gearshift.serving.grpc.messages import MOST_NUMBERS, MOST_TEXT_BYTES, Split
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.grpc_tensors import varint
 
