@@ -40,8 +40,8 @@ from gearshift.runtime.router.status import (
 )
 from gearshift.serving.door.keys import KeyFile, Keys
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.http.answers import AnsweredTensor, BinarySize, HowAnswered, InferAnswer
 from gearshift.serving.http.openapi import describe
+from gearshift.serving.http.routes import AnsweredTensor, BinarySize, HowAnswered, InferAnswer
 from gearshift.serving.operate.control import DrainBody, GearBody
 from gearshift.serving.operate.shadow import Comparison
 from gearshift.serving.operate.swap import SwapBody, SwapResult

@@ -7,8 +7,7 @@ import msgspec
 from gearshift import __version__
 from gearshift.model import TensorSpec
 from gearshift.serving.door.keys import Keys
-from gearshift.serving.http.answers import Error
-from gearshift.serving.http.routes import Route, Schema, Struct, routes_of
+from gearshift.serving.http.routes import Error, Route, Schema, Struct, routes_of
 from gearshift.v2.tensors import ROW_FACTS
 
 OPENAPI_VERSION = "3.1.0"

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from gearshift.model import DATATYPES
 from gearshift.runtime.router.status import Status
 from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
-from gearshift.serving.http.answers import InferAnswer, Live, Ready
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, Work
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
@@ -31,6 +32,65 @@ LITERAL_PATHS = re.compile("/v2/gearshift|/v2/repository|/metrics")
 """Paths that begin so count only as they are written: proxies restrict access to them."""
 MOST_BODY_BYTES = 4096
 BAD_BODY, LARGE_BODY = "The body makes no sense", "The body is too large"
+
+
+class Error(msgspec.Struct):
+    """Why a request was refused or failed."""
+
+    error: str
+
+
+class Live(msgspec.Struct):
+    """The process is alive."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Requests are accepted, and every model has a replica."""
+
+    ready: bool
+    name: str | UnsetType = UNSET
+
+
+class BinarySize(msgspec.Struct):
+    """Bytes of the tensor after the JSON."""
+
+    binary_data_size: int
+
+
+class AnsweredTensor(msgspec.Struct):
+    """An output: its data as a flat list, or as bytes after the JSON."""
+
+    name: str
+    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
+    shape: list[int]
+    data: list[bool | int | float | str | None] | UnsetType = UNSET
+    parameters: BinarySize | UnsetType = UNSET
+
+
+class HowAnswered(msgspec.Struct):
+    """The gear at the end, the longest queueing and run time of any row, and the outcome.
+
+    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline.
+    """
+
+    gear: int
+    queue_s: float
+    run_s: float
+    outcome: Literal["answered", "degraded", "late"]
+    reason: str | UnsetType = UNSET
+    remaining_s: float | UnsetType = UNSET
+
+
+class InferAnswer(msgspec.Struct):
+    """The answer to an inference."""
+
+    model_name: str
+    model_version: str
+    parameters: HowAnswered
+    outputs: list[AnsweredTensor]
+    id: str | UnsetType = UNSET
 
 
 class Header(NamedTuple):
