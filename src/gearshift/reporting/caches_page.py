@@ -124,10 +124,8 @@ def _variants(manifest: Manifest) -> str:
 
 
 def _rows(names: tuple[str, ...], cells: list[list[str]], *, text: tuple[str, ...]) -> str:
-    words = [name in text for name in names]
+    def cell(name: str, value: str) -> str:
+        return f"<td class='text'>{html.escape(value)}</td>" if name in text else f"<td>{html.escape(value)}</td>"
 
-    def cell(value: str, word: bool) -> str:
-        return f"<td class='text'>{html.escape(value)}</td>" if word else f"<td>{html.escape(value)}</td>"
-
-    rows = ("".join(cell(value, word) for value, word in zip(row, words, strict=True)) for row in cells)
+    rows = ("".join(map(cell, names, row)) for row in cells)
     return html_table(names, "".join(f"<tr>{row}</tr>" for row in rows), text=text)

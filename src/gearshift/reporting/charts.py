@@ -16,13 +16,8 @@ PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 def charts_of(content: ReportContent) -> list[Chart]:
-    makers: tuple[Callable[[ReportContent], Chart | None], ...] = (
-        _front_chart,
-        _ranges_chart,
-        _time_chart,
-        _latency_chart,
-    )
-    return [chart for chart in (make(content) for make in makers) if chart]
+    made = (_front_chart(content), _ranges_chart(content), _time_chart(content), _latency_chart(content))
+    return [chart for chart in made if chart is not None]
 
 
 def _front_chart(content: ReportContent) -> Chart | None:
@@ -90,8 +85,7 @@ def _ranges_chart(content: ReportContent) -> Chart | None:
         ),
     ]
     if content.slo_s is not None:
-        layout["shapes"] += _slo_line(content.slo_s, yref="y2", xref="x domain")
-        layout["annotations"] += _slo_label(content.slo_s, yref="y2", xref="x domain")
+        _mark_slo(layout, content.slo_s, yref="y2", xref="x domain")
         peak = max(content.slo_s, *(r.p95_s for r in content.ranges if r.p95_s < np.inf)) * 1e3
         layout["yaxis2"]["range"] = [0, peak * 1.15]
     return Chart(
@@ -198,8 +192,7 @@ def _latency_chart(content: ReportContent) -> Chart | None:
         hovermode="closest",
     )
     if content.slo_s is not None:
-        layout["shapes"] = _slo_line(content.slo_s, yref="y", xref="paper")
-        layout["annotations"] = _slo_label(content.slo_s, yref="y", xref="paper", log=y["type"] == "log")
+        _mark_slo(layout, content.slo_s, yref="y", xref="paper", log=y["type"] == "log")
     return Chart(
         "latency",
         "Latency, predicted and measured",
@@ -251,35 +244,31 @@ def _two_panels(x: Figure, upper: Figure, lower: Figure) -> Figure:
     )
 
 
-def _slo_line(slo_s: float, *, yref: str, xref: str) -> list[Figure]:
-    line = {"color": "--warn", "width": 1.5, "dash": "dot"}
-    return [
+def _mark_slo(layout: Figure, slo_s: float, *, yref: str, xref: str, log: bool = False) -> None:
+    slo_ms = slo_s * 1e3
+    layout["shapes"].append(
         {
             "type": "line",
             "xref": xref,
             "x0": 0,
             "x1": 1,
             "yref": yref,
-            "y0": slo_s * 1e3,
-            "y1": slo_s * 1e3,
-            "line": line,
+            "y0": slo_ms,
+            "y1": slo_ms,
+            "line": {"color": "--warn", "width": 1.5, "dash": "dot"},
         }
-    ]
-
-
-def _slo_label(slo_s: float, *, yref: str, xref: str, log: bool = False) -> list[Figure]:
-    y = float(np.log10(slo_s * 1e3)) if log else slo_s * 1e3
-    return [
+    )
+    layout["annotations"].append(
         {
             "xref": xref,
             "x": 0,
             "xanchor": "left",
             "yref": yref,
-            "y": y,
+            "y": float(np.log10(slo_ms)) if log else slo_ms,
             "yanchor": "bottom",
-            "text": f"SLO {slo_s * 1e3:.4g} ms",
+            "text": f"SLO {slo_ms:.4g} ms",
             "showarrow": False,
             "bgcolor": "--card",
             "font": {"color": "--warn", "size": 12},
         }
-    ]
+    )

@@ -122,11 +122,9 @@ def latency_quantiles(latency_s: NDArray[np.float64]) -> LatencyQuantiles:
     return LatencyQuantiles(share=shares, latency_s=np.array([percentile(rising, float(p)) for p in shares]))
 
 
-def gear_series(
-    gears: Sequence[tuple[float, int]], seconds: NDArray[np.float64], *, before: int = 0
-) -> NDArray[np.int64]:
+def gear_series(gears: Sequence[tuple[float, int]], seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     times = np.array([time for time, _ in gears], dtype=np.float64)
-    values = np.array([before, *(gear for _, gear in gears)], dtype=np.int64)
+    values = np.array([0, *(gear for _, gear in gears)], dtype=np.int64)
     return values[np.searchsorted(times, seconds, side="right")]
 
 
@@ -191,35 +189,34 @@ def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
 
 
 def predicted_series(name: str, run: Simulation, profile: Profile, slo_s: float | None) -> RunSeries:
-    latency_s = run.latency_s
-    seconds, load_qps = load_over_time(run.workload.arrivals_ns / NS_PER_S)
+    result = run.result(profile, latency_objective_s=slo_s)
     shifts = [(at / NS_PER_S, gear) for at, gear in run.shifts.tolist()]
-    return RunSeries(
-        name=name,
-        kind="predicted",
-        result=run.result(profile, latency_objective_s=slo_s),
-        seconds=seconds,
-        load_qps=load_qps,
-        gear=gear_series(shifts, seconds),
-        latency_quantiles=latency_quantiles(latency_s[~np.isnan(latency_s)]),
-    )
+    latency_s, arrivals_s = run.latency_s, run.workload.arrivals_ns / NS_PER_S
+    return _series(name, "predicted", result, arrivals_s, shifts, latency_s[~np.isnan(latency_s)])
 
 
 def measured_series(name: str, run: Replay) -> RunSeries:
-    seconds, load_qps = load_over_time(run.log.sent_s)
-    return RunSeries(
-        name=name,
-        kind="measured",
-        result=run.result,
-        seconds=seconds,
-        load_qps=load_qps,
-        gear=gear_series(run.gears, seconds),
-        latency_quantiles=latency_quantiles(run.log.latency_s[run.log.answered]),
-    )
+    answered_s = run.log.latency_s[run.log.answered]
+    return _series(name, "measured", run.result, run.log.sent_s, run.gears, answered_s)
 
 
-def load_over_time(arrivals_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _series(
+    name: str,
+    kind: Kind,
+    result: ServingResult,
+    arrivals_s: NDArray[np.float64],
+    gears: Sequence[tuple[float, int]],
+    latency_s: NDArray[np.float64],
+) -> RunSeries:
     steps = int(arrivals_s.max() / STEP_S) + 1
     counts = np.bincount((arrivals_s / STEP_S).astype(np.int64), minlength=steps)
     seconds: NDArray[np.float64] = np.arange(len(counts), dtype=np.float64) * STEP_S + STEP_S / 2
-    return seconds, counts / STEP_S
+    return RunSeries(
+        name=name,
+        kind=kind,
+        result=result,
+        seconds=seconds,
+        load_qps=counts / STEP_S,
+        gear=gear_series(gears, seconds),
+        latency_quantiles=latency_quantiles(latency_s),
+    )

@@ -48,14 +48,10 @@ class GearRow:
 
     @property
     def predicted_elsewhere_qps(self) -> float | None:
-        return predicted_elsewhere_qps(self.gears[-1])
-
-
-def predicted_elsewhere_qps(gear: Gear) -> float | None:
-    """The load of a gear's prediction, where that is not the upper end of its range."""
-    if gear.predicted is None or gear.predicted.load_qps == gear.load_range.to:
-        return None
-    return gear.predicted.load_qps
+        """The load of the prediction, where that is not the upper end of the range."""
+        if self.predicted is None or self.predicted.load_qps == self.load_range.to:
+            return None
+        return self.predicted.load_qps
 
 
 def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:

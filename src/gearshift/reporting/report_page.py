@@ -1,6 +1,7 @@
 """The page about a plan: a summary, the charts of `charts.py`, and what the plan was made from."""
 
 import html
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -106,12 +107,8 @@ def gears_table(operator: PipelinePlan) -> str:
 
 
 def plan_facts(plan: GearPlan) -> str:
-    copies: dict[str, int] = {}
-    for replica in plan.placement.replicas:
-        copies[replica.model] = copies.get(replica.model, 0) + 1
-    kinds: dict[str, int] = {}
-    for device in plan.hardware.devices:
-        kinds[device.kind] = kinds.get(device.kind, 0) + 1
+    copies = Counter(replica.model for replica in plan.placement.replicas)
+    kinds = Counter(device.kind for device in plan.hardware.devices)
     facts = [
         ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
         *((f"objective of {name}", _objective(operator)) for name, operator in plan.pipelines.items()),
