@@ -54,8 +54,6 @@ Labels = NDArray[np.int64]
 
 
 class Classifier(Protocol):
-    """A fitted scikit-learn classifier."""
-
     classes_: NDArray[Any]
 
     def predict_proba(self, X: NDArray[Any]) -> NDArray[Any]:

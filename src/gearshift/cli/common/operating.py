@@ -1,31 +1,20 @@
 """Common to the verbs that steer a running server."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
 
-from gearshift.cli.common.option_table import PATH
+from gearshift.cli.common.option_table import PATH, in_order
 from gearshift.cli.common.output import Output, table
 from gearshift.runtime.router.status import Status
 
 URL = "http://127.0.0.1:8000"
 
-Command = Callable[..., None]
-
-
-def server_options(function: Command) -> Command:
-    for option in (
-        click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, in addition to the system's."),
-        click.option(
-            "--key-file",
-            type=PATH,
-            envvar="GEARSHIFT_KEY_FILE",
-            help="A file whose first key is sent.",
-        ),
-        click.option("--url", default=URL, envvar="GEARSHIFT_URL", show_default=True, help="The server."),
-    ):
-        function = option(function)
-    return function
+server_options = in_order(
+    click.option("--url", default=URL, envvar="GEARSHIFT_URL", show_default=True, help="The server."),
+    click.option("--key-file", type=PATH, envvar="GEARSHIFT_KEY_FILE", help="A file whose first key is sent."),
+    click.option("--ca-file", type=PATH, help="A PEM file of certificates to trust, in addition to the system's."),
+)
 
 
 def moved(status: Status) -> Iterator[str]:

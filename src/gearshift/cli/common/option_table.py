@@ -21,8 +21,6 @@ Table = Callable[..., Any] | type
 
 
 class Keyword(NamedTuple):
-    """A keyword of a verb that has an option."""
-
     name: str
     kind: Any
     option: Option

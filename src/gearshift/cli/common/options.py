@@ -95,17 +95,9 @@ def command_line(**changed: object) -> str:
     return " ".join(words)
 
 
-def the_trace(
-    trace: Path, rate_scale: float, start_s: float, duration_s: float | None, arrivals: str, seed: int
-) -> Trace:
-    read = read_trace(
-        trace,
-        rate_scale=rate_scale,
-        start_s=start_s,
-        duration_s=duration_s,
-        arrivals=arrivals,  # type: ignore[arg-type]
-        seed=seed,
-    )
+def the_trace(trace: Path, **options: Any) -> Trace:
+    """Read the trace of `trace_options`."""
+    read = read_trace(trace, **options)
     _warn_of(read)
     return read
 

@@ -35,19 +35,21 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
     if len(extra) > 1:
         made.padding = (0, 1, 0, 0)
     for name, result in rows:
-        latency = result.latency_s
         made.add_row(
             name,
-            percent(result.accuracy),
-            milliseconds(latency.p50),
-            milliseconds(latency.p95),
-            milliseconds(latency.p99),
-            percent(result.share_late),
+            *figures(result),
             *(percent(getattr(result, field)) for field in extra.values()),
             f"{result.goodput_qps:.1f}/s",
             *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
     return made
+
+
+def figures(result: ServingResult) -> tuple[str, ...]:
+    """Accuracy, p50, p95, p99, and the share late."""
+    latency = result.latency_s
+    times = map(milliseconds, (latency.p50, latency.p95, latency.p99))
+    return percent(result.accuracy), *times, percent(result.share_late)
 
 
 def validation_table(run: "Validation") -> Table:

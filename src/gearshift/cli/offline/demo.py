@@ -6,9 +6,8 @@ import click
 
 from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
-from gearshift.cli.common.tables import milliseconds, percent, ratios_told, split_table
+from gearshift.cli.common.tables import figures, ratios_told, split_table
 from gearshift.demo.run import DemoResult, run_demo
-from gearshift.result import ServingResult
 
 
 @click.command("demo")
@@ -50,23 +49,11 @@ def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
         ("largest alone", made.largest),
         ("smallest alone", made.smallest),
     ):
-        shown.add_row(f"{name}, predicted", *_figures(system.predicted), style="dim")
-        shown.add_row(f"{name}, measured", *_figures(system.measured))
+        for kind, result, style in (("predicted", system.predicted, "dim"), ("measured", system.measured, None)):
+            shown.add_row(f"{name}, {kind}", *figures(result), f"{result.goodput_qps:.0f}/s", style=style)
     output.show(shown)
     output.show(split_table(made.gears.split))
     output.say(ratios_told(made.gears.split))
     if not made.valid:
         output.say("the load generator could not keep its schedule on this machine: read measured latencies with care")
     output.say(f"report: {made.report}")
-
-
-def _figures(result: ServingResult) -> tuple[str, ...]:
-    latency = result.latency_s
-    return (
-        percent(result.accuracy),
-        milliseconds(latency.p50),
-        milliseconds(latency.p95),
-        milliseconds(latency.p99),
-        percent(result.share_late),
-        f"{result.goodput_qps:.0f}/s",
-    )

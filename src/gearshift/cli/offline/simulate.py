@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 import msgspec
 
-from gearshift.cli.common.option_table import PATH, in_order, options_of, require_positive
+from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import network_options, plan_trace_options, seconds_of, take_trace, the_uplink
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
@@ -33,31 +33,26 @@ READ_BY = {
 """Scalers that read an option."""
 
 
-scaling_options = in_order(
-    click.option(
-        "--scaler",
-        type=click.Choice(get_args(Scaler)),
-        help="As for `serve`: what gives workers their cores, which are never fewer than those of the gear in force. "
-        "`replicas` (as `exact`, or several workers of one core where that takes fewer cores), `fa2` (horizontal, with "
-        "cold starts) and `vpa` (by utilisation) exist only in simulation, for plans of one model. `static` leaves the "
-        "cores as they are, as without this option, but reports core-seconds.",
-    ),
-    click.option("--scaler-period-s", type=float, help=f"How often the scaler chooses.  [default: {DEFAULT_PERIOD_S}]"),
-    click.option(
-        "--scaler-margin",
-        type=click.FloatRange(-0.5, 10),
-        help="The share by which the scaler takes run times to be longer than profiled; `fa2`, `vpa` and `static` do "
-        f"not use it.  [default: {DEFAULT_MARGIN}]",
-    ),
-)
-
-
 @click.command("simulate")
 @click.argument("plan", type=PATH)
 @plan_trace_options
 @network_options
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
-@scaling_options
+@click.option(
+    "--scaler",
+    type=click.Choice(get_args(Scaler)),
+    help="As for `serve`: what gives workers their cores, which are never fewer than those of the gear in force. "
+    "`replicas` (as `exact`, or several workers of one core where that takes fewer cores), `fa2` (horizontal, with "
+    "cold starts) and `vpa` (by utilisation) exist only in simulation, for plans of one model. `static` leaves the "
+    "cores as they are, as without this option, but reports core-seconds.",
+)
+@click.option("--scaler-period-s", type=float, help=f"How often the scaler chooses.  [default: {DEFAULT_PERIOD_S}]")
+@click.option(
+    "--scaler-margin",
+    type=click.FloatRange(-0.5, 10),
+    help="The share by which the scaler takes run times to be longer than profiled; `fa2`, `vpa` and `static` do "
+    f"not use it.  [default: {DEFAULT_MARGIN}]",
+)
 @options_of(simulate)
 @verb
 def command(
