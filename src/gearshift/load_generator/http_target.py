@@ -52,8 +52,6 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class HttpTarget:
-    """A V2 server over HTTP, in JSON or with binary tensors."""
-
     def __init__(self, base: str, operator: str, output: str, sending: Sending) -> None:
         self._protocol = ClientProtocol(base, operator, sending.api_key, sending.ca_file, sending.longest_s, 1)
         self._client = HttpClient(base, tls=self._protocol.tls)

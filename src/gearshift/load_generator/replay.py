@@ -1,7 +1,7 @@
 """The open-loop load generator: send when the workload says, and measure from that instant."""
 
 import gc
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -79,7 +79,7 @@ async def replay(
     deadline_s = _deadlines_s(workload, under_way_s, sending.deadline_s)
     if deadline_s is not None:
         sending = msgspec.structs.replace(sending, deadline_s=None)
-    sent = await _send(
+    log, effort, before, after = await _send(
         target,
         workload,
         source,
@@ -90,9 +90,8 @@ async def replay(
         progress=progress,
         clock=clock or WallClock(),
     )
-    log = sent.log
     took_s = float(log.answered_s.max())
-    utilisation = {device: busy_s / took_s for device, busy_s in sent.after.busy_since(sent.before).items()}
+    utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
     here = latency_summary(log.latency_s[log.answered])
     lateness = lateness_of(log, here, largest_lateness_s)
     return Replay(
@@ -106,28 +105,19 @@ async def replay(
         ),
         log=log,
         lateness=lateness,
-        effort=sent.effort,
+        effort=effort,
         why_invalid=why_invalid(
             lateness,
             here,
-            sent.effort,
+            effort,
             answered=int(np.count_nonzero(log.answered)),
             processes=isinstance(target, str),
             largest_s=largest_lateness_s,
         ),
         failed=int(np.count_nonzero(log.outcome == FAILED)),
         gears=gear_shifts(log),
-        runs=sent.after.runs_since(sent.before),
+        runs=after.runs_since(before),
     )
-
-
-class _Sent(NamedTuple):
-    """The log of all requests, the generator's effort, and the server's counters around them."""
-
-    log: RequestLog
-    effort: Effort
-    before: Counters
-    after: Counters
 
 
 async def _send(
@@ -141,8 +131,11 @@ async def _send(
     processes: int,
     progress: Progress | None,
     clock: Clock,
-) -> _Sent:
-    """Encode all requests, then send them, from this process or from several."""
+) -> tuple[RequestLog, Effort, Counters, Counters]:
+    """Encode all requests, then send them, from this process or from several.
+
+    Returns their log, the generator's effort, and the server's counters before and after.
+    """
     rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
     reached = target_at(target, source.operator, source.output, sending) if isinstance(target, str) else target
     require(
@@ -167,7 +160,7 @@ async def _send(
             )
         else:
             effort = await send(reached, load, sending, clock=clock, begin_ns=clock.now_ns(), progress=progress)
-        return _Sent(load.log, effort, before, await reached.counters())
+        return load.log, effort, before, await reached.counters()
     finally:
         await reached.close()
 

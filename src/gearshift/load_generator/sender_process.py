@@ -256,14 +256,7 @@ async def _work(job: Job, out: BinaryIO) -> Told:
         def tell(done: int, total: int) -> None:
             out.write(_frame(Done(count=done)))
 
-        effort = await send(
-            target,
-            load,
-            job.sending,
-            clock=clock,
-            begin_ns=begin_ns,
-            progress=tell,
-        )
+        effort = await send(target, load, job.sending, clock=clock, begin_ns=begin_ns, progress=tell)
     except InvalidInput as error:
         return Failed(what=error.what, where=error.where, remedy=error.remedy)
     finally:
