@@ -29,7 +29,6 @@ from gearshift.model import Arrays
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
-from gearshift.request import Answer
 from gearshift.runtime.service.answers import Done
 from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
 from gearshift.runtime.service.service import Withdraw
@@ -70,8 +69,6 @@ log = logging.getLogger("gearshift.serving.front_ends.front_end")  # by name: th
 
 
 class RouterLink:
-    """The connection to the router: requests and their answers."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.told: asyncio.Future[Serve | None] = loop.create_future()
         """The router's first message; None if the router is gone."""
@@ -129,7 +126,8 @@ class RouterLink:
             case Answered():
                 done = self._submitted.pop(message.id, None)
                 if done is not None:  # else the client has left
-                    done(_with_outputs(message, body))
+                    outputs = unpack_tensors(message.tensors, body)
+                    done(msgspec.structs.replace(message.answer, outputs=outputs))
             case Passed():
                 exchange = self._passed.pop(message.id, None)
                 if exchange is not None:
@@ -154,10 +152,6 @@ class RouterLink:
     def _end(self, longest_s: float) -> None:
         if not self.end.done():
             self.end.set_result(longest_s)
-
-
-def _with_outputs(message: Answered, body: memoryview) -> Answer:
-    return msgspec.structs.replace(message.answer, outputs=unpack_tensors(message.tensors, body))
 
 
 # In place of the service -------------------------------------------------------------------------

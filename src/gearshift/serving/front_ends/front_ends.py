@@ -181,12 +181,10 @@ class FrontEnds:
 
 
 class FrontEndProcess:
-    """One front end: its process, and the requests of its clients."""
-
     def __init__(
         self, all: FrontEnds, ready: "asyncio.Future[None]", listening: Callable[[], None] = lambda: None
     ) -> None:
-        self._all, self._ready, self._listening = all, ready, listening
+        self.all, self._ready, self._listening = all, ready, listening
         self.protocol = FrameProtocol(self._received, lambda: None, decoder=TO_ROUTER)
         self._process: subprocess.Popen[bytes] | None = None
         self._withdraw: dict[int, Callable[[], None]] = {}
@@ -201,14 +199,14 @@ class FrontEndProcess:
         widen(theirs)
         await loop.create_unix_connection(lambda: self.protocol, sock=ours)
         try:
-            if self._all.ending:
+            if self.all.ending:
                 return "was not needed any more"
             process = self._process = _spawn(theirs.fileno(), [sock.fileno() for sock in socks], board.fd, row)
         finally:
             theirs.close()
             if self._process is None:
                 self.protocol.close()
-        self.protocol.send(self._all.serve)
+        self.protocol.send(self.all.serve)
         gone = asyncio.Event()
         end = ProcessEnd(process.pid, gone.set)
         try:
@@ -253,20 +251,20 @@ class FrontEndProcess:
                 elif (exchange := self._exchanges.pop(message.id, None)) is not None:
                     exchange.leave()
             case Refused():
-                self._all.refused()
+                self.all.refused()
             case Untrusted():
-                self._all.distrusted(message.reason)
+                self.all.distrusted(message.reason)
             case Listening():
                 self._listening()
                 if not self._ready.done():
                     self._ready.set_result(None)
-        self._all.publish()
+        self.all.publish()
 
     # Inference -----------------------------------------------------------------------------------
 
     def _submit(self, message: Submit, body: memoryview) -> None:
         try:
-            self._withdraw[message.id] = self._all.control.submit(
+            self._withdraw[message.id] = self.all.control.submit(
                 unpack_tensors(message.tensors, body),
                 partial(self._answered, message.id),
                 priority=message.priority,
@@ -276,7 +274,7 @@ class FrontEndProcess:
                 client=self._client(message.client),
             )
         except GearshiftError as error:
-            self._all.publish()  # the front end reads there whether requests are admitted
+            self.all.publish()  # the front end reads there whether requests are admitted
             self._send(message.id, refused(error))
         except Exception:  # every error becomes an answer
             log.exception("fault while a request of a front end was taken")
@@ -288,7 +286,7 @@ class FrontEndProcess:
     def _answered(self, number: int, answer: Answer) -> None:
         if self._withdraw.pop(number, None) is not None:
             self._send(number, answer)
-            self._all.publish()
+            self.all.publish()
 
     def _send(self, number: int, answer: Answer) -> None:
         outputs: Any = answer.outputs or {}
@@ -302,11 +300,10 @@ class FrontEndProcess:
     # Passed on -----------------------------------------------------------------------------------
 
     def _begin(self, head: Head) -> None:
-        passed, held = partial(self._passed, head.id), self._client(head.client)
-        client = _Client(head.id, head.address, held, self._all, self.protocol, passed)
+        client = _Client(self, head, self._client(head.client))
         exchange = HttpExchange(client, head.method, head.path, dict(head.headers), head.keep_alive)
         self._exchanges[head.id] = exchange
-        self._all.application.begun(exchange)
+        self.all.application.begun(exchange)
         if EXPECT in exchange.headers and not exchange.answered:
             client.let_in(exchange)
 
@@ -316,12 +313,12 @@ class FrontEndProcess:
             return
         if len(body):
             exchange.add_part(bytes(body))
-            self._all.application.measured(exchange, len(body))
+            self.all.application.measured(exchange, len(body))
         exchange.complete = part.last
         if part.last and not exchange.answered:
-            self._all.application.completed(exchange)
+            self.all.application.completed(exchange)
 
-    def _passed(self, number: int, parts: Sequence[Buffer], last: bool) -> None:
+    def passed(self, number: int, parts: Sequence[Buffer], last: bool) -> None:
         self._exchanges.pop(number, None)
         self.protocol.send(Passed(id=number, last=last), parts)
 
@@ -329,30 +326,21 @@ class FrontEndProcess:
 class _Client:
     """The client of a request that a front end passed on (`http_exchange.Client`)."""
 
-    def __init__(
-        self,
-        number: int,
-        address: str | None,
-        held: Client,
-        all: FrontEnds,
-        protocol: FrameProtocol,
-        passed: Callable[[Sequence[Buffer], bool], None],
-    ) -> None:
-        self._number, self.address, self.held = number, address, held
-        self._all, self._protocol, self._passed = all, protocol, passed
+    def __init__(self, front_end: FrontEndProcess, head: Head, held: Client) -> None:
+        self._front_end, self._number, self.address, self.held = front_end, head.id, head.address, held
 
     @property
     def ending(self) -> bool:
-        return self._all.ending
+        return self._front_end.all.ending
 
     def vouch(self) -> None:
         """Do nothing: the front end holds the connection, and checks keys of inference itself."""
 
     def let_in(self, exchange: HttpExchange) -> None:
-        self._protocol.send(LetIn(id=self._number))
+        self._front_end.protocol.send(LetIn(id=self._number))
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
-        self._passed(parts, last)
+        self._front_end.passed(self._number, parts, last)
 
 
 def _failed(reason: str) -> Answer:

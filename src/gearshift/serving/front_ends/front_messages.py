@@ -116,9 +116,7 @@ class Untrusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reason: str
 
 
-TO_FRONT_END: msgspec.msgpack.Decoder[Serve | Answered | Passed | LetIn | StopListening | End] = (
-    msgspec.msgpack.Decoder(Serve | Answered | Passed | LetIn | StopListening | End)
-)
-TO_ROUTER: msgspec.msgpack.Decoder[Listening | Submit | Head | Part | Gone | Refused | Untrusted] = (
-    msgspec.msgpack.Decoder(Listening | Submit | Head | Part | Gone | Refused | Untrusted)
-)
+ToFrontEnd = Serve | Answered | Passed | LetIn | StopListening | End
+ToRouter = Listening | Submit | Head | Part | Gone | Refused | Untrusted
+TO_FRONT_END: msgspec.msgpack.Decoder[ToFrontEnd] = msgspec.msgpack.Decoder(ToFrontEnd)
+TO_ROUTER: msgspec.msgpack.Decoder[ToRouter] = msgspec.msgpack.Decoder(ToRouter)

@@ -33,7 +33,7 @@ class StandIns:
         if front_end in self._now:
             return
         self._made += 1
-        counts = self._connections.part(self._made), self._unsent.part(self._made)
+        counts = partial(self._connections.count, self._made), partial(self._unsent.count, self._made)
         server = HttpServer(self._application, self._settings, *counts)
         shared = list[socket.socket]()
         try:
@@ -78,9 +78,6 @@ class _Sum:
         self._tell = tell
         self._parts: dict[int, int] = {}
 
-    def part(self, number: int) -> Callable[[int], int]:
-        return partial(self._count, number)
-
-    def _count(self, number: int, part: int) -> int:
+    def count(self, number: int, part: int) -> int:
         self._parts[number] = part
         return self._tell(sum(self._parts.values()))
