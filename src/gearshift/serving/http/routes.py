@@ -6,6 +6,7 @@ A server answers by this table (`application`) and describes itself from it (`op
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -142,36 +143,20 @@ def inference_paths(operator: str) -> frozenset[str]:
     return frozenset(route.path for route in routes_of(operator) if route.handler is Handlers.infer)
 
 
-def _statistics(path: str) -> Route:
-    return Route(
-        path=path, handler=Handlers.statistics, summary="What was answered, in Triton's form", answer=Statistics
-    )
+_statistics = partial(
+    Route, handler=Handlers.statistics, summary="What was answered, in Triton's form", answer=Statistics
+)
+_health = partial(Route, who="anybody", still_answered=True)
+_live = partial(_health, handler=Handlers.live, summary="Whether the process is alive", answer=Live)
+_ready = partial(_health, handler=Handlers.ready, summary="Whether requests are let in", answer=Ready, unready=Ready)
+_steering = partial(Route, methods=POST, who="operator", most_body_bytes=MOST_BODY_BYTES)
 
-
-def _live(path: str) -> Route:
-    return Route(
-        path=path,
-        handler=Handlers.live,
-        who="anybody",
-        still_answered=True,
-        summary="Whether the process is alive",
-        answer=Live,
-    )
-
-
-def _ready(path: str) -> Route:
-    return Route(
-        path=path,
-        handler=Handlers.ready,
-        who="anybody",
-        still_answered=True,
-        summary="Whether requests are let in",
-        answer=Ready,
-        unready=Ready,
-    )
-
-
-HEALTH = (_live("/livez"), _live("/v2/health/live"), _ready("/readyz"), _ready("/v2/health/ready"))
+HEALTH = (
+    _live(path="/livez"),
+    _live(path="/v2/health/live"),
+    _ready(path="/readyz"),
+    _ready(path="/v2/health/ready"),
+)
 
 SERVER = (
     Route(path="/v2", handler=Handlers.server, summary="The server", answer=ServerMetadata),
@@ -187,7 +172,7 @@ SERVER = (
         summary="This description",
         content_type="application/json",
     ),
-    _statistics("/v2/models/stats"),
+    _statistics(path="/v2/models/stats"),
     Route(
         path="/v2/repository/index",
         methods=POST,
@@ -209,35 +194,26 @@ ADMINISTRATION = (
         summary="What the server is doing",
         answer=Status,
     ),
-    Route(
+    _steering(
         path=GEAR_PATH,
-        methods=POST,
         handler=Handlers.gear,
-        who="operator",
-        most_body_bytes=MOST_BODY_BYTES,
         summary="Keep a gear, or let the load choose again",
         body=GearBody,
         answer=Status,
         errors={400: BAD_BODY, 413: LARGE_BODY},
     ),
-    Route(
+    _steering(
         path=DRAIN_PATH,
-        methods=POST,
         handler=Handlers.drain,
-        who="operator",
-        most_body_bytes=MOST_BODY_BYTES,
         summary="Refuse new requests and answer those accepted, or let new ones in again",
         body=DrainBody,
         body_required=False,
         answer=Status,
         errors={400: BAD_BODY, 413: LARGE_BODY, 503: "The server is ending"},
     ),
-    Route(
+    _steering(
         path=SWAP_PATH,
-        methods=POST,
         handler=Handlers.swap,
-        who="operator",
-        most_body_bytes=MOST_BODY_BYTES,
         summary="Put another plan in force",
         body=SwapBody,
         answer=SwapResult,
@@ -301,7 +277,7 @@ def _of_model(path: str) -> tuple[Route, ...]:
             answer=Ready,
             unready=Ready,
         ),
-        _statistics(f"{path}/stats"),
+        _statistics(path=f"{path}/stats"),
         Route(
             path=f"{path}/infer",
             methods=POST,
