@@ -107,8 +107,12 @@ def serve(
                 log.warning(OPEN_TO_ALL)
             tell_changes(task)
             tell_quota(task, quota_cores())
-            later = partial(_read_and_tell, read)
-            return _run(_main(task, later, settings, keys, journal, socks, say, tracing))
+
+            async def main() -> int:
+                later = partial(_read_and_tell, read)
+                return await ServerProcess(task, later, settings, keys, journal, socks, say, tracing).main()
+
+            return _run(main())
         finally:
             journal.close()
 
@@ -161,19 +165,6 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-async def _main(
-    task: ServingTask,
-    read: Read,
-    settings: ServerSettings,
-    keys: Keys | None,
-    journal: Journal,
-    socks: Sequence[socket.socket],
-    say: Say,
-    tracing: Tracing | None,
-) -> int:
-    return await ServerProcess(task, read, settings, keys, journal, socks, say, tracing).main()
 
 
 class ServerProcess:

@@ -26,12 +26,7 @@ def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
 
     Pages that the kernel can drop at once count as free.
     """
-    left = []
-    try:
-        rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
-        left.append(int(rows["MemAvailable"].split()[0]) * 1024)
-    except (OSError, ValueError, KeyError, IndexError):
-        pass
+    left = _machine_bytes(machine, "MemAvailable")
     try:
         most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))  # or "max"
         rows = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
@@ -43,13 +38,16 @@ def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:
 
 def limit_bytes(machine: Path = MACHINE, group: Path = GROUP, own: Path = OWN_GROUPS) -> int | None:
     """Return the least of machine memory and group limits (v1, v2); None if unknown."""
-    limits = [*_group_limits(group, own)]
+    return min([*_group_limits(group, own), *_machine_bytes(machine, "MemTotal")], default=None)
+
+
+def _machine_bytes(machine: Path, name: str) -> list[int]:
+    """Return the number in the row `name`; empty if there is none."""
     try:
         rows = dict(line.split(":", 1) for line in machine.read_text().splitlines())
-        limits.append(int(rows["MemTotal"].split()[0]) * 1024)
+        return [int(rows[name].split()[0]) * 1024]
     except (OSError, ValueError, KeyError, IndexError):
-        pass
-    return min(limits, default=None)
+        return []
 
 
 def _group_limits(group: Path, own: Path) -> Iterator[int]:

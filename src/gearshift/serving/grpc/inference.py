@@ -32,8 +32,6 @@ StreamAnswers = asyncio.Queue[asyncio.Task[bytes] | tuple[type[Exception], str] 
 
 
 class GrpcInference:
-    """Answers `ModelInfer` and `ModelStreamInfer`."""
-
     def __init__(
         self,
         control: Control,

@@ -144,8 +144,8 @@ class GrpcServer:
 
     def _inference_methods(self, user: May | None, admin: May | None) -> dict[str, Any]:
         return {
-            "ServerLive": self._wordless("ServerLive", self._server_live),
-            "ServerReady": self._wordless("ServerReady", self._server_ready),
+            "ServerLive": self._wordless("ServerLive", lambda: pb.ServerLiveResponse(live=True)),
+            "ServerReady": self._wordless("ServerReady", lambda: pb.ServerReadyResponse(ready=self._service.ready)),
             "ModelReady": self._unary(pb.ModelReadyRequest, self._model_ready, user),
             "ServerMetadata": self._unary(pb.ServerMetadataRequest, self._server_metadata, user),
             "ModelMetadata": self._unary(pb.ModelMetadataRequest, self._model_metadata, user),
@@ -202,12 +202,6 @@ class GrpcServer:
             unread.close()
 
     # Metadata ------------------------------------------------------------------------------------
-
-    def _server_live(self) -> pb.ServerLiveResponse:
-        return pb.ServerLiveResponse(live=True)
-
-    def _server_ready(self) -> pb.ServerReadyResponse:
-        return pb.ServerReadyResponse(ready=self._service.ready)
 
     def _model_ready(self, asked: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         self._messages.check_model(asked.name, asked.version)

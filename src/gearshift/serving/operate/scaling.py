@@ -147,25 +147,24 @@ def _means(
 
 
 def _require_one_worker(settings: ServerSettings, backend: Backend, workers: Sequence[Worker]) -> None:
-    where = "--actuator kubernetes"
-    require(
-        isinstance(backend, LocalBackend) and settings.core_share == 1,
-        "a pod is resized for a worker of its own, by whole cores",
-        where=where,
-        remedy="serve with --backend local and --core-share 1",
-    )
-    require(
-        len(workers) == 1,
-        f"the container that is resized would hold {len(workers)} workers",
-        where=where,
-        remedy="serve a plan of one device, or with --actuator processors",
-    )
-    require(
-        settings.scaler_cores is not None,
-        "it does not say how many cores the worker may have at most",
-        where=where,
-        remedy="give --scaler-cores, one fewer than the node may give the pod",
-    )
+    for holds, what, remedy in (
+        (
+            isinstance(backend, LocalBackend) and settings.core_share == 1,
+            "a pod is resized for a worker of its own, by whole cores",
+            "serve with --backend local and --core-share 1",
+        ),
+        (
+            len(workers) == 1,
+            f"the container that is resized would hold {len(workers)} workers",
+            "serve a plan of one device, or with --actuator processors",
+        ),
+        (
+            settings.scaler_cores is not None,
+            "it does not say how many cores the worker may have at most",
+            "give --scaler-cores, one fewer than the node may give the pod",
+        ),
+    ):
+        require(holds, what, where="--actuator kubernetes", remedy=remedy)
 
 
 def _cores(task: ServingTask, settings: ServerSettings, pool: CorePool, workers: Sequence[Worker]) -> int:

@@ -81,15 +81,11 @@ class Swaps:
         self._free = free
         self._pin = pin or processors.pin
         self._control, self._plans, self._read, self._make = control, plans, read, make
-        self._served = task
+        self.served = task
         self._metrics, self._journal = metrics, journal
         self._work: asyncio.Task[SwapResult] | None = None
         self._leaving: Service | None = None
         self._ending = False
-
-    @property
-    def served(self) -> ServingTask:
-        return self._served
 
     async def swap(self, asked: SwapBody) -> SwapResult:
         """Load, try and put in force the requested plan; return when the old one is unloaded.
@@ -131,7 +127,7 @@ class Swaps:
         self._journal.write("swap", plan=path.name, shadow=asked.shadow, take_over=asked.take_over)
         try:
             task = await asyncio.to_thread(self._read, path)
-            require_same_task(task, self._served, path)
+            require_same_task(task, self.served, path)
             require_memory(task, self._free)
             service = self._make(task, Tagged(self._journal, plan=path.name))
             await service.start()
@@ -171,7 +167,7 @@ class Swaps:
         """Send every request to the new service from now on; nothing else runs in between."""
         service.take_over_from(self._control.service)
         self._leaving = self._control.service
-        self._control.inference, self._control.plan, self._served = service, task.served, task
+        self._control.inference, self._control.plan, self.served = service, task.served, task
         if task.router_cores is not None:
             self._pin(task.router_cores)
         self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
