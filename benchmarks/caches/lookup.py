@@ -18,8 +18,7 @@ from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
 from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.chain import Chain
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.train import Explored, Trained
 from gearshift.caches.running.row_lookup import lookup_of

@@ -42,7 +42,7 @@ from gearshift.caches.adapting.adapter import Adapter, open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.manifest import CLASS_MIX
-from gearshift.support.priority import give_way_to_all
+from gearshift.support.processors import give_way_to_all
 
 TARGET = 0.97
 EXPONENTS = (1.5, 3.0)

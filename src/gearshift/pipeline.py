@@ -1,6 +1,6 @@
 """Pipelines: graphs of nodes, each an operator, that a request passes through.
 
-What this version does not serve yet is refused where a plan is resolved (`plans/unserved.py`).
+What this version does not serve yet is refused where a plan is resolved (`plans/plan_tables.py`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,7 +39,7 @@ import torch
 from gearshift.caches import CachedModel
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import make_predictor
 
 
 def rows():

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from gearshift.caches.network.chain import HEAD, Chain, weights_sha256
-from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.learned_cache import Factory
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel, Origin
 from gearshift.caches.store.compiled_spans import load_compiled

@@ -28,8 +28,7 @@ from gearshift.load_generator.sources import SampleSource
 from gearshift.load_generator.targets import Counters, Sending, Target
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult, latency_summary, summarise
-from gearshift.support.event_loop import allow_much_load, loop_factory
-from gearshift.support.own_loop import run_in_own_loop
+from gearshift.support.event_loop import allow_much_load, loop_factory, run_in_own_loop
 from gearshift.workload import Workload
 
 HOW = Sending()

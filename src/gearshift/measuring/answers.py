@@ -14,8 +14,7 @@ from gearshift.model import Predicted
 from gearshift.models.classes import class_names
 from gearshift.models.samples import Samples
 from gearshift.profiles.doubts import require_common_class, require_some_right
-from gearshift.profiles.parts import split_parts
-from gearshift.profiles.profile import PredictionRecords
+from gearshift.profiles.profile import PredictionRecords, split_parts
 from gearshift.runtime.service.answers import stack_results
 
 

@@ -6,11 +6,10 @@ from typing import Any
 from gearshift.errors import ModelFailed, require
 from gearshift.models.certainty import BUILT_IN, CertaintyFunction
 from gearshift.models.config import PROJECT_FILE, Project
-from gearshift.models.early_exit_model import EarlyExitModel
 from gearshift.models.onnx_file import open_onnx_file
 from gearshift.models.torch_module import is_module, placed
 from gearshift.models.user_code import call_in_folder, function_in_folder, said_in_one_line
-from gearshift.models.user_model import UserModel
+from gearshift.models.user_model import EarlyExitModel, UserModel
 
 
 def load_model(

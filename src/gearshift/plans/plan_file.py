@@ -1,13 +1,15 @@
-"""The plan file: a gear plan as versioned, readable JSON."""
+"""The plan file, versioned and readable JSON, and the hardware file that a plan is made for."""
 
 import codecs
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import SCHEMA_VERSION, GearPlan
-from gearshift.support.files import PathLike, read_bytes, write_atomically
+from gearshift.hardware import Hardware
+from gearshift.support.files import PathLike, read_bytes, read_text, write_atomically
 
 T = TypeVar("T")
 
@@ -98,3 +100,19 @@ def _pipeline(name: str, operator: dict[str, Any]) -> dict[str, Any]:
 def _gear(name: str, gear: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in gear.items() if key != "cascade"}
     return kept | {"cascades": {name: [gear.get("cascade")]}}
+
+
+REMEDY = "list devices with id, kind, memory_bytes, price_per_hour, node and cores"
+
+
+def read_hardware(path: PathLike) -> Hardware:
+    """Read the devices in `path`, as TOML if its name ends so, else as JSON.
+
+    Raises `InvalidInput` that names the field.
+    """
+    text = read_text(path)
+    try:
+        decode = msgspec.toml.decode if Path(path).suffix == ".toml" else msgspec.json.decode
+        return decode(text, type=Hardware)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy=REMEDY) from error

@@ -9,7 +9,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_file import encode_plan, read_plan
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
-from gearshift.support.folders import replace_folder
+from gearshift.support.files import replace_folder
 
 PATTERN = "plan-*.json"
 

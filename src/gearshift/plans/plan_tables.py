@@ -1,18 +1,28 @@
 """A gear plan for one operator as indices and flat arrays, from which decisions are made."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import to_ns
-from gearshift.errors import require
-from gearshift.gear import METER_ALPHA, METER_BACKLOG, SHARE_UNIT, GearPlan, LoadRange, ReplicaSettings
-from gearshift.plans.unserved import require_served
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import (
+    METER_ALPHA,
+    METER_BACKLOG,
+    SHARE_UNIT,
+    Gear,
+    GearPlan,
+    LoadRange,
+    PipelinePlan,
+    ReplicaSettings,
+)
+from gearshift.objective import Objective
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -207,3 +217,53 @@ def _flat(lists: list[list[int]]) -> Ints:
 
 def _begins(lists: list[list[int]]) -> Ints:
     return np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)
+
+
+def require_served(plan: GearPlan, pipeline: str) -> None:
+    """Raise `InvalidInput` if `pipeline`, or the plan's placement, has a part that cannot be served."""
+    for part in _unserved(plan, plan.pipelines[pipeline]):
+        raise InvalidInput(
+            f"the plan has {part}, which this version of gearshift does not serve",
+            where=f"pipeline {pipeline!r}",
+            remedy="make the plan anew with `gearshift plan`, or serve it with a newer version",
+        )
+
+
+def _unserved(plan: GearPlan, pipeline: PipelinePlan) -> Iterator[str]:
+    if len(pipeline.nodes) > 1:
+        yield f"a pipeline of {len(pipeline.nodes)} nodes"
+    for name, node in pipeline.nodes.items():
+        if node.inputs or node.fan_out is not None or node.join != "all" or not node.required:
+            yield f"node {name!r} with inputs, fan-out or a join"
+    if pipeline.load_unit in ("queued_tokens", "drain_s"):
+        yield f"load in {pipeline.load_unit}"
+    if pipeline.gains is not UNSET:
+        yield "expected gains"
+    yield from _of_objective(pipeline.objective)
+    for gear in pipeline.gears:
+        for part in _of_gear(gear):
+            yield f"{part} in the gear for load {gear.load_range}"
+    if any(replica.kv_tokens is not UNSET for replica in plan.placement.replicas):
+        yield "replicas with kv_tokens"
+
+
+def _of_objective(objective: Objective) -> Iterator[str]:
+    if objective.metric not in (UNSET, "latency"):
+        yield f"an objective on {objective.metric}"
+    for name in ("median_s", "recall", "precision"):
+        if getattr(objective, name) is not UNSET:
+            yield f"an objective with {name}"
+
+
+def _of_gear(gear: Gear) -> Iterator[str]:
+    if any(len(cascades) > 1 for cascades in gear.cascades.values()):
+        yield "several cascades"
+    if any(cascade.decide_at_tokens is not UNSET for cascades in gear.cascades.values() for cascade in cascades):
+        yield "decide_at_tokens"
+    if gear.order not in (UNSET, "arrival"):
+        yield f"order by {gear.order}"
+    for name in ("answer_by_margin_s", "margin_s", "timed"):
+        if getattr(gear, name) is not UNSET:
+            yield name
+    if any(settings.most_outstanding is not UNSET for settings in gear.replicas):
+        yield "most_outstanding"

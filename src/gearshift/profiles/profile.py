@@ -1,8 +1,10 @@
-"""Profiles: the measured run times of models and their recorded answers."""
+"""Profiles: the measured run times of models, the time around them, and their recorded answers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -298,3 +300,53 @@ class Profile:
             f"the profile cannot tell how model {model!r} runs on other cores of device kind {device_kind!r}",
             remedy="profile it with `--cores 1,2,4`, on as many cores as it may get",
         )
+
+
+class Overheads(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds outside of models: `front_end_s` per request, of which `router_s` occupy the router.
+
+    `per_batch_s` and `per_sample_s` pass around a batch of each model and for each of its samples;
+    for a model measured in several places, the largest.
+    """
+
+    front_end_s: float
+    router_s: float
+    per_batch_s: dict[str, float]
+    per_sample_s: dict[str, float]
+
+
+def overheads_of(profile: Profile, models: Sequence[str] | None = None) -> Overheads:
+    names = profile.models if models is None else models
+    curves = {name: [c for c in profile.curves if c.model == name and c.segment == 0] for name in names}
+    return Overheads(
+        front_end_s=profile.front_end_s,
+        router_s=profile.router_s,
+        per_batch_s={name: max(c.overhead_per_batch_s for c in curves[name]) for name in names},
+        per_sample_s={name: max(c.overhead_per_request_s for c in curves[name]) for name in names},
+    )
+
+
+def split_parts(groups: NDArray[Any], seed: int) -> NDArray[np.int8]:
+    """The part (n,) of each sample; samples of one of `groups` (n,) share a part.
+
+    Groups go to the smaller part, largest first and otherwise at random, so the parts differ by at
+    most one group. Raises `InvalidInput` for fewer than two groups.
+    """
+    names, group_of = np.unique(groups, return_inverse=True)
+    require(
+        len(names) >= 2,
+        f"the {len(group_of)} samples form {len(names)} group, and a group cannot be split into two parts",
+        where="samples",
+        remedy="give samples of at least two groups",
+    )
+    sizes = np.bincount(group_of)
+    generator = np.random.default_rng([seed, 0xAB])
+    shuffled = generator.permutation(len(names))
+    largest_first = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
+    held = [0, 0]
+    part = np.empty(len(names), dtype=np.int8)
+    for group, heads in zip(largest_first, generator.integers(2, size=len(names)), strict=True):
+        smaller = int(heads) if held[0] == held[1] else held.index(min(held))
+        part[group] = (PART_A, PART_B)[smaller]
+        held[smaller] += int(sizes[group])
+    return np.asarray(part[group_of], dtype=np.int8)

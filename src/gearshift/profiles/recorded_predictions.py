@@ -12,8 +12,7 @@ from gearshift.models.classes import class_name
 from gearshift.profiles import cells
 from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.doubts import require_common_class
-from gearshift.profiles.parts import split_parts
-from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
+from gearshift.profiles.profile import PredictionRecords, RunTimeCurve, split_parts
 from gearshift.profiles.table import Table
 
 LARGEST_TEXT_BYTES = 2**30

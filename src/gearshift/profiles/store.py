@@ -19,8 +19,7 @@ from gearshift.models.loaded_from import LoadedFrom
 from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
-from gearshift.support.files import PathLike, read_bytes
-from gearshift.support.folders import replace_folder
+from gearshift.support.files import PathLike, read_bytes, replace_folder
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"

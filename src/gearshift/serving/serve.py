@@ -39,10 +39,9 @@ from gearshift.serving.operate.replan import Replans
 from gearshift.serving.operate.scaling import holds_cores
 from gearshift.serving.operate.swap import Swaps
 from gearshift.serving.operate.task import BackendKind, Read, ServingTask, read_task
-from gearshift.support.event_loop import allow_many_connections
+from gearshift.support.event_loop import allow_many_connections, require_own_process
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
-from gearshift.support.own_loop import require_own_process
 from gearshift.support.processors import pin, processors_of
 
 if TYPE_CHECKING:

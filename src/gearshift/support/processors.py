@@ -1,9 +1,11 @@
-"""The processors that this process may use."""
+"""The processors that this process may use, and the lowest priority on them."""
 
 import errno
 import logging
 import os
+import sys
 from collections.abc import Collection
+from contextlib import suppress
 
 _FORBIDDEN = (errno.EACCES, errno.ENOSYS, errno.EPERM)
 """Errors of sandboxes for a system call that they leave out."""
@@ -39,3 +41,20 @@ def pin(processors: Collection[int], process: int = 0) -> bool:
         log.warning("this system lets no process be pinned to processors (%s): latencies will vary", error.strerror)
         return False
     return True
+
+
+LOWEST_PRIORITY = 19
+"""As niceness."""
+
+
+def give_way_to_all() -> None:
+    """Run this thread, and those it starts, only when nothing else wants to run.
+
+    Niceness only sets shares of a core: others still wait until the current slice is over, up to a
+    tick of 4 ms. Linux preempts a `SCHED_IDLE` thread at once.
+    """
+    with suppress(OSError):
+        os.nice(LOWEST_PRIORITY)
+    if sys.platform == "linux":
+        with suppress(OSError):  # some sandboxes forbid it; niceness remains
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

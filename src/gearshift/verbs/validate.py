@@ -14,8 +14,7 @@ from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
-from gearshift.profiles.overheads import Overheads, overheads_of
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.profile import Overheads, Profile, overheads_of
 from gearshift.profiles.run_times import expected_ns
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult

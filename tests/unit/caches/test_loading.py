@@ -8,8 +8,7 @@ import torch
 
 from gearshift import caches
 from gearshift.caches.loading import load_caches
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.store.manifest import MANIFEST, read_manifest
 from gearshift.caches.store.weights import save_caches
 from gearshift.errors import InvalidInput

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import SCHEMA_VERSION, GearPlan
-from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
+from gearshift.hardware import Device, Hardware
+from gearshift.plans.plan_file import encode_plan, read_hardware, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
 from tests.often import often
@@ -199,3 +200,36 @@ def test_a_plan_of_schema_1_is_written_again_in_the_present_schema(tmp_path: Pat
 )
 def test_a_damaged_plan_of_schema_1_is_refused_with_what_is_wrong(tmp_path: Path, change: Any, sentence: str) -> None:
     assert sentence in refusal(of_schema_1(tmp_path / "old.json", change))
+
+
+TWO = Hardware(devices=(Device(id="a", kind="gpu", memory_bytes=80, node="n1", price_per_hour=2.5), Device(id="b")))
+TOML = (
+    '[[devices]]\nid = "a"\nkind = "gpu"\nmemory_bytes = 80\nnode = "n1"\nprice_per_hour = 2.5\n[[devices]]\nid = "b"\n'
+)
+JSON = '{"devices": [{"id": "a", "kind": "gpu", "memory_bytes": 80, "node": "n1", "price_per_hour": 2.5}, {"id": "b"}]}'
+
+
+@pytest.mark.parametrize(("name", "text"), [("two.toml", TOML), ("two.json", JSON)])
+def test_devices_of_several_kinds_are_read_from_toml_and_json(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_hardware(tmp_path / name) == TWO
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        (
+            "x.json",
+            '{"devices": [{"id": "a", "kindd": "gpu"}]}',
+            r"unknown field `kindd` - at `\$.devices\[0\]`; list dev",
+        ),
+        ("x.json", '{"devices": []}', "hardware has no devices"),
+        ("x.json", '{"devices"', "x.json: "),
+        ("x.toml", "devices = ", "x.toml: "),
+        ("x.toml", '[[devices]]\nid = "a"\n[[devices]]\nid = "a"\n', "device ids are not unique"),
+    ],
+)
+def test_a_file_that_cannot_be_used_names_itself_and_the_field(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=told):
+        read_hardware(tmp_path / name)

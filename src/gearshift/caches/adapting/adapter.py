@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.audit_counts import AuditCounts
-from gearshift.caches.adapting.auditor import Auditor
+from gearshift.caches.adapting.auditor import AuditCounts, Auditor
 from gearshift.caches.adapting.class_mix import ClassMix
 from gearshift.caches.adapting.retrain import Retrained
 from gearshift.caches.adapting.schedule import Schedule

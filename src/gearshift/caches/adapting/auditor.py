@@ -1,18 +1,123 @@
-"""Answers waiting for an audit, in which their inputs run through the whole base model."""
+"""Audit answers of learned caches: run their inputs through the whole base model, and count."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.caches.adapting.audit_counts import AuditCounts
 from gearshift.caches.adapting.settings import Counts
 from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
+from gearshift.errors import InvalidInput
+from gearshift.policies.watch.audit import MOST_AUDITED, cache_breaches, disagreement_interval
+from gearshift.support.files import read_bytes, write_atomically
+
+AUDITS = "audits.json"
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_AUDITED)]
+
+
+@dataclass(slots=True)
+class Audited:
+    audited: Count = 0
+    disagreed: Count = 0
+
+    def add(self, *, agreed: bool) -> None:
+        """Count one; a full count is halved first, so that recent audits outweigh old ones."""
+        if self.audited == MOST_AUDITED:
+            self.halve()
+        self.audited += 1
+        self.disagreed += not agreed
+
+    def halve(self) -> None:
+        self.audited, self.disagreed = round(self.audited / 2), round(self.disagreed / 2)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Bounds of the share of disagreement at all times; a heuristic once counts were halved."""
+        return disagreement_interval(self.disagreed, self.audited)
+
+
+class SavedAudits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `audits.json`: counts of one version of a build.
+
+    `layers` counts by cache, `whole` all answers by exit layer, `ran` those that ran to the end.
+    """
+
+    built: str
+    version: int
+    layers: dict[int, Audited]
+    whole: dict[int, Audited]
+    ran: Audited
+
+    def __post_init__(self) -> None:
+        counts = (*self.layers.values(), *self.whole.values(), self.ran)
+        if any(one.disagreed > one.audited for one in counts):
+            raise ValueError("more audits disagreed than there were")
+
+
+class AuditCounts:
+    """Audit counts of one version, by cache and for all its answers.
+
+    `target` is the share of answers that must agree with the base model. Counts of all answers are
+    kept by exit layer and halved together, so that each weighs by its share of the answers.
+    """
+
+    def __init__(self, target: float) -> None:
+        self._target = target
+        self.layers: dict[int, Audited] = {}
+        self._whole: dict[int | None, Audited] = {}
+
+    @property
+    def whole(self) -> Audited:
+        """All answers together, except those of caches that were switched off."""
+        parts = self._whole.values()
+        return Audited(sum(part.audited for part in parts), sum(part.disagreed for part in parts))
+
+    def add(self, layer: int | None, *, agreed: bool) -> bool:
+        """Count an answer by its exit layer; return whether to switch off that cache."""
+        if self.whole.audited >= MOST_AUDITED:
+            for part in self._whole.values():
+                part.halve()
+        self._whole.setdefault(layer, Audited()).add(agreed=agreed)
+        if layer is None:
+            return False
+        one, whole = self.layers.setdefault(layer, Audited()), self.whole
+        one.add(agreed=agreed)
+        return cache_breaches((one.disagreed, one.audited), (whole.disagreed, whole.audited), self._target)
+
+    def switched_off(self, layer: int) -> None:
+        self._whole.pop(layer, None)
+
+    def save(self, folder: Path, built: str, version: int) -> None:
+        whole = {layer: one for layer, one in self._whole.items() if layer is not None}
+        ran = self._whole.get(None, Audited())
+        saved = SavedAudits(built=built, version=version, layers=self.layers, whole=whole, ran=ran)
+        write_atomically(folder / AUDITS, msgspec.json.encode(saved) + b"\n")
+
+    def load(self, folder: Path, built: str, version: int, layers: Collection[int]) -> str:
+        """Load saved counts of this version; return why that is impossible, else ""."""
+        path = folder / AUDITS
+        if not path.is_file():
+            return ""
+        try:
+            saved = msgspec.json.decode(read_bytes(path), type=SavedAudits)
+        except InvalidInput as error:
+            return str(error)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return f"{path} is broken ({error})"
+        if (saved.built, saved.version) != (built, version):
+            return ""  # saved by another version; counts start again, as after any switch
+        if not {*saved.layers, *saved.whole} <= set(layers):
+            return f"{path} counts caches that there are not"
+        self.layers, self._whole = saved.layers, {None: saved.ran} | saved.whole
+        return ""
+
 
 BATCH = 16
 MOST_WAITING = 1000

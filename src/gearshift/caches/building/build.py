@@ -32,8 +32,7 @@ from gearshift.caches.building.problem import Problem, exits_of, joint_outcome
 from gearshift.caches.building.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.network.chain import Chain, Step, Steps, weights_sha256
 from gearshift.caches.network.collect import Augment, as_tensor
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.learned_cache import Factory, LearnedCache
 from gearshift.caches.network.train import Explored, Training
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.caches.store.compiled_spans import Ahead, Compiler, NotCompiled, described, save_compiled

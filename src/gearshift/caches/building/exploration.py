@@ -31,7 +31,7 @@ from gearshift.caches.network.collect import (
     with_copies,
     write_array,
 )
-from gearshift.caches.network.predictors import Factory, make_predictor
+from gearshift.caches.network.learned_cache import Factory, make_predictor
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.train import Explored, Training
 from gearshift.caches.store.manifest import CHECKED_SHARE

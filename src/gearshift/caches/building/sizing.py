@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from gearshift.caches.network.chain import Chain, finish
-from gearshift.caches.network.learned_cache import learned_cache
-from gearshift.caches.network.predictors import default_variants, smaller
+from gearshift.caches.network.learned_cache import default_variants, learned_cache, smaller
 from gearshift.caches.network.train import parameters_of
 from gearshift.caches.running.row_lookup import lookup_of
 

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from gearshift.caches.network.collect import hidden_path
-from gearshift.caches.network.learned_cache import learned_cache, restored
-from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.learned_cache import Factory, learned_cache, restored
 from gearshift.caches.network.train import Material, Trained, Training, train_cache
 from gearshift.caches.store.manifest import SCHEMA_VERSION
 from gearshift.errors import GearshiftError

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gearshift.caches.network.learned_cache import LearnedCache, features_of, split_predictor
-from gearshift.caches.network.predictors import Predictor
+from gearshift.caches.network.learned_cache import LearnedCache, Predictor, features_of, split_predictor
 from gearshift.errors import GearshiftError
 
 SELECTOR_STEPS = 150

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 
 from gearshift.caches.network.chain import Chain, ForSome, Steps
 from gearshift.caches.network.collect import as_probabilities, as_tensor
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.learned_cache import Factory, LearnedCache
 from gearshift.caches.running.concurrent_lookups import (
     ConcurrentLookups,
     LookupBatch,
+    LookupThread,
     concurrent_exits,
     divided_cores,
     overwritten,
 )
 from gearshift.caches.running.lookup_process import fits, start_lookups
-from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest
 from gearshift.caches.store.weights import in_use, networks_of

@@ -25,9 +25,8 @@ from torch import Tensor
 
 from gearshift.caches.network.learned_cache import LearnedCache, state_of
 from gearshift.caches.running import lookup_server
-from gearshift.caches.running.concurrent_lookups import ConcurrentLookups, LookupResult, divided_cores
+from gearshift.caches.running.concurrent_lookups import ConcurrentLookups, LookupResult, LookupThread, divided_cores
 from gearshift.caches.running.lookup_server import FIRST_BYTE, MOST_BYTES, MOST_MESSAGE_BYTES
-from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.errors import ModelFailed
 from gearshift.support.extras import load_extra
 from gearshift.support.files import memory_file

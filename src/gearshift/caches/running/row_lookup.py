@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import Predictor
+from gearshift.caches.network.learned_cache import LearnedCache, Predictor
 from gearshift.errors import ModelFailed
 
 MOST_SHAPES = 64

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gearshift.caches.network.learned_cache import LearnedCache, filled, state_of
-from gearshift.caches.network.predictors import Factory
+from gearshift.caches.network.learned_cache import Factory, LearnedCache, filled, state_of
 from gearshift.caches.store.compiled_spans import remove_others
 from gearshift.caches.store.manifest import MANIFEST, Manifest
 from gearshift.caches.store.versions import locked, require_built, version_folder, version_numbers

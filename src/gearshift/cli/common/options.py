@@ -11,9 +11,8 @@ from click.core import ParameterSource
 from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, require_positive
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.traces.doubts import doubts_about_trace
 from gearshift.traces.network import Uplink, read_network
-from gearshift.traces.read import read_trace
+from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.inputs import trace_for
 from gearshift.workload import Reading, Trace
 

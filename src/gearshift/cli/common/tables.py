@@ -7,8 +7,7 @@ from rich.table import Table
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan
-from gearshift.profiles.overheads import Overheads
-from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
+from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult

@@ -34,14 +34,12 @@ from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.plan_tables import only_pipeline
-from gearshift.profiles.overheads import overheads_of
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
-from gearshift.traces.doubts import doubts_about_trace
-from gearshift.traces.read import read_trace
+from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.plan import largest_alone, plan, plan_frontier
 from gearshift.verbs.plan_request import DeviceOptions, source_file, trace_file
 from gearshift.workload import Trace

@@ -10,8 +10,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE
-from gearshift.profiles.overheads import overheads_of
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.verbs.profile import profile, profile_from_records
 
 

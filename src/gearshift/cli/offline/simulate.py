@@ -15,7 +15,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
-from gearshift.profiles.overheads import overheads_of
+from gearshift.profiles.profile import overheads_of
 from gearshift.result import ServingResult, latency_summary
 from gearshift.verbs.inputs import plan_and_profile
 from gearshift.verbs.simulate import simulate

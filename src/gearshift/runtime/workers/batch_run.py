@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.model import Arrays, Predicted
-from gearshift.models.early_exit_model import EarlyExitModel
-from gearshift.models.user_model import UserModel
+from gearshift.models.user_model import EarlyExitModel, UserModel
 from gearshift.observability.logs import SELDOM
 from gearshift.runtime.wire.batch_messages import part_bytes
 from gearshift.runtime.wire.messages import Done, DonePart, Run, TensorHeader

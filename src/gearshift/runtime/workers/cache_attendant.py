@@ -20,7 +20,7 @@ from gearshift.models.loading import load_model
 from gearshift.models.user_model import UserModel
 from gearshift.runtime.wire.messages import Attended, AuditOfLayer, Drawn, Event, InUse, Load, Loaded, LoadFailed, Stop
 from gearshift.runtime.wire.transport import BlockingConnection, shortened, unpack_tensors
-from gearshift.support.priority import give_way_to_all
+from gearshift.support.processors import give_way_to_all
 
 TICK_S = 1.0
 """The longest wait for a message."""

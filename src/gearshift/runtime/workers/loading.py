@@ -14,11 +14,10 @@ from gearshift.hardware import is_cuda
 from gearshift.model import TensorSpec, zeros
 from gearshift.models.config import read_project
 from gearshift.models.declared_outputs import DeclaredOutputs
-from gearshift.models.early_exit_model import EarlyExitModel
 from gearshift.models.loaded_from import files_of, files_read
 from gearshift.models.loading import load_model
 from gearshift.models.torch_module import cuda_bytes, own_stream
-from gearshift.models.user_model import UserModel
+from gearshift.models.user_model import EarlyExitModel, UserModel
 from gearshift.runtime.remote.models import is_remote_model, open_remote
 from gearshift.runtime.wire.messages import Load, Loaded, LoadFailed, ReplicaToLoad
 from gearshift.runtime.wire.transport import BlockingConnection, shortened

@@ -6,8 +6,8 @@ python -P -m gearshift.serving.operate.with_parent PARENT GIVES_WAY VERB ...
 import os
 import sys
 
-from gearshift.support.priority import give_way_to_all
 from gearshift.support.process_end import die_with_parent
+from gearshift.support.processors import give_way_to_all
 
 GIVES_WAY = "gives-way"
 

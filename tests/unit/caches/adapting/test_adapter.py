@@ -17,8 +17,7 @@ from gearshift.caches.adapting.settings import Counts, adaptation_of
 from gearshift.caches.adapting.training_samples import TrainingSamples
 from gearshift.caches.adapting.window import CHECK, JUDGE
 from gearshift.caches.loading import load_caches
-from gearshift.caches.network.learned_cache import LearnedCache, split_predictor
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor, split_predictor
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.network.train import Trained
 from gearshift.caches.store.manifest import MANIFEST, read_manifest

@@ -3,7 +3,7 @@ import torch
 
 from gearshift.caches.building import sizing
 from gearshift.caches.building.sizing import Worth, in_turns, worth_of
-from gearshift.caches.network.predictors import smaller
+from gearshift.caches.network.learned_cache import smaller
 from gearshift.caches.network.tracing import chain_of
 
 

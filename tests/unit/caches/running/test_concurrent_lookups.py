@@ -17,8 +17,7 @@ from gearshift.caches.building.problem import Problem, joint_outcome
 from gearshift.caches.network.chain import Chain, Steps
 from gearshift.caches.network.tracing import chain_of
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import concurrent_exits, divided_cores, overwritten
-from gearshift.caches.running.lookup_thread import LookupThread
+from gearshift.caches.running.concurrent_lookups import LookupThread, concurrent_exits, divided_cores, overwritten
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 
 LONGEST_S = 10.0

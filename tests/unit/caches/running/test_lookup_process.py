@@ -18,13 +18,11 @@ import pytest
 import torch
 
 from gearshift.caches.network.chain import Steps
-from gearshift.caches.network.learned_cache import LearnedCache, learned_cache
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, learned_cache, make_predictor
 from gearshift.caches.running.cached_model import CachedModel
-from gearshift.caches.running.concurrent_lookups import concurrent_exits, divided_cores
+from gearshift.caches.running.concurrent_lookups import LookupThread, concurrent_exits, divided_cores
 from gearshift.caches.running.lookup_process import LONGEST_LOOKUP_S, LookupProcess, ProcessBatch, start_lookups
 from gearshift.caches.running.lookup_server import MOST_BYTES
-from gearshift.caches.running.lookup_thread import LookupThread
 from gearshift.errors import InvalidInput, ModelFailed
 from tests.unit.caches.digit_networks import BLOCKS, built, digits, network
 

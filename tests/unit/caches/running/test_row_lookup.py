@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from gearshift.caches.network.learned_cache import LearnedCache
-from gearshift.caches.network.predictors import make_predictor
+from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.running.row_lookup import FEW_POOLED_ROWS, FEW_ROWS, Compiled, Whole, lookup_of
 from gearshift.errors import ModelFailed
 

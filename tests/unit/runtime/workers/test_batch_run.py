@@ -4,7 +4,7 @@ import pytest
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted
 from gearshift.models.certainty import top_two_difference
-from gearshift.models.early_exit_model import EarlyExitModel
+from gearshift.models.user_model import EarlyExitModel
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
 from gearshift.runtime.wire.batch_messages import LARGE_ROW_BYTES, assemble, settle

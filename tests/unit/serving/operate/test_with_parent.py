@@ -2,7 +2,7 @@ import os
 import subprocess
 
 from gearshift.serving.operate.with_parent import command
-from gearshift.support.priority import LOWEST_PRIORITY
+from gearshift.support.processors import LOWEST_PRIORITY
 
 
 def test_a_command_whose_parent_is_gone_does_nothing() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gearshift.caches.adapting.audit_counts import AuditCounts, Audited
+from gearshift.caches.adapting.auditor import AuditCounts, Audited
 from gearshift.policies.watch.audit import MOST_AUDITED
 
 TARGET = 0.97

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.parts import split_parts
-from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.profiles.profile import PART_A, PART_B, split_parts
 
 groupings = st.lists(st.integers(0, 9), min_size=2, max_size=60).filter(lambda groups: len(set(groups)) >= 2)
 

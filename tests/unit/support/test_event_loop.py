@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from gearshift.errors import InvalidInput
-from gearshift.support.own_loop import require_own_process, run_in_own_loop
+from gearshift.support.event_loop import require_own_process, run_in_own_loop
 
 NAME = contextvars.ContextVar("NAME", default="")
 
