@@ -66,21 +66,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         where = f"settings of replica {self.replica!r}"
-        require(0 <= self.load_share <= 1, f"load_share is {self.load_share}, needs 0 to 1", where=where)
-        require(
-            self.minimum_queue_length >= 1,
-            f"minimum_queue_length is {self.minimum_queue_length}, needs at least 1",
-            where=where,
-        )
-        require(
-            self.largest_batch_size >= 1,
-            f"largest_batch_size is {self.largest_batch_size}, needs at least 1",
-            where=where,
-        )
-        require(
-            0 <= self.longest_wait_s <= 3600, f"longest_wait_s is {self.longest_wait_s}, needs 0 to 3600", where=where
-        )
-        require(self.cores >= 1, f"cores is {self.cores}, needs at least 1", where=where)
+        for name, usable, needs in (
+            ("load_share", 0 <= self.load_share <= 1, "0 to 1"),
+            ("minimum_queue_length", self.minimum_queue_length >= 1, "at least 1"),
+            ("largest_batch_size", self.largest_batch_size >= 1, "at least 1"),
+            ("longest_wait_s", 0 <= self.longest_wait_s <= 3600, "0 to 3600"),
+            ("cores", self.cores >= 1, "at least 1"),
+        ):
+            require(usable, f"{name} is {getattr(self, name)}, needs {needs}", where=where)
 
 
 class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -218,16 +211,15 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 f"the gear for load {gear.load_range} has cascades for {sorted(gear.cascades)}, "
                 f"needs them for the nodes {sorted(self.nodes)}",
             )
-        require(0 <= self.alpha < math.inf, f"alpha is {self.alpha}, needs a finite number from 0")
-        require(0 <= self.upshift_margin <= 1, f"upshift_margin is {self.upshift_margin}, needs 0 to 1")
-        require(
-            self.starvation_s is None or 0 < self.starvation_s < 1e6,
-            f"starvation_s is {self.starvation_s}, needs a positive number of seconds",
-        )
-        require(
-            MOST_URGENT <= self.default_priority <= LEAST_URGENT,
-            f"default_priority is {self.default_priority}, needs {MOST_URGENT} to {LEAST_URGENT}",
-        )
+        patient = self.starvation_s is None or 0 < self.starvation_s < 1e6
+        ranked = MOST_URGENT <= self.default_priority <= LEAST_URGENT
+        for name, usable, needs in (
+            ("alpha", 0 <= self.alpha < math.inf, "a finite number from 0"),
+            ("upshift_margin", 0 <= self.upshift_margin <= 1, "0 to 1"),
+            ("starvation_s", patient, "a positive number of seconds"),
+            ("default_priority", ranked, f"{MOST_URGENT} to {LEAST_URGENT}"),
+        ):
+            require(usable, f"{name} is {getattr(self, name)}, needs {needs}")
         require(
             self.planned_load is None or len(self.planned_load.shares) == len(self.gears),
             f"planned_load has other than {len(self.gears)} shares, needs one per gear",
