@@ -189,14 +189,9 @@ class Infeasible(GearshiftError):
         super().__init__("; ".join(parts))
 
     def facts(self) -> dict[str, object]:
+        nearest = "nearest_latency_s", "nearest_accuracy", "nearest_devices", "together"
         return super().facts() | {
-            "load_range": self.load_range,
-            "bottleneck": self.bottleneck,
-            "device": self.device,
-            "nearest_latency_s": self.nearest_latency_s,
-            "nearest_accuracy": self.nearest_accuracy,
-            "nearest_devices": self.nearest_devices,
-            "together": self.together,
+            name: getattr(self, name) for name in ("load_range", "bottleneck", "device", *nearest)
         }
 
 

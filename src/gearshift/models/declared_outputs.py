@@ -89,8 +89,11 @@ def common_outputs(
         )
         why = _other_classes(known) if by_class else _why_not(name, given, answers)
         if not why:
+            first = next(iter(given.values()))
             order = next(iter(known.values())) if by_class else ()
-            specs.append(TensorSpec(name=name, datatype=_common_datatype(given), shape=_shape(given), classes=order))
+            specs.append(
+                TensorSpec(name=name, datatype=_common_datatype(given), shape=(-1, *first.shape[1:]), classes=order)
+            )
         elif name == LABEL:
             raise InvalidInput(f"output {name!r} {why}", where="models", remedy="let all models answer it alike")
         else:
@@ -145,10 +148,6 @@ def _common_datatype(given: Mapping[str, NDArray[Any]]) -> str:
     if next(iter(given.values())).dtype.kind in "OSU":
         return "BYTES"
     return datatype_of(np.empty(0, np.result_type(*(array.dtype for array in given.values()))))
-
-
-def _shape(given: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
-    return (-1, *next(iter(given.values())).shape[1:])
 
 
 def _told(array: NDArray[Any]) -> list[int]:

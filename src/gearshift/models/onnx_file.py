@@ -9,25 +9,12 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.hardware import is_cuda
-from gearshift.model import Arrays, datatype_of
+from gearshift.model import DATATYPES, Arrays, datatype_of
 from gearshift.support.extras import load_extra
 from gearshift.support.processors import usable_processors
 
-DATATYPE_OF = {
-    "tensor(bool)": "BOOL",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
-}
+NAMED_OTHERWISE = {"float32": "float", "float64": "double", "object": "string"}
+DATATYPE_OF = {f"tensor({NAMED_OTHERWISE.get(dtype, dtype)})": name for name, dtype in DATATYPES.items()}
 ERRORS_ONLY = 3
 
 

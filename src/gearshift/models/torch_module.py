@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.hardware import is_cuda
@@ -104,17 +103,13 @@ def arrays_of(answer: Any) -> Any:
     """Convert tensors to arrays, also in dicts and tuples; bfloat16 becomes float32."""
     torch = sys.modules["torch"]
     if isinstance(answer, torch.Tensor):
-        return _array(answer.float() if answer.dtype == torch.bfloat16 else answer)
+        tensor = answer.float() if answer.dtype == torch.bfloat16 else answer
+        return tensor.detach().cpu().numpy()
     if isinstance(answer, Mapping):
         return {name: arrays_of(value) for name, value in answer.items()}
     if isinstance(answer, tuple):
         return tuple(arrays_of(value) for value in answer)
     return answer
-
-
-def _array(tensor: Any) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.detach().cpu().numpy()
-    return array
 
 
 def cuda_bytes(*, peak: bool = False) -> int:

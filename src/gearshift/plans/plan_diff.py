@@ -99,7 +99,7 @@ def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange,
     found: list[GearChange] = []
     for start, end in zip(starts, [*starts[1:], None], strict=True):
         sides = _side(a, start), _side(b, start)
-        if _does(sides[0]) == _does(sides[1]):
+        if _alike(*sides):
             continue
         change = GearChange(load_range=LoadRange(from_=start, to=end), a=sides[0], b=sides[1])
         last = found[-1] if found else None
@@ -117,9 +117,5 @@ def _side(gears: tuple[Gear, ...], load_qps: float) -> GearSide:
     return GearSide(cascade=gear.cascade, replicas=tuple(used), predicted=gear.predicted)
 
 
-def _does(side: GearSide) -> GearSide:
-    return msgspec.structs.replace(side, predicted=None)
-
-
 def _alike(one: GearSide, other: GearSide) -> bool:
-    return _does(one) == _does(other)
+    return msgspec.structs.replace(one, predicted=other.predicted) == other

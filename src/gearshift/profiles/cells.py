@@ -61,10 +61,6 @@ def shown(cell: str) -> str:
     return repr(cell if len(cell) <= 40 else f"{cell[:40]}...")
 
 
-def as_it_is(cell: str) -> str:
-    return cell
-
-
 WHOLE, COUNT = partial(whole, least=0), partial(whole, least=1)
 SIZE = partial(whole, least=1, most=LARGEST_BATCH_SIZE)
 OF_PREDICTIONS: Mapping[str, Callable[[str], object]] = {
@@ -73,7 +69,7 @@ OF_PREDICTIONS: Mapping[str, Callable[[str], object]] = {
     "certainty": number,
     "correct": quality,
     "label": text,
-    "prediction": as_it_is,
+    "prediction": str,
     "output_tokens": WHOLE,
     "exit_segment": partial(or_default, parse=WHOLE, default=-1),
 }

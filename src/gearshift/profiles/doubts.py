@@ -99,7 +99,7 @@ def _doubts_about_model(records: PredictionRecords, row: int, model: str) -> Ite
     expected: Names = records.prediction if label is None else label
     if bool((said == said[0]).all() and (expected != said[0]).any()):
         yield f"model {model!r} answers {told(said[0])} to all {n} samples"
-    if label is None or not _judged_by(label, said, records.quality[row]):
+    if label is None or not np.array_equal(records.quality[row], said == label):
         return
     if not records.quality[row].any():
         example = f"sample 0 is labelled {told(label[0])}, it answers {told(said[0])}"
@@ -118,10 +118,6 @@ def _only_among(values: Names, others: Names) -> tuple[str, str] | None:
         return None
     more = " and others" if int(often.sum()) > MOST_TOLD else ""
     return ", ".join(map(told, lacking[often][:MOST_TOLD])) + more, f"{100 * counts[often].sum() / len(values):.1f} %"
-
-
-def _judged_by(label: Names, said: Names, quality: NDArray[np.float64]) -> bool:
-    return bool(np.array_equal(quality, said == label))
 
 
 def told(value: object) -> str:

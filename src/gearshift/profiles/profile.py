@@ -287,14 +287,9 @@ class Profile:
             f"model {model!r} has learned caches, and its cores cannot be scaled",
             remedy="scale the model without caches",
         )
+        wanted = model, device_kind, tensor_parallel, 0, statistic
         for one in self.performance:
-            if (one.model, one.device_kind, one.tensor_parallel, one.segment, one.statistic) == (
-                model,
-                device_kind,
-                tensor_parallel,
-                0,
-                statistic,
-            ):
+            if (one.model, one.device_kind, one.tensor_parallel, one.segment, one.statistic) == wanted:
                 return one
         raise InvalidInput(
             f"the profile cannot tell how model {model!r} runs on other cores of device kind {device_kind!r}",

@@ -77,6 +77,10 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     loaded_from: tuple[LoadedFrom, ...] = ()
 
 
+_IN_BOTH = {field.name for field in dataclasses.fields(Profile)} & set(_Metadata.__struct_fields__)
+"""Fields of a profile that its metadata has, too."""
+
+
 class _Versioned(msgspec.Struct):
     schema_version: int = 0
 
@@ -118,22 +122,8 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
         remedy=REMEDY,
     )
     try:
-        return Profile(
-            operator=metadata.operator,
-            curves=metadata.curves,
-            performance=metadata.performance,
-            predictions=PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays),
-            inputs=metadata.inputs,
-            outputs=metadata.outputs,
-            certainty=metadata.certainty,
-            front_end_s=metadata.front_end_s,
-            router_s=metadata.router_s,
-            project=metadata.project,
-            sha256=metadata.sha256,
-            notes=metadata.notes,
-            warnings=metadata.warnings,
-            loaded_from=metadata.loaded_from,
-        )
+        predictions = PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays)
+        return Profile(predictions=predictions, **{name: getattr(metadata, name) for name in _IN_BOTH})
     except InvalidInput as error:
         raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
 
@@ -158,22 +148,10 @@ def require_replaceable(folder: PathLike) -> None:
 def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
     metadata = _Metadata(
         schema_version=SCHEMA_VERSION,
-        sha256="",
-        operator=profile.operator,
-        project=profile.project,
-        certainty=profile.certainty,
-        front_end_s=profile.front_end_s,
-        router_s=profile.router_s,
-        notes=profile.notes,
-        inputs=profile.inputs,
-        outputs=profile.outputs,
         models=profile.models,
         labelled=profile.predictions.labelled,
         arrays=tuple(arrays),
-        curves=profile.curves,
-        performance=profile.performance,
-        warnings=profile.warnings,
-        loaded_from=profile.loaded_from,
+        **{name: getattr(profile, name) for name in _IN_BOTH},
     )
     # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
     return msgspec.json.decode(_encode(metadata), type=_Metadata)

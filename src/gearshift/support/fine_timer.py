@@ -40,7 +40,8 @@ class FineTimer:
             return
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_AND_CLOEXEC)
         if self._fd < 0:
-            log.warning("this system has no fine timers (%s): batches may wait some milliseconds longer", self._why())
+            why = os.strerror(ctypes.get_errno())
+            log.warning("this system has no fine timers (%s): batches may wait some milliseconds longer", why)
             return
         self._loop.add_reader(self._fd, self._readable)
 
@@ -60,10 +61,6 @@ class FineTimer:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
-
-    @staticmethod
-    def _why() -> str:
-        return os.strerror(ctypes.get_errno())
 
     def _readable(self) -> None:
         try:

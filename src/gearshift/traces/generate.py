@@ -175,12 +175,17 @@ def _expected_requests(rates_per_second: NDArray[np.float64], bin_s: float) -> f
     valid = np.isfinite(rates_per_second) & (rates_per_second >= 0)
     require(bool(valid.all()), "a rate is negative or not finite", remedy="give finite rates from 0")
     total = float(rates_per_second.sum() * bin_s)
+    require_not_too_many(total)
+    return total
+
+
+def require_not_too_many(requests: float, *, where: str = "") -> None:
     require(
-        total <= MOST_REQUESTS,
-        f"the trace has about {total:.3g} requests, more than {MOST_REQUESTS // 1_000_000} million",
+        requests <= MOST_REQUESTS,
+        f"the trace has about {requests:.3g} requests, more than {MOST_REQUESTS // 1_000_000} million",
+        where=where,
         remedy="cut a shorter window, or scale the rate down",
     )
-    return total
 
 
 def _at_levels(levels: NDArray[np.float64], rates_per_second: NDArray[np.float64], bin_s: float) -> NDArray[np.int64]:

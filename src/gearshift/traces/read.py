@@ -17,7 +17,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import require
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.support.files import PathLike, read_bytes, write_atomically
-from gearshift.traces.generate import MOST_REQUESTS, Arrivals, arrivals_of_rates
+from gearshift.traces.generate import Arrivals, arrivals_of_rates, require_not_too_many
 from gearshift.traces.rows import Rows, check_arrivals, check_counts, check_deadlines, read_rows
 from gearshift.workload import Reading, Trace
 
@@ -100,10 +100,11 @@ def _trace_of(path: Path, data: bytes, how: Reading) -> Trace:
     require(
         len(times_ns) > 0, "no requests are left", where=str(path), remedy="widen the window or raise the rate scale"
     )
+    options = *options, how.start_s, how.duration_s
     return Trace(
         arrivals_ns=times_ns,
         duration_s=window[1] - window[0] if how.duration_s is None else how.duration_s,
-        sha256=_fingerprint(bytes.fromhex(how.file_sha256), (*options, how.start_s, how.duration_s)),
+        sha256=hashlib.sha256(bytes.fromhex(how.file_sha256) + repr(options).encode()).hexdigest(),
         reading=how,
         left_ns=left_ns,
         of_counts=of_counts,
@@ -169,7 +170,7 @@ def _scale_arrivals(
     """Scale the number of arrivals (n,), sorted; also the source of each; see `read_trace`."""
     if scale == 1 or len(times_ns) == 0:
         return times_ns, np.arange(len(times_ns))
-    _check_number(len(times_ns) * scale, path)
+    require_not_too_many(len(times_ns) * scale, where=str(path))
     generator = np.random.default_rng(seed)
     whole = math.floor(scale)
     copies = whole + (generator.random(len(times_ns)) < scale - whole).astype(np.int64)
@@ -191,22 +192,9 @@ def _arrivals_of_counts(
     inside = (seconds >= first) & (seconds < last)
     rates = np.zeros(last - first)
     rates[seconds[inside] - first] = rows.values[inside, 1] * scale
-    _check_number(float(rates.sum()), rows.path)
+    require_not_too_many(float(rates.sum()), where=str(rows.path))
     times_ns = arrivals_of_rates(rates, arrivals, seed)
     return _cut_ns(times_ns, (window[0] - first, window[1] - first))[1]
-
-
-def _check_number(requests: float, path: Path) -> None:
-    require(
-        requests <= MOST_REQUESTS,
-        f"the trace has about {requests:.3g} requests, more than 200 million",
-        where=str(path),
-        remedy="cut a shorter window, or scale the rate down",
-    )
-
-
-def _fingerprint(content: bytes, options: tuple[object, ...]) -> str:
-    return hashlib.sha256(content + repr(options).encode()).hexdigest()
 
 
 LEAST_STEP_S = 0.05

@@ -167,7 +167,7 @@ def _with_weights(
     module: nn.Module, nodes: list[fx.Node], names: Sequence[str], ends: dict[str, int]
 ) -> dict[str, int]:
     """Choose blocks such that each segment, and the rest, has weights of two or more dimensions."""
-    heavy = [_is_heavy(module, node) for node in nodes]
+    heavy = [node.op == "call_module" and _has_weights(module.get_submodule(str(node.target))) for node in nodes]
     found: dict[str, int] = {}
     begin, last = 0, ""
     for name in names:
@@ -182,12 +182,6 @@ def _with_weights(
     if last and not any(heavy[begin:]):
         del found[last]
     return found
-
-
-def _is_heavy(module: nn.Module, node: fx.Node) -> bool:
-    if node.op == "call_module":
-        return _has_weights(module.get_submodule(str(node.target)))
-    return False
 
 
 def _has_weights(module: nn.Module) -> bool:

@@ -271,17 +271,8 @@ def _memory(name: str) -> Iterator[int]:
 
 
 def _spawn(fd: int, files: Sequence[int], cores: frozenset[int]) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "gearshift.caches.running.lookup_server",
-        "--fd",
-        str(fd),
-        "--hidden",
-        str(files[0]),
-    ]
-    command += ["--answers", str(files[1]), "--cores", ",".join(str(core) for core in sorted(cores))]
+    command = [sys.executable, "-P", "-m", "gearshift.caches.running.lookup_server", "--fd", str(fd)]
+    command += ["--hidden", str(files[0]), "--answers", str(files[1]), "--cores", ",".join(map(str, sorted(cores)))]
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process
     try:
         return subprocess.Popen(
