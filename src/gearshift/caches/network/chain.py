@@ -86,12 +86,6 @@ class Steps:
     spans: Mapping[int, tuple[int, Step]] = field(default_factory=dict)
     compiled: Mapping[tuple[int, int], ForSome] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls, chain: Chain, layers: Iterable[int], compiled: Mapping[tuple[int, int], ForSome] | None = None
-    ) -> "Steps":
-        return cls(chain, compiled=compiled or {}).with_caches(layers)
-
     def ends(self, layers: Iterable[int]) -> dict[int, int]:
         """Return the last segment of each span between these caches, by its first."""
         looked, last = frozenset(layers), len(self.chain) - 1

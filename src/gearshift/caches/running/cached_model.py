@@ -169,7 +169,7 @@ class CachedModel:
         self._device = device
         for cache in self.caches.values():
             cache.to(device)
-        self._steps = Steps.of(self.chain, self.caches, self.compiled)  # new buffers on that device
+        self._steps = Steps(self.chain, compiled=self.compiled).with_caches(self.caches)  # new buffers on that device
         self._looks = self._made_looks()
 
     def concurrent_lookups(self) -> ConcurrentLookups | None:

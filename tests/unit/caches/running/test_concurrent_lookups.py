@@ -84,13 +84,13 @@ def leaving(chain: Chain, caches: dict[int, HitsFrom], thread: LookupThread, *fi
     """What happens to rows with these first values."""
     rows = torch.tensor([[value, 0.0, 0.0, 0.0] for value in first])
     thread.use(caches)  # type: ignore[arg-type]
-    found = concurrent_exits(Steps.of(chain, caches), thread.begin(), rows, logits=True)
+    found = concurrent_exits(Steps(chain).with_caches(caches), thread.begin(), rows, logits=True)
     return [(rows.tolist(), said.argmax(axis=1).tolist(), segment) for rows, said, segment in found]
 
 
 def test_segments_that_nobody_can_leave_between_run_as_one() -> None:
     chain, adding = steps(nothing, nothing, nothing, nothing)
-    walk = Steps.of(chain, {1})
+    walk = Steps(chain).with_caches({1})
     ends = [walk.after(before, pending=pending)[0] for before in (-1, 0, 1, 2) for pending in (False, True)]
     assert ends == [1, 0, 1, 1, 3, 2, 3, 3]
     run = walk.after(1)[1]
@@ -100,7 +100,7 @@ def test_segments_that_nobody_can_leave_between_run_as_one() -> None:
 
 def test_spans_begin_behind_caches_alone_and_stay_while_caches_come_and_go() -> None:
     chain, _ = steps(nothing, nothing, nothing, nothing, nothing, nothing)
-    first = Steps.of(chain, {1})
+    first = Steps(chain).with_caches({1})
     assert {begin: end for begin, (end, _) in first.spans.items()} == {0: 1, 2: 5}
     assert first.after(2)[0] == 3
     second = first.with_caches({1, 4})
@@ -159,7 +159,7 @@ def test_whatever_the_timing_a_row_has_the_answer_of_its_first_hit_or_of_the_bas
     seen = np.zeros(len(images), dtype=np.int64)
     given = torch.from_numpy(images)
     thread.use(caches)
-    steps = Steps.of(chain, caches)
+    steps = Steps(chain).with_caches(caches)
     for rows, scores, segment in concurrent_exits(steps, thread.begin(), given, logits=True):
         seen[rows] += 1
         early = line["exit_segment"][rows] <= segment
@@ -211,7 +211,7 @@ def test_outputs_that_later_segments_write_over_are_copied_for_lookups() -> None
         module[0].bias += -10 - expected  # below zero, where the next segment would not leave it
     thread.use({0: cache})  # type: ignore[dict-item]
     thread.copied = frozenset({0})
-    list(concurrent_exits(Steps.of(chain, {0}), thread.begin(), rows, logits=True))
+    list(concurrent_exits(Steps(chain).with_caches({0}), thread.begin(), rows, logits=True))
     begun.set()
     thread.found(0)()
     assert cache.seen[0][0] == pytest.approx(-10, abs=1e-4)

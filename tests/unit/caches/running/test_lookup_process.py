@@ -100,7 +100,7 @@ def test_rows_have_the_answers_that_they_have_in_line_and_leave_a_segment_later(
     line = built().model.predict(images)
     with torch.inference_mode():
         base = torch.softmax(network()(torch.from_numpy(images)), 1).numpy()
-    steps = Steps.of(chain, caches)
+    steps = Steps(chain).with_caches(caches)
     left = np.full(rows, -1)
     running.use(caches)
     lookups = Waits(batch_of(running))
