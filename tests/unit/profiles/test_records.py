@@ -308,7 +308,7 @@ def test_an_optional_prediction_column_is_checked(tmp_path: Path, column: str, c
 
 
 def test_texts_too_long_to_keep_name_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gearshift.profiles.recorded_predictions.LARGEST_TEXT_BYTES", 100)
+    monkeypatch.setattr("gearshift.profiles.records.LARGEST_TEXT_BYTES", 100)
     told = refusal(tmp_path, with_columns("prediction", "a", "b", "long text", "c"))
     assert told.startswith("predictions.csv, line 4, column 'prediction': texts of up to 9 characters are too long")
 

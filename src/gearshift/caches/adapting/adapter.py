@@ -22,9 +22,8 @@ from gearshift.caches.adapting.retrain import Retrained
 from gearshift.caches.adapting.schedule import Schedule
 from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
 from gearshift.caches.adapting.successor import Verdict, manifest_of, successor, trained_further
-from gearshift.caches.adapting.training_samples import TrainingSamples
+from gearshift.caches.adapting.training_samples import Recent, TrainingSamples, role_of
 from gearshift.caches.adapting.version_in_use import VersionInUse
-from gearshift.caches.adapting.window import Recent, role_of
 from gearshift.caches.network.train import TrainingDiverged
 from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel
 from gearshift.caches.store.manifest import CLASS_MIX, Adapted

@@ -22,9 +22,8 @@ from gearshift.caches.adapting.retrain import (
     worse,
 )
 from gearshift.caches.adapting.settings import Adaptation
-from gearshift.caches.adapting.training_samples import TrainingSamples
+from gearshift.caches.adapting.training_samples import CHECK, HOLD, JUDGE, TrainingSamples
 from gearshift.caches.adapting.version_in_use import VersionInUse
-from gearshift.caches.adapting.window import CHECK, HOLD, JUDGE
 from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.network.train import Training
 from gearshift.caches.store.manifest import Adapted, Manifest
@@ -85,9 +84,9 @@ def successor(
     mix = classes.now() if follows else classes.built
     now, then, held = _judges(current, training_samples, classes, mix, now_s, trained)
     samples = training_samples.counted(networks, (JUDGE, CHECK), now_s, mix, classes.built)
-    off = current.off if trained is None else ()
+    off = current.model.layers_off if trained is None else ()
     offers = offers_of(with_prior(networks, classes.prior(mix.answers)), samples, manifest, seed, off)
-    before, refused = judge(current.caches, now, manifest), list[Verdict]()
+    before, refused = judge(current.model.caches, now, manifest), list[Verdict]()
     for allowed in STRICTER:
         found = offers.chosen(1 - allowed * (1 - manifest.target))
         after = judge(found.in_use, then, manifest)
@@ -155,5 +154,5 @@ def _judges(
 def _spoken_against(current: VersionInUse, found: Retrained, held: Counted | None) -> str:
     if held is None:
         return ""
-    now, then = (judge(one, held, current.manifest) for one in (current.caches, found.in_use))
+    now, then = (judge(one, held, current.manifest) for one in (current.model.caches, found.in_use))
     return contradicted(now, then, current.manifest.target, held.like)

@@ -32,7 +32,7 @@ from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
-from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.plans.plan_file import plan_name, require_plans_replaceable
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile

@@ -14,8 +14,7 @@ from gearshift.caches.adapting.adapter import MOST_TO_LEARN, SAVED_EVERY, Adapte
 from gearshift.caches.adapting.class_mix import Mix
 from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Predictions, Retrained, shown, worse
 from gearshift.caches.adapting.settings import Counts, adaptation_of
-from gearshift.caches.adapting.training_samples import TrainingSamples
-from gearshift.caches.adapting.window import CHECK, JUDGE
+from gearshift.caches.adapting.training_samples import CHECK, JUDGE, TrainingSamples
 from gearshift.caches.loading import load_caches
 from gearshift.caches.network.learned_cache import LearnedCache, make_predictor, split_predictor
 from gearshift.caches.network.tracing import chain_of

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.caches.adapting.window import ROLE_SHARES, Recent, Window, role_of, weights_of
+from gearshift.caches.adapting.training_samples import ROLE_SHARES, Recent, Window, role_of, weights_of
 
 
 def sample(at_s: float, value: float = 0.0) -> Recent:
