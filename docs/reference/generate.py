@@ -24,8 +24,7 @@ from gearshift.gear import (
 )
 from gearshift.hardware import Device, Hardware
 from gearshift.models.certainty import BUILT_IN
-from gearshift.models.config import ModelSettings, ProfileSettings, Project
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import ModelSettings, ProfileSettings, Project, RemoteSettings
 from gearshift.objective import Asked, Objective
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement, Replica

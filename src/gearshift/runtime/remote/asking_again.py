@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
 from gearshift.support.retry_after import asked_pause_s
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gearshift.errors import ModelFailed
 from gearshift.model import LABEL, Arrays, Predicted
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import RemoteSettings
 from gearshift.runtime.remote.asking_again import Asking
 from gearshift.runtime.remote.endpoint import Asked, Endpoint, Reply
 from gearshift.runtime.remote.label_tokens import Span, peeled, probability, stripped

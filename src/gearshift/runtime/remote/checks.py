@@ -2,8 +2,7 @@
 
 from gearshift.errors import require
 from gearshift.models.classes import class_name, class_names
-from gearshift.models.config import PROJECT_FILE, Project
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
 from gearshift.models.samples import Samples
 
 MOST_NAMED = 5

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from gearshift.errors import ModelFailed
 from gearshift.model import LABEL, Arrays, Predicted
-from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
 from gearshift.models.loading import load_certainty
-from gearshift.models.remote_settings import RemoteSettings
 from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.asking_again import PASSING, Asking
 from gearshift.runtime.remote.chat import RemoteChat

@@ -9,8 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gearshift.models.config import ModelSettings, Project
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import ModelSettings, Project, RemoteSettings
 from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.models import open_remote
 

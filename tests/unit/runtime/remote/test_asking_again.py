@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.models.remote_settings import RemoteSettings
+from gearshift.models.config import RemoteSettings
 from gearshift.runtime.remote.asking_again import Asking, Patience, pause_s
 from gearshift.runtime.remote.endpoint import Asked, Reply
 from tests.unit.runtime.remote.endpoints import Answer, as_json, endpoint, opened
