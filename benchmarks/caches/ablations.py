@@ -42,9 +42,9 @@ from benchmarks.shared.machine import describe
 from gearshift import caches
 from gearshift.caches.building import compose
 from gearshift.caches.building.choosing import BY_PRICE, by_price, choices_by_price, choose, problem_of
+from gearshift.caches.building.evaluation import measure_beside, measure_in_line
 from gearshift.caches.building.exploration import Exploration
 from gearshift.caches.building.problem import Problem, exits_of, joint_outcome, latencies_of, wrong_of
-from gearshift.caches.building.timing import measure_beside, measure_in_line
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.learned_cache import SELECTOR_WIDTH, LearnedCache
 from gearshift.caches.network.train import Explored, Trained, fit_selector, thresholds_of

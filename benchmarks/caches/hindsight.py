@@ -27,8 +27,8 @@ from gearshift.caches.adapting.class_mix import mix_of
 from gearshift.caches.adapting.retrain import LEVELS
 from gearshift.caches.building import compose
 from gearshift.caches.building.choosing import choices_by_price, judged_on, problem_of
+from gearshift.caches.building.evaluation import measure_in_line
 from gearshift.caches.building.problem import Problem, joint_outcome, wrong_of
-from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.train import Explored, Training, threshold_by_level
 
 TARGETS = (0.97, 0.99)

@@ -16,7 +16,7 @@ import torch
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.cifar_networks import DEPTHS, ResNet
 from benchmarks.shared.machine import describe
-from gearshift.caches.building.timing import measure_in_line
+from gearshift.caches.building.evaluation import measure_in_line
 from gearshift.caches.network.chain import Chain
 from gearshift.caches.network.learned_cache import LearnedCache, make_predictor
 from gearshift.caches.network.tracing import chain_of

@@ -22,9 +22,9 @@ from examples.learned_caches import networks as digit_networks
 from gearshift import caches
 from gearshift.caches.building.choosing import choose, problem_of
 from gearshift.caches.building.compose import exact, joint
+from gearshift.caches.building.evaluation import measure_in_line
 from gearshift.caches.building.exploration import explore_module
 from gearshift.caches.building.problem import Problem, joint_outcome
-from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.network.collect import as_tensor
 
 KNOWN, BUILT = 500, 600

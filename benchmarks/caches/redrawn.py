@@ -18,8 +18,8 @@ from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import print_head, spread
 from gearshift.caches.building.choosing import by_price, judged_on
+from gearshift.caches.building.evaluation import measure_in_line
 from gearshift.caches.building.problem import joint_outcome
-from gearshift.caches.building.timing import measure_in_line
 from gearshift.caches.store.manifest import LIKELY
 
 TARGETS = (0.97, 0.99)

@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry
 from gearshift.caches.adapting.settings import adaptation_of
 from gearshift.cli.main import main_group
 from gearshift.errors import InvalidInput
-from gearshift.models.config import ModelSettings, Project, read_project
+from gearshift.models.config import ModelSettings, Project, RemoteSettings, read_project
 from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
-from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend

@@ -21,9 +21,8 @@ from gearshift.caches.adapting.class_mix import ClassMix
 from gearshift.caches.adapting.retrain import Retrained
 from gearshift.caches.adapting.schedule import Schedule
 from gearshift.caches.adapting.settings import Adaptation, Counts, Tell
-from gearshift.caches.adapting.successor import Verdict, manifest_of, successor, trained_further
+from gearshift.caches.adapting.successor import Verdict, VersionInUse, manifest_of, successor, trained_further
 from gearshift.caches.adapting.training_samples import Recent, TrainingSamples, role_of
-from gearshift.caches.adapting.version_in_use import VersionInUse
 from gearshift.caches.network.train import TrainingDiverged
 from gearshift.caches.running.cached_model import EXIT_SEGMENT, SCORES, Answer, CachedModel
 from gearshift.caches.store.manifest import CLASS_MIX, Adapted
@@ -39,10 +38,6 @@ SAVED_EVERY = 0.25
 NAMED_AT_ONCE = 64
 log = logging.getLogger(__name__)
 Outcome = Literal["swapped", "set", "worse", "diverged", "out_of_memory", "failed"]
-
-
-def _nobody(event: str, **facts: object) -> None:
-    pass
 
 
 class Adapter:
@@ -362,7 +357,7 @@ def open_adapter(
     *,
     now_s: float = 0.0,
     seed: int = 0,
-    tell: Tell = _nobody,
+    tell: Tell = lambda event, **facts: None,
     changed: Callable[[], None] = lambda: None,
     keeps: Callable[[], bool] = lambda: True,
 ) -> Adapter:

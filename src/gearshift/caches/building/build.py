@@ -19,6 +19,7 @@ from gearshift.caches.building.choosing import (
     problem_of,
     with_spares,
 )
+from gearshift.caches.building.evaluation import TIMED_ROWS, in_turn, timed
 from gearshift.caches.building.exploration import (
     CHECKED_ROWS,
     COPIES,
@@ -29,7 +30,6 @@ from gearshift.caches.building.exploration import (
     explore_module,
 )
 from gearshift.caches.building.problem import Problem, exits_of, joint_outcome
-from gearshift.caches.building.timing import TIMED_ROWS, in_turn, timed
 from gearshift.caches.network.chain import Chain, Step, Steps, weights_sha256
 from gearshift.caches.network.collect import Augment, as_tensor
 from gearshift.caches.network.learned_cache import Factory, LearnedCache

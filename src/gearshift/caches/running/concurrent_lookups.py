@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -56,8 +56,7 @@ class ConcurrentLookups(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
+class Cores(NamedTuple):
     base: frozenset[int]
     lookups: frozenset[int]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gearshift.caches.adapting import version_in_use
+from gearshift.caches.adapting import successor
 from gearshift.caches.adapting.adapter import MOST_TO_LEARN, SAVED_EVERY, Adapter, open_adapter
 from gearshift.caches.adapting.class_mix import Mix
 from gearshift.caches.adapting.retrain import Counted, Judged, Offers, Predictions, Retrained, shown, worse
@@ -669,14 +669,14 @@ def test_a_roll_back_while_a_version_is_made_stays(tmp_path: Path, monkeypatch: 
     stream(adapter, images)
     work(adapter, 600)
     assert adapter.model.version == 1
-    add = version_in_use.add_version
+    add = successor.add_version
 
     def add_and_roll_back(*asked: Any, **more: Any) -> Any:
         written = add(*asked, **more)
         switch_to(folder, 0)
         return written
 
-    monkeypatch.setattr(version_in_use, "add_version", add_and_roll_back)
+    monkeypatch.setattr(successor, "add_version", add_and_roll_back)
     monkeypatch.setattr("gearshift.caches.adapting.retrain.worse", lambda *asked: "")
     stream(adapter, images_of(1, 2, count=300), 1200.0)
     work(adapter, 1800)

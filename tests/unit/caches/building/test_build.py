@@ -10,10 +10,9 @@ import torch
 from gearshift.caches.building.build import build
 from gearshift.caches.building.choosing import choose, set_for
 from gearshift.caches.building.compose import joint
-from gearshift.caches.building.evaluation import evaluate
+from gearshift.caches.building.evaluation import evaluate, in_turn
 from gearshift.caches.building.exploration import class_numbers, explore_module, groups_of, split_rows
 from gearshift.caches.building.problem import wrong_of
-from gearshift.caches.building.timing import in_turn
 from gearshift.errors import InvalidInput
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, built, digits, few, network
 from tests.unit.caches.instances import instance

@@ -6,9 +6,9 @@ import psutil
 import pytest
 from torch import Tensor
 
-from gearshift.caches.building import timing
+from gearshift.caches.building import evaluation
+from gearshift.caches.building.evaluation import measure_in_line, timed
 from gearshift.caches.building.exploration import explore_module
-from gearshift.caches.building.timing import measure_in_line, timed
 from gearshift.caches.running.row_lookup import Whole
 from tests.unit.caches.digit_networks import BLOCKS, QUICK, VARIANTS, few, network
 
@@ -46,7 +46,7 @@ def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_ot
         def row(self, hidden: Tensor) -> None:
             looked.append((self._cache, hidden.shape[1:]))
 
-    monkeypatch.setattr(timing, "lookup_of", Noting)
+    monkeypatch.setattr(evaluation, "lookup_of", Noting)
     _, found = measure_in_line(made.chain, made.explored, images)
     assert len(found) == len(made.explored)
     assert all(0 < seconds < 1 for seconds in found)
@@ -55,7 +55,7 @@ def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_ot
     assert all(one.shape == tuple(shape) for one, (_, shape) in zip(order, looked, strict=True))
     a_round = order[: len(made.explored)]
     assert [one.layer for one in a_round] == [*range(len(BLOCKS))] * len(VARIANTS)
-    assert len(order) == len(a_round) * (timing.WARM_UP + timing.REPEATS)
+    assert len(order) == len(a_round) * (evaluation.WARM_UP + evaluation.REPEATS)
 
 
 def test_a_spell_in_which_the_machine_is_slow_changes_neither_segments_nor_lookups(
@@ -73,7 +73,7 @@ def test_a_spell_in_which_the_machine_is_slow_changes_neither_segments_nor_looku
             asked += 1
             return now
 
-        monkeypatch.setattr(timing, "perf_counter", clock)
+        monkeypatch.setattr(evaluation, "perf_counter", clock)
         segment_s, lookup_s = measure_in_line(made.chain, made.explored, images)
         return asked, segment_s.tolist(), lookup_s
 
