@@ -17,7 +17,7 @@ from gearshift.hardware import identical_devices
 from gearshift.placement import Replica
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.runtime.watch.load_drift import LoadDrift
+from gearshift.runtime.watch.drift import LoadDrift
 from gearshift.traces.generate import bursty, poisson_arrivals, steady
 from gearshift.workload import Trace
 

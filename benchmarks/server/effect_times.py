@@ -43,9 +43,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, Effect
 from gearshift.runtime.actuators.check import check_actuators
-from gearshift.runtime.cores.core_pool import processors_for
-from gearshift.runtime.cores.local_cores import LocalCores
-from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity
+from gearshift.runtime.cores.local_cores import FractionalCores, LocalCores, PoolAffinity, processors_for
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings

@@ -9,7 +9,7 @@ from gearshift.clock import NEVER_NS, to_ns
 from gearshift.decisions import Decision, LogRow
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.cores.demand import MachineDemand, SharedCores
-from gearshift.policies.cores.gear_cores import change_holds_ns, cores_in_gear
+from gearshift.policies.cores.scaling import change_holds_ns, cores_in_gear
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues
 

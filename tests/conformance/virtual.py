@@ -14,7 +14,7 @@ from gearshift.policies.cores.demand import SharedCores
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
-from gearshift.runtime.backends.exits import Leaving, ProfiledExits
+from gearshift.runtime.backends.emulated import Leaving, ProfiledExits
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.router import Router
 from gearshift.workload import Workload

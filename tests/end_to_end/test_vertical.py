@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.runtime.actuators.cgroup import own_groups
-from gearshift.runtime.actuators.own_group import make_group, remove_group
+from gearshift.runtime.actuators.cgroup import make_group, own_groups, remove_group
 from tests.examples.test_documented_commands import ROOT, Shell
 from tests.scaled_task import write_geared_task, write_scaled_task
 

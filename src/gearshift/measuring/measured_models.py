@@ -9,12 +9,10 @@ import numpy as np
 
 from gearshift.errors import require
 from gearshift.hardware import REMOTE, Device
-from gearshift.measuring.answers import answers_to_all
+from gearshift.measuring.answers import answers_to_all, found_in_other_batches
 from gearshift.measuring.bench import Bench
-from gearshift.measuring.disturbance import Disturbance
-from gearshift.measuring.other_batches import found_in_other_batches
 from gearshift.measuring.paid import Kept, PaidWork
-from gearshift.measuring.timing import BatchTimer, Timings, curve_from_timings, fit_overheads
+from gearshift.measuring.timing import BatchTimer, Disturbance, Timings, curve_from_timings, fit_overheads
 from gearshift.measuring.turnaround import Turnaround
 from gearshift.model import Predicted
 from gearshift.models.classes import class_names
@@ -23,7 +21,7 @@ from gearshift.models.samples import Samples
 from gearshift.profiles.doubts import require_common_class
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.request import Sample
-from gearshift.runtime.actuators.own_group import bounded
+from gearshift.runtime.actuators.cgroup import bounded
 from gearshift.runtime.wire.messages import Loaded
 
 SHARE_OF_TIMING = 0.4

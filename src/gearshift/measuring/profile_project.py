@@ -28,12 +28,11 @@ from gearshift.profiles.curves import performance_models, strongest_model
 from gearshift.profiles.doubts import doubts_about
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, split_parts
-from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
+from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import assign_cores, router_cores
-from gearshift.runtime.cores.core_pool import on_processors
-from gearshift.runtime.remote.checks import require_askable
-from gearshift.runtime.remote.models import is_remote_model
 from gearshift.support.event_loop import run_in_own_loop
+from gearshift.runtime.cores.local_cores import on_processors
+from gearshift.runtime.remote.models import is_remote_model, require_askable
 from gearshift.support.processors import pin, processors_of, usable_processors
 
 Notice = Callable[[str], None]

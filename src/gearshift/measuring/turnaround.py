@@ -12,7 +12,6 @@ from gearshift.observability.metrics import Metrics
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.service.service import Service
 
@@ -55,7 +54,7 @@ class Turnaround:
 
     def _arrive(self, count: int) -> None:
         for _ in range(count):
-            self._service.submit({"number": LABEL}, _ignored)
+            self._service.submit({"number": LABEL}, lambda answer: None)
 
 
 class OneBatch:
@@ -101,7 +100,3 @@ def plan_of_one_model(largest_batch_size: int) -> GearPlan:
         profiles={OPERATOR: nowhere},
         traces={OPERATOR: nowhere},
     )
-
-
-def _ignored(answer: Answer) -> None:
-    pass

@@ -1,4 +1,6 @@
-"""Decides whether a request is admitted, and when a refused one may be sent again."""
+"""Decides whether a request is admitted or dropped, and when a refused one may be sent again."""
+
+from collections.abc import Sequence
 
 LONGEST_RETRY_S = 3600
 
@@ -37,3 +39,17 @@ def retry_after_s(
         too_many = max(too_many, waiting * min(1.0, too_many_bytes / waiting_bytes))
     seconds = min(float(LONGEST_RETRY_S), too_many / capacity_qps)
     return max(1, int(-(-seconds // 1)))
+
+
+def given_up(held_bytes: Sequence[int], most_bytes: int) -> int | None:
+    """The place of the connection that must drop its message; None where all may go on.
+
+    `held_bytes` are in the order in which the connections' youngest messages began. Among those
+    that take more than an equal share, the youngest is dropped: the others are further on, and
+    small messages are never in the way of large ones. A single one always goes on: another bound
+    limits its size.
+    """
+    holding = sum(held > 0 for held in held_bytes)
+    if sum(held_bytes) <= most_bytes or holding < 2:
+        return None
+    return max(place for place, held in enumerate(held_bytes) if held > most_bytes // holding)

@@ -18,7 +18,7 @@ from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing, tracing_if
-from gearshift.runtime.actuators.cpu_quota import quota_cores, quota_warning
+from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import Unsent

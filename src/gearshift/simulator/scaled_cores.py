@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.plans.workers import scaled_workers, shared_pool
 from gearshift.policies.cores.demand import MachineDemand, Scaling, SharedCores, Waiting
-from gearshift.policies.cores.gear_cores import cores_in_gear
+from gearshift.policies.cores.scaling import cores_in_gear
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.simulator.kernel.gear_cores import Cores

@@ -7,8 +7,8 @@ import platform
 import msgspec
 import psutil
 
+from gearshift.runtime.actuators.cgroup import quota_cores
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
-from gearshift.runtime.actuators.cpu_quota import quota_cores
 from gearshift.support.extras import EXTRAS
 from gearshift.support.processors import pin, processors_of, usable_processors
 

@@ -1,5 +1,12 @@
-import pytest
+import re
 
+import prometheus_client
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from gearshift.observability import metrics
 from tests.unit.serving.http.test_application import Server, samples, serve
 
 
@@ -58,3 +65,28 @@ def test_readiness_and_the_last_gear_are_metrics():
         return ["gearshift_ready 1.0" in ready, "gearshift_ready 0.0" in ending]
 
     assert serve(use, service={"accuracies": [0.8]}) == [True, True]
+
+
+BUCKETS = (0.1, 1.0, 5.0)
+NAMES = st.sampled_from(["a", 'b"\n\\', "ü"])
+VALUES = st.sampled_from([0.0, 0.1, 0.5, 1.0, 4.0, 5.0, 6.5])
+
+
+def text(library, counted, observed) -> str:
+    registry = CollectorRegistry()
+    counter = library.Counter("things", "Things\nby kind.", ["kind", "of"], registry=registry)
+    alone = library.Counter("alone", "Without labels.", registry=registry)
+    histogram = library.Histogram("seconds", "How long.", ["kind"], buckets=BUCKETS, registry=registry)
+    single = library.Histogram("single", "Without labels.", buckets=BUCKETS, registry=registry)
+    for kind, value in counted:
+        counter.labels(kind, "x").inc(value)
+        (alone if library is prometheus_client else alone.labels()).inc()
+    for kind, value in observed:
+        histogram.labels(kind).observe(value)
+        (single if library is prometheus_client else single.labels()).observe(value)
+    return re.sub(r"(?m)^(\w+_created\S*) .*", r"\1 then", generate_latest(registry).decode())
+
+
+@given(st.lists(st.tuples(NAMES, VALUES)), st.lists(st.tuples(NAMES, VALUES)))
+def test_what_is_written_is_what_prometheus_client_writes(counted, observed):
+    assert text(metrics, counted, observed) == text(prometheus_client, counted, observed)

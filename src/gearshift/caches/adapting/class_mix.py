@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.policies.watch.class_mix import LATEST, of_another_mix
+from gearshift.policies.watch.drift import LATEST, of_another_mix
 
 STRENGTH = 0.5
 """Prior of an unknown mix: this many answers of the build's mix per class."""

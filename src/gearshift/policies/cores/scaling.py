@@ -239,3 +239,17 @@ def fewest_cores_in_turns(
         if busy <= 1e9 and misses_in_turns(deadlines_ns, ready_ns, times, largest, 1) == 0:
             return cores
     return NO_CHOICE
+
+
+def cores_in_gear(cores: Sequence[int], gear: int, replicas: int, replica: int) -> int:
+    """The cores of a replica in a gear, from the plan's `cores` (gears x replicas)."""
+    return cores[gear * replicas + replica]
+
+
+def change_holds_ns(now_ns: int, in_force: int, wanted: int, effect_ns: int) -> int:
+    """When batches start on `wanted` cores.
+
+    On fewer at once, as others may get the rest; on more when they are available, `effect_ns`
+    later.
+    """
+    return now_ns if wanted <= in_force else now_ns + effect_ns

@@ -9,9 +9,8 @@ import msgspec
 from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.base import Actuator
-from gearshift.runtime.actuators.cgroup import CgroupActuator
+from gearshift.runtime.actuators.cgroup import CgroupActuator, make_group, remove_group
 from gearshift.runtime.actuators.kubernetes import ACCOUNT, in_a_pod
-from gearshift.runtime.actuators.own_group import make_group, remove_group
 from gearshift.runtime.actuators.threads import ThreadsActuator, torch_threads
 from gearshift.support.processors import pin, processors_of, usable_processors
 

@@ -3,20 +3,21 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput, require
-from gearshift.runtime.actuators.base import Effect, Now
-from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group
+from gearshift.runtime.actuators.base import Actuator, Effect, Now
+from gearshift.runtime.actuators.cgroup import NO_GROUP, cgroup_version, cores_of_group, own_groups
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LONGEST_S = 5.0
@@ -173,3 +174,60 @@ def _why(error: Exception) -> str:
 
 def in_a_pod(account: Path = ACCOUNT) -> bool:
     return (account / "token").is_file()
+
+
+ROUTER_CORES = 1
+"""Cores of the container that the router takes."""
+
+
+class BesideRouter:
+    """An actuator of a container, for the worker in it: the container has `ROUTER_CORES` more.
+
+    Before the first request 0 cores are in force, so that a pod does not keep its first ones.
+    """
+
+    name = "kubernetes"
+
+    def __init__(self, container: Actuator) -> None:
+        self._container, self._asked = container, False
+
+    def apply(self, cores: float) -> Effect:
+        self._asked = True
+        effect = self._container.apply(cores + ROUTER_CORES)
+        return replace(effect, cores=self._of_worker(effect.cores))
+
+    def in_force(self) -> float:
+        return self._of_worker(self._container.in_force()) if self._asked else 0.0
+
+    def _of_worker(self, cores: float) -> float:
+        return round(cores - ROUTER_CORES, 6)
+
+
+def container_here(name: str, *, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Container:
+    """The container `name` of this pod, from the environment (API server, `HOSTNAME`).
+
+    Namespace, token and certificates are files in `account`. Raises `InvalidInput` outside a pod.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    namespace = account / "namespace"
+    require(
+        bool(host) and in_a_pod(account) and namespace.is_file(),
+        f"this process is in no pod with a service account ({account})",
+        remedy="serve in one whose account may patch pods/resize, or with --actuator processors",
+    )
+    return Container(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=namespace.read_text().strip(),
+        pod=environ.get("HOSTNAME", ""),
+        container=name,
+        token_file=account / "token",
+        ca_file=account / "ca.crt",
+    )
+
+
+def this_pod(container: str, now: Now) -> Actuator:
+    """The actuator for this process's container, on clock `now`; raises `InvalidInput`."""
+    here, groups = container_here(container), own_groups()
+    if not groups:
+        raise InvalidInput(NO_GROUP, remedy="serve with --actuator processors")
+    return BesideRouter(KubernetesActuator(here, groups[0], now=now))

@@ -78,7 +78,7 @@ class LocalBackend(WorkersBackend):
     ) -> None:
         super().__init__(tables, plan.hardware, **options)
         self._cores, self._cuda = cores or assign_cores(plan.hardware), cuda_places(plan.hardware)
-        self.held_by: Callable[[int], Sequence[int]] = _as_planned
+        self.held_by: Callable[[int], Sequence[int]] = lambda replica: ()
 
     def _make_worker(self, devices: DeviceSet, on_done: OnDone, on_end: OnEnd, probe_s: float) -> WorkerProcess:
         return WorkerProcess(
@@ -105,8 +105,3 @@ class LocalBackend(WorkersBackend):
         if release is not None:
             worker.release(release)
         return worker.set_threads(threads)
-
-
-def _as_planned(replica: int) -> Sequence[int]:
-    """Empty: the worker has its devices' processors."""
-    return ()

@@ -20,7 +20,6 @@ from gearshift.runtime.wire.messages import (
     Load,
     Loaded,
     LoadFailed,
-    Message,
     Run,
 )
 from gearshift.runtime.wire.transport import FrameProtocol
@@ -185,7 +184,7 @@ class Seat:
     def arrive(self, hello: Hello, protocol: FrameProtocol) -> None:
         self.close()
         self._arrived = hello, protocol
-        protocol.hand_over(_ignore, lambda: self._left(protocol))
+        protocol.hand_over(lambda message, body: None, lambda: self._left(protocol))  # none come before `Load`
         self._news.set()
         if self._occupant is not None:
             self._occupant.end(STARTED_ANEW)
@@ -226,10 +225,6 @@ class Seat:
     def _left(self, protocol: FrameProtocol) -> None:
         if self._arrived is not None and self._arrived[1] is protocol:
             self._arrived = None
-
-
-def _ignore(message: Message, body: memoryview) -> None:
-    """Do nothing: workers send no messages before `Load`."""
 
 
 class RayWorker:

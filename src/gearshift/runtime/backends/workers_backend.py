@@ -142,7 +142,8 @@ class WorkersBackend(ABC):
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
         self._tables, self._project, self._inputs = tables, options["project"], tuple(options["inputs"])
         self._outputs = tuple(options.get("outputs", ()))
-        self._longest_start_s, self._say = options.get("longest_start_s", 120.0), options.get("say", _say_nothing)
+        self._longest_start_s = options.get("longest_start_s", 120.0)
+        self._say: Say = options.get("say", lambda text: None)
         self._warms_all = options.get("warm_up", "all") == "all"
         self._run_ns, self._probe_s = options.get("run_ns"), options.get("probe_s", 3.0)
         self._shortest_hang_ns = to_ns(options.get("shortest_hang_s", 10.0))
@@ -340,7 +341,3 @@ def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:
         DeviceSet(number, tuple(devices[tables.device_ids[place]] for place in places), tuple(replicas))
         for number, (places, replicas) in enumerate(by_devices.items())
     ]
-
-
-def _say_nothing(text: str) -> None:
-    """Ignore the message."""

@@ -8,14 +8,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import ModelFailed
+from gearshift.errors import ModelFailed, require
 from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
+from gearshift.models.classes import class_name, class_names
 from gearshift.models.loading import load_certainty
+from gearshift.models.samples import Samples
 from gearshift.models.user_model import UserModel
-from gearshift.runtime.remote.asking_again import PASSING, Asking
 from gearshift.runtime.remote.chat import RemoteChat
-from gearshift.runtime.remote.endpoint import Asked, Endpoint
+from gearshift.runtime.remote.endpoint import PASSING, Asked, Asking, Endpoint
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
@@ -145,3 +146,37 @@ class RemoteV2:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             url = self._settings.shown_url
             raise ModelFailed(f"model {self._name!r}: {url} does not speak the V2 protocol ({error})") from None
+
+
+MOST_NAMED = 5
+
+
+def require_askable(project: Project, samples: Samples) -> None:
+    """Raise `InvalidInput` if a remote model lacks its key, or does not fit the samples."""
+    for name, model in project.models.items():
+        if model.remote is not None:
+            where = f"{PROJECT_FILE}, field models.{name}.remote"
+            model.remote.key(f"{where}.api_key_env")
+            if model.remote.protocol == "openai":
+                _require_fitting(model.remote, samples, where)
+
+
+def _require_fitting(remote: RemoteSettings, samples: Samples, where: str) -> None:
+    inputs = ", ".join(samples.arrays)
+    missing = sorted(remote.inputs - set(samples.arrays))
+    require(
+        not missing,
+        f"the prompt names {{{missing[0]}}}, and the inputs of the samples are {inputs}" if missing else "",
+        where=f"{where}.prompt",
+        remedy="name an input",
+    )
+    if samples.labels is None or not remote.classes:
+        return
+    others = sorted(set(class_names(samples.labels).tolist()) - set(map(class_name, remote.classes)))
+    named = ", ".join(f"{one!a}" for one in others[:MOST_NAMED]) + (", ..." if len(others) > MOST_NAMED else "")
+    require(
+        not others,
+        f"the samples are labelled {named}, and the classes are {', '.join(f'{one!a}' for one in remote.classes)}",
+        where=f"{where}.classes",
+        remedy="write classes as labels are written, and name all of them: an answer that is no class is wrong",
+    )

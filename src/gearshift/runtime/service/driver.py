@@ -1,15 +1,18 @@
 """Drives the router: hands it the events of backend and clock, and starts its batches."""
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-from gearshift.clock import NS_PER_S, Clock
+from gearshift.clock import NEVER_NS, NS_PER_S, Clock
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.policies.watch.lost_workers import is_silent
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.cores.vertical import VerticalScaling
@@ -17,9 +20,8 @@ from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Answered, Router
 from gearshift.runtime.router.status import shift_facts
-from gearshift.runtime.service.pulse import Pulse
-from gearshift.runtime.service.readiness import ReadyReplicas, Silence
 from gearshift.runtime.watch.adapting import Adapting
+from gearshift.support.fine_timer import FineTimer
 
 log = logging.getLogger(__name__)
 
@@ -175,3 +177,116 @@ class Driver:
     def _timer(self) -> None:
         self.router.timer(self._clock.now_ns())
         self.arm_timer()
+
+
+class Pulse:
+    """Calls `tick` on a fixed grid, and `wake` at the requested time or before."""
+
+    def __init__(self, clock: Clock, tick: Callable[[], None], wake: Callable[[], None]) -> None:
+        self._clock, self._tick, self._wake = clock, tick, wake
+        self._timers: tuple[FineTimer, FineTimer] | None = None
+        self._armed_ns = NEVER_NS
+
+    @property
+    def started(self) -> bool:
+        return self._timers is not None
+
+    def start(self) -> None:
+        """Open the timers; raises `OSError` if the system gives none."""
+        loop = asyncio.get_running_loop()
+        self._timers = FineTimer(loop, self._ticked), FineTimer(loop, self._woken)
+        for timer in self._timers:
+            timer.start()
+        self._arm_tick()
+
+    def stop(self) -> None:
+        for timer in self._timers or ():
+            timer.stop()
+
+    def wake_by(self, at_ns: int) -> None:
+        """Wake at `at_ns` or before; waking too early does no harm."""
+        if self._timers is not None and at_ns < self._armed_ns:
+            self._armed_ns = at_ns
+            self._timers[1].set(at_ns - self._clock.now_ns())
+
+    def _ticked(self) -> None:
+        self._tick()
+        self._arm_tick()
+
+    def _arm_tick(self) -> None:
+        """Set the next point of the grid; those missed while the loop was held up are skipped."""
+        if self._timers is not None:
+            now_ns = self._clock.now_ns()
+            self._timers[0].set((now_ns // METER_WINDOW_NS + 1) * METER_WINDOW_NS - now_ns)
+
+    def _woken(self) -> None:
+        self._armed_ns = NEVER_NS
+        self._wake()
+
+
+class ReadyReplicas:
+    """Reports each change of `numbers`, the replicas whose worker is ready.
+
+    Metrics are those of the service in force, None for others.
+    """
+
+    def __init__(self, tables: PlanTables, metrics: Metrics | None, journal: Journal) -> None:
+        self._ids, self._models, self._metrics, self._journal = tables.replica_ids, tables.models, metrics, journal
+        self._model_names = [tables.model_of(replica) for replica in range(len(tables.replica_ids))]
+        self.numbers: set[int] = set()
+
+    @property
+    def every_model_has_one(self) -> bool:
+        return len({self._model_names[replica] for replica in self.numbers}) == len(self._models)
+
+    def came(self, replica: int) -> bool:
+        """Note that a replica is ready; False if it was."""
+        if replica in self.numbers:
+            return False
+        self.numbers.add(replica)
+        self._count(replica)
+        self._journal.write("replica_ready", replica=self._ids[replica])
+        return True
+
+    def lost(self, replica: int, how: str) -> None:
+        self.numbers.discard(replica)
+        self._count(replica)
+        self._journal.write("replica_lost", replica=self._ids[replica], how=how)
+
+    def report_to(self, metrics: Metrics | None) -> None:
+        self._metrics = metrics
+        for replica in range(len(self._ids)):
+            self._count(replica)
+
+    def _count(self, replica: int) -> None:
+        if self._metrics is not None:
+            model = self._model_names[replica]
+            self._metrics.replicas_ready(model, sum(self._model_names[other] == model for other in self.numbers))
+
+
+class Silence:
+    """Models that have given no answers of late, such as those behind an endpoint that is down.
+
+    Counts consecutive batches without an answer, by model, and judges them at each tick.
+    """
+
+    def __init__(self, models: Sequence[str]) -> None:
+        self._models = tuple(models)
+        self._batches = dict.fromkeys(self._models, 0)
+        self._last_ns = dict.fromkeys(self._models, 0)
+        self.models: frozenset[str] = frozenset()
+        """The models that are silent now."""
+
+    def samples_finished(self, model: str, samples: Sequence[Sample], now_ns: int) -> None:
+        if not all(sample.unreached for sample in samples):
+            self._batches[model] = 0
+        else:
+            self._batches[model] += 1
+            self._last_ns[model] = now_ns
+
+    def ticked(self, now_ns: int) -> Iterator[tuple[str, bool]]:
+        """The models that became silent or stopped being so."""
+        silent = {model for model in self._models if is_silent(self._batches[model], self._last_ns[model], now_ns)}
+        changed, self.models = self.models ^ silent, frozenset(silent)
+        for model in sorted(changed):
+            yield model, model in silent

@@ -12,16 +12,11 @@ from gearshift.request import Sample
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import AdaptingStatus, DisagreementStatus
 from gearshift.runtime.watch.audit import Audit, Cell
-from gearshift.runtime.watch.load_drift import SHORTEST_WINDOW_S, LiveTrace, LoadDrift
-from gearshift.runtime.watch.profile_drift import ModelTimes, ProfileDrift
+from gearshift.runtime.watch.drift import SHORTEST_WINDOW_S, LiveTrace, LoadDrift, ModelTimes, ProfileDrift
 
 PROFILE_AGAIN = "run times are not as profiled: run `gearshift profile` and `gearshift plan` again on this machine"
 
 log = logging.getLogger(__name__)
-
-
-def _nobody() -> None:
-    pass
 
 
 class Adapting:
@@ -39,7 +34,7 @@ class Adapting:
         run_ns: Sequence[Sequence[int]] = (),
         audit: Audit | None = None,
         journal: Journal | None = None,
-        drifts: Callable[[], None] = _nobody,
+        drifts: Callable[[], None] = lambda: None,
     ) -> None:
         self._tables, self._audit, self._drifts = tables, audit, drifts
         self._journal = journal or Journal()
@@ -61,7 +56,7 @@ class Adapting:
         """
         self._metrics, self.trace, self._drifts = before._metrics, before.trace, before._drifts
         self._metrics.forget_plan()
-        before._metrics, before.trace, before._drifts = AdaptingMetrics(), LiveTrace(), _nobody
+        before._metrics, before.trace, before._drifts = AdaptingMetrics(), LiveTrace(), lambda: None
 
     # Events ----------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import all_ended
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
-from gearshift.runtime.wire.messages import Adopt, Attended, Done, Drawn, Event, InUse, Load, Message, ReplicaToLoad
+from gearshift.runtime.wire.messages import Adopt, Attended, Drawn, Event, InUse, Load, Message, ReplicaToLoad
 from gearshift.runtime.wire.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.workers.cache_attendant import ANSWERED
 from gearshift.runtime.workers.worker_process import WorkerProcess
@@ -180,7 +180,9 @@ class _Attendance:
         while True:
             self._ended.clear()
             cores = frozenset() if self._core is None else frozenset({self._core})
-            process = WorkerProcess(cores=cores, on_done=_ignore, on_end=self._has_ended, on_other=self._said)
+            process = WorkerProcess(
+                cores=cores, on_done=lambda done, body: None, on_end=self._has_ended, on_other=self._said
+            )
             try:
                 await process.start(self._load, longest_s=LONGEST_START_S)
             except (ModelFailed, OSError) as error:
@@ -312,7 +314,3 @@ class _CacheListener(ReplicaListener):
 
     def stopped(self) -> None:
         self._caches.forget(self._backend)
-
-
-def _ignore(done: Done, body: memoryview) -> None:
-    """Do nothing: the process runs no batches."""

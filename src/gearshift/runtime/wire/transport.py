@@ -9,6 +9,7 @@ and then its bytes, as in the Open Inference Protocol's binary form.
 
 import asyncio
 import contextlib
+import hmac
 import math
 import os
 import select
@@ -25,8 +26,28 @@ from numpy.typing import NDArray
 from gearshift.errors import printable
 from gearshift.model import DATATYPES, Arrays
 from gearshift.runtime.wire.messages import Message, TensorHeader
-from gearshift.runtime.wire.seal import TAG_BYTES, Seal
 from gearshift.v2.packing import Buffer, bytes_of, datatype_named, pack_bytes, unpack_bytes
+
+TAG_BYTES = 32
+
+
+class Seal:
+    """Tags for one direction of a connection: HMAC-SHA256 of each frame and its number."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._frames = key, 0
+
+    def tag(self, pieces: Iterable[Buffer]) -> bytes:
+        code = hmac.new(self._key, self._frames.to_bytes(8, "little"), "sha256")
+        for piece in pieces:
+            code.update(piece)
+        self._frames += 1
+        return code.digest()
+
+    def fits(self, pieces: Iterable[Buffer], tag: Buffer) -> bool:
+        """Whether `tag` is the next frame's; counts the frame."""
+        return hmac.compare_digest(self.tag(pieces), tag)
+
 
 LARGEST_HEADER_BYTES = 16 << 20
 LARGEST_BODY_BYTES = 4 << 30

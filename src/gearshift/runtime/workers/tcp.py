@@ -28,9 +28,8 @@ import msgspec
 import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.runtime.wire.messages import Challenge, Hello, Message, Ping, Pong
-from gearshift.runtime.wire.seal import Seal
 from gearshift.runtime.wire.seats import Seats
-from gearshift.runtime.wire.transport import BlockingConnection, Bounds, EndOfStream, FrameError, FrameProtocol
+from gearshift.runtime.wire.transport import BlockingConnection, Bounds, EndOfStream, FrameError, FrameProtocol, Seal
 from gearshift.runtime.workers.worker import main_loop
 
 LONGEST_GREETING_S = 10.0

@@ -11,14 +11,18 @@ import os
 import signal
 import socket
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.models.onnx_file import OnnxFile
 from gearshift.models.user_model import UserModel
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator
+from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator, torch_threads
 from gearshift.runtime.wire.messages import (
     Adopt,
     Adopted,
@@ -29,15 +33,52 @@ from gearshift.runtime.wire.messages import (
     Run,
     SetThreads,
     Stop,
+    ThreadsSet,
 )
 from gearshift.runtime.wire.transport import BlockingConnection, EndOfStream, shortened
 from gearshift.runtime.workers.batch_run import run_batch
 from gearshift.runtime.workers.cache_attendant import attend
-from gearshift.runtime.workers.inference_threads import InferenceThreads
 from gearshift.runtime.workers.loading import Held, load_all
 from gearshift.support.kept_memory import keep_freed_memory
 from gearshift.support.process_end import die_with_parent
-from gearshift.support.processors import pin
+from gearshift.support.processors import pin, usable_processors
+
+
+class InferenceThreads:
+    """PyTorch's threads, and the sessions of ONNX files, made at once for each of `counts`."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._counts = tuple(counts)
+        self._sessions: list[tuple[OnnxFile, SessionsByThreads[object]]] = []
+        self._actuator = ThreadsActuator(self._set)
+        self._asked = self._in_use = 0
+        self._since_ns = 0
+
+    def add(self, model: object) -> None:
+        if isinstance(model, OnnxFile) and self._counts:
+            self._sessions.append((model, SessionsByThreads(model.make_session, self._counts)))
+
+    def ask(self, threads: int) -> ThreadsSet:
+        """Compute with this many threads, or with as many as this process may use processors."""
+        self._asked = threads
+        effect = self._actuator.apply(threads)
+        return ThreadsSet(threads=int(effect.cores), since_ns=self._since_ns, problem=shortened(effect.problem))
+
+    def follow(self) -> None:
+        """Before a batch: adapt to processors gained or lost since the last request."""
+        if self._asked and min(self._asked, usable_processors()) != self._in_use:
+            self.ask(self._asked)
+
+    def _set(self, threads: int) -> None:
+        if threads == self._in_use:
+            return
+        if "torch" in sys.modules:
+            torch_threads()(threads)
+        for model, sessions in self._sessions:
+            sessions.use(threads)
+            model.session = sessions.session
+        self._in_use, self._since_ns = threads, time.monotonic_ns()
+
 
 OOM_SCORE, MOST_OOM_SCORE, SOONER = Path("/proc/self/oom_score_adj"), 1000, 500
 """The score counts thousandths of memory: a worker is killed before a router with half of it."""

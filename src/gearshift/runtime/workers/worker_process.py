@@ -2,19 +2,20 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from gearshift.errors import WorkerDied, require
+from gearshift.errors import InvalidInput, WorkerDied, require
+from gearshift.models.config import Project, read_project
 from gearshift.observability.logs import settings_in_force
 from gearshift.runtime.wire.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
 from gearshift.runtime.wire.transport import FrameProtocol, widen
 from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
-from gearshift.runtime.workers.worker_variables import worker_variables
 from gearshift.support.process_end import ProcessEnd
 from gearshift.v2.packing import Buffer
 
@@ -222,3 +223,39 @@ def visible_cuda(places: Sequence[int], seen: str | None) -> str:
         remedy="let this process see more devices, or plan for fewer",
     )
     return ",".join(names[place] for place in places)
+
+
+_SECRET = re.compile(
+    r"(KEYS?|KEY_ID|TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|HEADERS|COOKIES?|DSN)(_|\d*$)",
+    re.IGNORECASE,
+)
+_OF_THE_SERVER = ("GEARSHIFT_", "OTEL_", "CREDENTIALS_DIRECTORY")
+
+
+def worker_variables(environment: Mapping[str, str], project: Path, models: Collection[str]) -> dict[str, str]:
+    """The variables for a worker that loads these models of the `gearshift.toml` at `project`.
+
+    Options of the server, names that look like secrets, and keys of remote models are left out,
+    except those that a model of the worker names in `environment` or `api_key_env`.
+    """
+    try:
+        declared = read_project(project)
+    except InvalidInput:  # the worker reports it when it loads
+        declared = None
+    needed, keys = _needed(declared, models), _keys(declared)
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in needed or not (name in keys or name.startswith(_OF_THE_SERVER) or _SECRET.search(name))
+    }
+
+
+def _needed(project: Project | None, models: Collection[str]) -> set[str]:
+    chosen = [] if project is None else [model for name, model in project.models.items() if name in models]
+    remote = {one.remote.api_key_env for one in chosen if one.remote is not None and one.remote.api_key_env}
+    return remote.union(*(one.environment for one in chosen))
+
+
+def _keys(project: Project | None) -> set[str]:
+    models = () if project is None else project.models.values()
+    return {one.remote.api_key_env for one in models if one.remote is not None and one.remote.api_key_env}

@@ -7,7 +7,7 @@ from typing import Any
 from grpc.aio import EOF
 
 from gearshift.errors import DeadlinePassed
-from gearshift.policies.arrivals import given_up
+from gearshift.policies.admission import given_up
 from gearshift.runtime.service.room import Room
 from gearshift.serving.grpc.sockets import GrpcSockets
 

@@ -24,7 +24,7 @@ from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import make_audit
 from gearshift.runtime.watch.cache_adaptation import CacheAdaptation
-from gearshift.runtime.watch.load_drift import window_of
+from gearshift.runtime.watch.drift import window_of
 from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings

@@ -17,11 +17,10 @@ from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.run_times import scaled_times_ns
 from gearshift.runtime.actuators.base import Actuator, EmulatedActuator, Now
-from gearshift.runtime.actuators.in_cluster import this_pod
+from gearshift.runtime.actuators.kubernetes import this_pod
 from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.local import LocalBackend
-from gearshift.runtime.cores.core_pool import CorePool
-from gearshift.runtime.cores.local_cores import LocalCores
+from gearshift.runtime.cores.local_cores import CorePool, LocalCores
 from gearshift.runtime.cores.vertical import (
     Actuate,
     ScaledReplica,

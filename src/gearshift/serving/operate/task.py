@@ -17,7 +17,7 @@ from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.backends.local import assign_cores, available_cores, router_cores
-from gearshift.runtime.cores.core_pool import pooled_cores
+from gearshift.runtime.cores.local_cores import pooled_cores
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.support.files import read_bytes
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.cores import gear_cores
+from gearshift.policies.cores import scaling
 from gearshift.policies.cores.demand import SharedCores
 from gearshift.simulator.kernel.deadlines import watch
 from gearshift.simulator.kernel.queues import Queues
@@ -18,8 +18,8 @@ from gearshift.support.compiled import apart, inlined
 
 CORES = int(decisions.Decision.CORES)
 
-cores_in_gear = inlined(gear_cores.cores_in_gear)
-change_holds_ns = inlined(gear_cores.change_holds_ns)
+cores_in_gear = inlined(scaling.cores_in_gear)
+change_holds_ns = inlined(scaling.change_holds_ns)
 
 
 class Cores(NamedTuple):

@@ -1,4 +1,4 @@
-"""The factor on measured load, compiled: `runtime/router/load_scaling.py` on arrays."""
+"""The factor on measured load, compiled: `runtime/router/pipeline.py` on arrays."""
 
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from gearshift.policies.cores.scaling import (
     NO_CHOICE,
+    change_holds_ns,
+    cores_in_gear,
     fewest_cores,
     fewest_misses,
     fewest_one_core_workers,
@@ -163,3 +165,15 @@ def test_shared_cores_miss_the_fewest_and_are_the_fewest_of_all_ways_to_share(
     found = tuple(share_cores(misses, cores, least))
     assert found in ways
     assert cost(found) == min(map(cost, ways))
+
+
+def test_cores_stand_gear_by_gear() -> None:
+    cores = [1, 3, 2, 2]
+    assert [cores_in_gear(cores, gear, 2, replica) for gear in (0, 1) for replica in (0, 1)] == cores
+
+
+def test_fewer_cores_hold_at_once_and_more_when_they_are_there() -> None:
+    assert change_holds_ns(100, 3, 2, 10) == 100
+    assert change_holds_ns(100, 3, 3, 10) == 100
+    assert change_holds_ns(100, 3, 4, 10) == 110
+    assert change_holds_ns(100, 3, 4, 0) == 100

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.runtime.actuators import check, own_group
+from gearshift.runtime.actuators import cgroup, check
 from gearshift.runtime.actuators.cgroup import own_groups
 
 
@@ -22,7 +22,7 @@ def test_every_actuator_is_tried_and_everything_is_left_as_it_was() -> None:
 def test_where_no_group_can_be_made_the_doctor_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = tmp_path / "group"
     bare.mkdir()
-    monkeypatch.setattr(own_group, "own_groups", lambda: [bare])
+    monkeypatch.setattr(cgroup, "own_groups", lambda: [bare])
     found = check.check_actuators()["cgroup"]
     assert not found.works
     assert "neither cpu.max nor cpu.cfs_quota_us" in found.why

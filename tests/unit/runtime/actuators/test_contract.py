@@ -17,11 +17,9 @@ import pytest
 from gearshift.runtime.actuators.affinity import AffinityActuator
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group, own_groups
-from gearshift.runtime.actuators.in_cluster import BesideRouter
-from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
+from gearshift.runtime.actuators.kubernetes import BesideRouter, Container, KubernetesActuator
 from gearshift.runtime.actuators.threads import SessionsByThreads, ThreadsActuator
-from gearshift.runtime.cores.core_pool import CorePool
-from gearshift.runtime.cores.pooled_actuators import FractionalCores, PoolAffinity, WorkerThreads
+from gearshift.runtime.cores.local_cores import CorePool, FractionalCores, PoolAffinity, WorkerThreads
 from gearshift.runtime.wire.messages import ThreadsSet
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v1, group_v2
 

@@ -17,7 +17,7 @@ from gearshift.profiles.store import write_profile
 from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.service.service import Service
-from gearshift.runtime.watch.profile_drift import SPAN_TICKS
+from gearshift.runtime.watch.drift import SPAN_TICKS
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.assembly import make_adapting
 from gearshift.serving.operate.task import read_task

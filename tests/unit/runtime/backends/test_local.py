@@ -23,8 +23,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends import workers_backend
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
-from gearshift.runtime.cores.core_pool import CorePool
-from gearshift.runtime.cores.local_cores import LocalCores
+from gearshift.runtime.cores.local_cores import CorePool, LocalCores
 from gearshift.runtime.wire.messages import Done, DonePart, Event, Release, TensorHeader
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, LOADING, TASK, closed, little_plan, spanning_plan, write_little_task

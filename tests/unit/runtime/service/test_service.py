@@ -18,8 +18,7 @@ from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.policies.watch.lost_workers import SILENT_AFTER
 from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.base import Batch
-from gearshift.runtime.backends.emulated import EmulatedBackend, Recorded
-from gearshift.runtime.backends.exits import Leaving
+from gearshift.runtime.backends.emulated import EmulatedBackend, Leaving, Recorded
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineQueues
 from gearshift.runtime.router.retries import Retries

@@ -22,7 +22,6 @@ from gearshift.runtime.wire.messages import (
     Stop,
     TensorHeader,
 )
-from gearshift.runtime.wire.seal import Seal
 from gearshift.runtime.wire.transport import (
     WIDE,
     BlockingConnection,
@@ -31,6 +30,7 @@ from gearshift.runtime.wire.transport import (
     FrameError,
     FrameProtocol,
     FrameReader,
+    Seal,
     encode_frame,
     pack_tensors,
     unpack_tensors,

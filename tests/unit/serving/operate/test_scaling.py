@@ -24,8 +24,7 @@ from gearshift.profiles.store import write_profile
 from gearshift.request import Answer
 from gearshift.runtime.actuators.base import Actuator, ActuatorChain, EmulatedActuator, Now
 from gearshift.runtime.actuators.cgroup import CgroupActuator, cores_of_group
-from gearshift.runtime.actuators.in_cluster import BesideRouter
-from gearshift.runtime.actuators.kubernetes import Container, KubernetesActuator
+from gearshift.runtime.actuators.kubernetes import BesideRouter, Container, KubernetesActuator
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.service.service import Service

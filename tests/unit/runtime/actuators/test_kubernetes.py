@@ -6,8 +6,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.actuators.cgroup import cores_of_group
-from gearshift.runtime.actuators.in_cluster import BesideRouter, container_here
-from gearshift.runtime.actuators.kubernetes import KubernetesActuator
+from gearshift.runtime.actuators.kubernetes import BesideRouter, KubernetesActuator, container_here
 from tests.certificates import write_certificate
 from tests.unit.runtime.actuators.stand_ins import api_server, group_v2
 

@@ -7,7 +7,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import PlannedLoad
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.runtime.watch.load_drift import LiveTrace, LoadDrift, window_of
+from gearshift.runtime.watch.drift import LiveTrace, LoadDrift, window_of
 from gearshift.traces.generate import bursty, diurnal, steady
 from gearshift.workload import Trace
 from tests.conformance.small import small_gear, small_plan

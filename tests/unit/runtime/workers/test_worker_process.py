@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gearshift.runtime.workers.worker_variables import worker_variables
+from gearshift.runtime.workers.worker_process import worker_variables
 
 PROJECT = """
 operator = "task"

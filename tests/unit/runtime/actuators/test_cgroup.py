@@ -1,3 +1,4 @@
+import math
 import os
 import subprocess
 import sys
@@ -6,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.runtime.actuators import own_group
-from gearshift.runtime.actuators.cgroup import cgroup_version, cores_of_group
-from gearshift.runtime.actuators.own_group import bounded, make_group, remove_group
+from gearshift.runtime.actuators import cgroup
+from gearshift.runtime.actuators.cgroup import (
+    bounded,
+    cgroup_version,
+    cores_of_group,
+    make_group,
+    quota_cores,
+    quota_warning,
+    remove_group,
+)
 
 
 def test_a_process_is_bounded_meanwhile_and_goes_on_unbounded() -> None:
@@ -19,7 +27,7 @@ def test_a_process_is_bounded_meanwhile_and_goes_on_unbounded() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
 
         def groups() -> list[Path]:
-            return [g for parent in own_group.own_groups() for g in parent.glob(f"gearshift-*-{child.pid}")]
+            return [g for parent in cgroup.own_groups() for g in parent.glob(f"gearshift-*-{child.pid}")]
 
         with bounded(child.pid, 0.5):
             (group,) = groups()
@@ -37,15 +45,15 @@ def test_a_group_goes_also_where_a_process_in_it_ends_meanwhile(monkeypatch: pyt
     except InvalidInput as error:
         pytest.skip(str(error))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        own_group.move_into(group, child.pid)
-        moves = own_group.move_into
+        cgroup.move_into(group, child.pid)
+        moves = cgroup.move_into
 
         def moves_too_late(into: Path, pid: int) -> None:
             child.kill()
             child.wait()
             moves(into, pid)
 
-        monkeypatch.setattr(own_group, "move_into", moves_too_late)
+        monkeypatch.setattr(cgroup, "move_into", moves_too_late)
         remove_group(group)
     left = group.exists()
     if left:
@@ -65,8 +73,8 @@ def test_empty_groups_of_ours_whose_process_is_gone_are_removed_when_another_is_
             made += [parent, *(parent / name for name in left + kept)]
             for group in made[1:]:
                 group.mkdir()
-            own_group.move_into(parent / kept[0], child.pid)
-            own_group.sweep(parent)
+            cgroup.move_into(parent / kept[0], child.pid)
+            cgroup.sweep(parent)
             assert [(parent / name).exists() for name in left + kept] == [False, False, True, True, True]
         except InvalidInput as error:
             pytest.skip(str(error))
@@ -79,8 +87,8 @@ def test_empty_groups_of_ours_whose_process_is_gone_are_removed_when_another_is_
 
 def test_groups_left_behind_go_when_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     swept: list[Path] = []
-    monkeypatch.setattr(own_group, "own_groups", lambda: [tmp_path])
-    monkeypatch.setattr(own_group, "sweep", swept.append)
+    monkeypatch.setattr(cgroup, "own_groups", lambda: [tmp_path])
+    monkeypatch.setattr(cgroup, "sweep", swept.append)
     with pytest.raises(InvalidInput, match="neither"):
         make_group("gearshift-try")
     assert swept == [tmp_path]
@@ -89,9 +97,40 @@ def test_groups_left_behind_go_when_one_is_made(tmp_path: Path, monkeypatch: pyt
 def test_where_there_is_no_group_to_make_one_in_it_is_said_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_group, "own_groups", list[Path])
+    monkeypatch.setattr(cgroup, "own_groups", list[Path])
     with pytest.raises(InvalidInput, match="in no control group with processor time; serve as a user"):
         make_group("gearshift-try")
-    monkeypatch.setattr(own_group, "own_groups", lambda: [tmp_path / "gone"])
+    monkeypatch.setattr(cgroup, "own_groups", lambda: [tmp_path / "gone"])
     with pytest.raises(InvalidInput, match="no group can be made below"):
         make_group("gearshift-try")
+
+
+def group(folder: Path, quota: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "cpu.max").write_text(f"{quota} 100000\n")
+    return folder
+
+
+def test_the_least_quota_of_a_group_and_those_above_it_counts(tmp_path: Path) -> None:
+    above = group(tmp_path / "pod", "150000")
+    assert quota_cores([group(above / "container", "max")]) == 1.5
+    assert quota_cores([group(above / "container", "50000")]) == 0.5
+
+
+def test_a_group_of_version_1_counts(tmp_path: Path) -> None:
+    (tmp_path / "cpu.cfs_quota_us").write_text("200000")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000")
+    assert quota_cores([tmp_path]) == 2.0
+
+
+def test_without_a_quota_there_is_no_bound(tmp_path: Path) -> None:
+    assert quota_cores([group(tmp_path / "free", "max"), tmp_path / "gone"]) == math.inf
+
+
+def test_more_cores_than_the_quota_are_told() -> None:
+    told = quota_warning(3, "the plan", quota=1.5)
+    assert told.startswith(
+        "the plan takes 3 processors with the router's, and a control group holds this process to 1.5"
+    )
+    assert quota_warning(2, "the plan", quota=2.0) == ""
+    assert quota_warning(64, "the plan", quota=math.inf) == ""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gearshift.runtime.wire.health import Health
+from gearshift.runtime.wire.worker_link import Health
 
 
 class Loop:
