@@ -1,6 +1,7 @@
 """Metrics of the audit and the adaptation of learned caches."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -24,37 +25,27 @@ class CacheMetrics:
     """Counters and gauges by model; counts come from a process that may restart."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._counters = {
-            name: Counter(metric, text, ["model"], registry=registry) for name, (metric, text) in COUNTED.items()
-        }
-        self.not_finite = Counter(
-            "gearshift_cache_not_finite", "Lookups that met NaN or infinity.", ["model"], registry=registry
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self._counters = {name: counter(metric, text, ["model"]) for name, (metric, text) in COUNTED.items()}
+        self.not_finite = counter("gearshift_cache_not_finite", "Lookups that met NaN or infinity.", ["model"])
+        self.version = gauge("gearshift_cache_version", "The version of learned caches in use.", ["model"])
+        self.off = gauge(
+            "gearshift_cache_off", "1 where audits have switched a learned cache off.", ["model", "segment"]
         )
-        self.version = Gauge(
-            "gearshift_cache_version", "The version of learned caches in use.", ["model"], registry=registry
+        self.attended = gauge(
+            "gearshift_cache_attended", "1 while a process attends to a model's learned caches.", ["model"]
         )
-        self.off = Gauge(
-            "gearshift_cache_off", "1 where audits have switched a learned cache off.", ["model", "segment"],
-            registry=registry,
-        )  # fmt: skip
-        self.attended = Gauge(
-            "gearshift_cache_attended", "1 while a process attends to a model's learned caches.", ["model"],
-            registry=registry,
-        )  # fmt: skip
-        self.retrainings = Counter(
-            "gearshift_cache_retrainings", "Retrainings by what became of them.", ["model", "outcome"],
-            registry=registry,
-        )  # fmt: skip
-        self.disagreement = Gauge(
+        self.retrainings = counter(
+            "gearshift_cache_retrainings", "Retrainings by what became of them.", ["model", "outcome"]
+        )
+        self.disagreement = gauge(
             "gearshift_cache_disagreement_ratio",
             "Share of a learned cache's hits with which the whole model disagrees.",
             ["model", "segment", "bound"],
-            registry=registry,
         )
-        self.restarts = Counter(
-            "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", ["model"],
-            registry=registry,
-        )  # fmt: skip
+        self.restarts = counter(
+            "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", ["model"]
+        )
 
     def begin(self, model: str) -> None:
         for counter in (*self._counters.values(), self.not_finite, self.restarts):

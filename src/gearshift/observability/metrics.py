@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
@@ -165,62 +166,41 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         self.adapting = AdaptingMetrics(registry)
         self.caches = CacheMetrics(registry)
-        self._requests = Counter(
-            "gearshift_requests", "Requests by outcome.", ["operator", "outcome"], registry=registry
-        )
-        self._latency = Histogram(
+        self._requests = counter("gearshift_requests", "Requests by outcome.", ["operator", "outcome"])
+        self._latency = histogram(
             "gearshift_request_latency_seconds",
             "From a request's arrival to its answer.",
             ["operator", "outcome"],
             buckets=SECONDS,
-            registry=registry,
         )
-        self._rows = Counter("gearshift_rows", "Rows of answered requests.", ["operator"], registry=registry)
-        self._exits = Counter(
-            "gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"], registry=registry
-        )
-        self._queue = Histogram(
-            "gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS, registry=registry
-        )
-        self._run = Histogram(
-            "gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS, registry=registry
-        )
-        self._busy = Counter(
-            "gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"], registry=registry
-        )
-        self._batch_size = Histogram(
-            "gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES, registry=registry
-        )
-        self._batches = Counter(
-            "gearshift_batches", "Batches by why they started.", ["model", "reason"], registry=registry
-        )
-        self._forwarded = Counter(
-            "gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"], registry=registry
-        )
-        self._restarts = Counter("gearshift_restarts", "Workers that ended.", ["replica"], registry=registry)
-        self._late = Counter(
-            "gearshift_late", "Requests answered after their deadline.", ["operator"], registry=registry
-        )
-        self._dropped = Counter("gearshift_dropped", "Requests refused, by why.", ["reason"], registry=registry)
-        self._ready = Gauge(
-            "gearshift_ready", "1 when requests are let in and no model lacks a worker.", registry=registry
-        )
-        self._last_gear = Gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", registry=registry)
-        self._replicas = Gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"], registry=registry)
-        self._swaps = Counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"], registry=registry)
+        self._rows = counter("gearshift_rows", "Rows of answered requests.", ["operator"])
+        self._exits = counter("gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"])
+        self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS)
+        self._run = histogram("gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS)
+        self._busy = counter("gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"])
+        self._batch_size = histogram("gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES)
+        self._batches = counter("gearshift_batches", "Batches by why they started.", ["model", "reason"])
+        self._forwarded = counter("gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"])
+        self._restarts = counter("gearshift_restarts", "Workers that ended.", ["replica"])
+        self._late = counter("gearshift_late", "Requests answered after their deadline.", ["operator"])
+        self._dropped = counter("gearshift_dropped", "Requests refused, by why.", ["reason"])
+        self._ready = gauge("gearshift_ready", "1 when requests are let in and no model lacks a worker.")
+        self._last_gear = gauge("gearshift_last_gear", "The plan's last gear, the cheapest.")
+        self._replicas = gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"])
+        self._swaps = counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"])
         for outcome in SWAPS:
             self._swaps.labels(outcome)
-        self._gear = Gauge("gearshift_gear", "The gear in force, from 0.", registry=registry)
-        self._accuracy = Gauge(
-            "gearshift_predicted_accuracy",
-            "The accuracy that the plan predicts of the gear in force.",
-            registry=registry,
+        self._gear = gauge("gearshift_gear", "The gear in force, from 0.")
+        self._accuracy = gauge(
+            "gearshift_predicted_accuracy", "The accuracy that the plan predicts of the gear in force."
         )
-        self._pinned = Gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", registry=registry)
-        self._load = Gauge("gearshift_load_qps", "Arrivals per second that were measured last.", registry=registry)
-        self._waiting = Gauge("gearshift_waiting_requests", "Samples that wait in queues.", registry=registry)
+        self._pinned = gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.")
+        self._load = gauge("gearshift_load_qps", "Arrivals per second that were measured last.")
+        self._waiting = gauge("gearshift_waiting_requests", "Samples that wait in queues.")
         self.deadlines = DeadlineMetrics(registry)
         self.cores = CoreMetrics(registry)
         self._last_answer_s = 0.0
