@@ -95,7 +95,7 @@ class Bench:
         parts, buffers = assemble(batch)
         self._batch = batch
         message = Run(batch=next(self._batch_ids), replica=self.names.index(name), parts=parts, through=through)
-        self._worker.run(message, buffers)
+        self._worker.link.run(message, buffers)
         done, body = await self._finished
         settle(batch, done, body, name)
         then()

@@ -103,5 +103,5 @@ class LocalBackend(WorkersBackend):
             gone.set_exception(WorkerDied("it is gone"))
             return gone
         if release is not None:
-            worker.release(release)
-        return worker.set_threads(threads)
+            worker.link.send(release)
+        return worker.link.set_threads(threads)

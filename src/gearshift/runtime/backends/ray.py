@@ -13,21 +13,12 @@ from gearshift.hardware import Device, is_cuda, is_remote
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.base import BatchEvents, all_ended
 from gearshift.runtime.backends.workers_backend import LONGEST_STOP_S, DeviceSet, WorkersBackend, WorkersOptions
-from gearshift.runtime.wire.messages import (
-    Adopt,
-    Adopted,
-    Hello,
-    Load,
-    Loaded,
-    LoadFailed,
-    Run,
-)
+from gearshift.runtime.wire.messages import Hello, Load, Loaded, Stop
 from gearshift.runtime.wire.transport import FrameProtocol
 from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, WorkerLink
 from gearshift.runtime.workers.ray_cluster import Address, Bundle, Cluster, Place, end_server, keep_signals
 from gearshift.runtime.workers.tcp import SECRET_BYTES, Listener
 from gearshift.runtime.workers.worker_process import thread_settings
-from gearshift.v2.packing import Buffer
 
 LEAST_CPU = 0.001
 LOST = "lost its connection, as its process or its node has ended"
@@ -232,7 +223,7 @@ class RayWorker:
 
     def __init__(self, seat: Seat, *, on_done: OnDone, on_end: OnEnd, probe_s: float | None) -> None:
         self._seat, self._on_end = seat, on_end
-        self._link = WorkerLink(on_done=on_done, stuck=self._stuck, probe_s=probe_s)
+        self.link = WorkerLink(on_done=on_done, stuck=self._stuck, probe_s=probe_s)
         self._hello: Hello | None = None
         self._protocol: FrameProtocol | None = None
         self._serving = False
@@ -242,10 +233,6 @@ class RayWorker:
     @property
     def pid(self) -> int:
         return 0 if self._hello is None else self._hello.pid
-
-    @property
-    def not_loaded(self) -> Sequence[LoadFailed]:
-        return self._link.not_loaded
 
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
         """Wait for the worker to connect, without limit for one that is started again; then load.
@@ -258,15 +245,15 @@ class RayWorker:
                 self._hello, self._protocol = await self._seat.connection(self)
         except TimeoutError:
             raise await self._seat.why_missing(longest_s) from None
-        self._protocol.hand_over(self._link.received, self._disconnected)
-        self._link.attach(self._protocol)
+        self._protocol.hand_over(self.link.received, self._disconnected)
+        self.link.attach(self._protocol)
         try:
             self._require_version(self._hello)
-            loaded = await self._link.load(load, longest_s=longest_s)
+            loaded = await self.link.load(load, longest_s=longest_s)
             if self._gone.is_set():
                 raise WorkerDied("a worker ended right after it had loaded its models")
             self._serving = True
-            self._link.watch()
+            self.link.watch()
             return loaded
         except BaseException:
             if not self._gone.is_set():
@@ -274,16 +261,10 @@ class RayWorker:
             self.end(LOST)
             raise
 
-    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        self._link.run(message, buffers, longest_s=longest_s)
-
-    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        return self._link.adopt(message, weights)
-
     async def stop(self, *, longest_s: float) -> None:
         """Ask the worker to end; after `longest_s`, it is killed with the cluster's actors."""
         self._stopping = True
-        self._link.ask_to_stop()
+        self.link.send(Stop())
         try:
             async with asyncio.timeout(longest_s):
                 await self._gone.wait()
@@ -294,10 +275,10 @@ class RayWorker:
         if self._gone.is_set():
             return
         self._gone.set()
-        self._link.close()
+        self.link.close()
         if self._protocol is not None:
             self._protocol.abort()
-        loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
+        loading = self.link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
         if not loading and self._serving and not self._stopping:
             self._on_end(how)
 

@@ -22,14 +22,12 @@ from gearshift.runtime.wire.messages import (
     Done,
     Load,
     Loaded,
-    LoadFailed,
     ReplicaToLoad,
     Run,
     RunPart,
 )
 from gearshift.runtime.wire.transport import FrameError
-from gearshift.runtime.wire.worker_link import OnDone, OnEnd, why_not_loaded
-from gearshift.v2.packing import Buffer
+from gearshift.runtime.wire.worker_link import OnDone, OnEnd, WorkerLink, why_not_loaded
 
 SHORTEST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
@@ -59,28 +57,20 @@ class Worker(Protocol):
     """The router's side of one worker on any machine, from `start` until it has ended.
 
     `on_done` gets each finished batch. `on_end` is called once if the worker ends although nobody
-    stopped it, with the reason (words that follow "the worker").
+    stopped it, with the reason (words that follow "the worker"). Batches and learned caches go
+    through `link`, which also has the failures of replicas that could not be loaded.
     """
+
+    link: WorkerLink
 
     @property
     def pid(self) -> int:
         """The process id on its machine, 0 before `start`."""
         ...
 
-    @property
-    def not_loaded(self) -> Sequence[LoadFailed]:
-        """Failures of replicas that could not be loaded while the others were kept."""
-        ...
-
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
         """Start the worker and load its models; raises `GearshiftError`, nothing left running."""
         ...
-
-    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """Send a batch; a worker that holds it for longer than `longest_s` is stuck."""
-        ...
-
-    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]": ...
 
     async def stop(self, *, longest_s: float) -> None:
         """End the worker, by force after `longest_s`; returns when it is gone."""
@@ -181,7 +171,7 @@ class WorkersBackend(ABC):
             parts, buffers = assemble(batch.samples)
             message = Run(batch=batch.id, replica=batch.replica, parts=parts)
             if slot.worker is not None:
-                slot.worker.run(message, buffers, longest_s=self._longest_batch_s(batch.replica, parts))
+                slot.worker.link.run(message, buffers, longest_s=self._longest_batch_s(batch.replica, parts))
                 slot.running[batch.id] = batch
         except FrameError as error:
             self._say(f"batch {batch.id} cannot be sent: {error}")
@@ -211,7 +201,7 @@ class WorkersBackend(ABC):
         worker = self._slot_of[message.replica].worker
         if worker is None:
             raise WorkerDied("it is gone")
-        return await worker.adopt(message, weights)
+        return await worker.link.adopt(message, weights)
 
     def _longest_batch_s(self, replica: int, parts: Sequence[RunPart]) -> float | None:
         if self._run_ns is None:
@@ -229,7 +219,7 @@ class WorkersBackend(ABC):
         )
         loaded = await worker.start(self._load_message(slot, again), longest_s=self._longest_start_s)
         slot.worker, slot.loaded = worker, [replica.replica for replica in loaded]
-        for failed in worker.not_loaded:
+        for failed in worker.link.not_loaded:
             self._say(f"{why_not_loaded(failed)}; the other models of its worker are served without it")
         for replica in loaded:
             self._tell_cold(self._tables.model_of(replica.replica), replica)

@@ -17,10 +17,8 @@ from gearshift.runtime.wire.messages import (
     Message,
     Ping,
     Pong,
-    Release,
     Run,
     SetThreads,
-    Stop,
     ThreadsSet,
 )
 from gearshift.runtime.wire.transport import FrameProtocol
@@ -102,9 +100,6 @@ class WorkerLink:
         self.send(SetThreads(threads=threads))
         return answer
 
-    def release(self, message: Release) -> None:
-        self.send(message)
-
     def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
         answer: asyncio.Future[Adopted] = asyncio.get_running_loop().create_future()
         self._adoptions.append(answer)
@@ -120,9 +115,6 @@ class WorkerLink:
     @property
     def unsent_bytes(self) -> int:
         return 0 if self._protocol is None else self._protocol.unsent_bytes
-
-    def ask_to_stop(self) -> None:
-        self.send(Stop())
 
     def close(self) -> None:
         if self._protocol is not None:

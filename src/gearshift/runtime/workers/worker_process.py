@@ -13,7 +13,7 @@ from pathlib import Path
 from gearshift.errors import InvalidInput, WorkerDied, require
 from gearshift.models.config import Project, read_project
 from gearshift.observability.logs import settings_in_force
-from gearshift.runtime.wire.messages import Adopt, Adopted, Load, Loaded, LoadFailed, Message, Release, Run, ThreadsSet
+from gearshift.runtime.wire.messages import Load, Loaded, Message, Stop
 from gearshift.runtime.wire.transport import FrameProtocol, widen
 from gearshift.runtime.wire.worker_link import SENT, OnDone, OnEnd, OnOther, WorkerLink
 from gearshift.support.process_end import ProcessEnd
@@ -54,7 +54,7 @@ class WorkerProcess:
         on_other: OnOther | None = None,
     ) -> None:
         self._cores, self._cuda, self._on_end = cores, cuda, on_end
-        self._link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s, on_other=on_other)
+        self.link = WorkerLink(on_done=on_done, stuck=self.terminate, probe_s=probe_s, on_other=on_other)
         self._killed_for = ""
         self._protocol: FrameProtocol | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,14 +67,10 @@ class WorkerProcess:
     def pid(self) -> int:
         return 0 if self._process is None else self._process.pid
 
-    @property
-    def not_loaded(self) -> Sequence[LoadFailed]:
-        return self._link.not_loaded
-
     async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
         """Start the process and load; on failure nothing is left running.
 
-        If `load` keeps others, failures are in `not_loaded`, unless all fail. Raises
+        If `load` keeps others, failures are in `link.not_loaded`, unless all fail. Raises
         `ModelFailed`, `WorkerDied`, or `InvalidInput` for more CUDA devices than there are.
         """
         loop = asyncio.get_running_loop()
@@ -83,42 +79,29 @@ class WorkerProcess:
         widen(ours)
         widen(theirs)
         _, protocol = await loop.create_unix_connection(
-            lambda: FrameProtocol(self._link.received, self._stream_ended), sock=ours
+            lambda: FrameProtocol(self.link.received, self._stream_ended), sock=ours
         )
-        self._link.attach(protocol)
+        self.link.attach(protocol)
         self._protocol = protocol
         with theirs:
             self._process = self._spawn(theirs.fileno(), environment)
         self._end = ProcessEnd(self._process.pid, self._ended)
         try:
-            loaded = await self._link.load(load, longest_s=longest_s)
+            loaded = await self.link.load(load, longest_s=longest_s)
             if self._gone.is_set():
                 raise WorkerDied("a worker ended right after it had loaded its models")
             self._serving = True
-            self._link.watch()
+            self.link.watch()
             return loaded
         except BaseException:
             await self.kill()
             raise
 
-    def run(self, message: Run, buffers: Sequence[Buffer], *, longest_s: float | None = None) -> None:
-        """The batch is lost silently if the worker is gone; after `longest_s` it is stuck."""
-        self._link.run(message, buffers, longest_s=longest_s)
-
-    def set_threads(self, threads: int) -> "asyncio.Future[ThreadsSet]":
-        return self._link.set_threads(threads)
-
-    def release(self, message: Release) -> None:
-        self._link.release(message)
-
-    def adopt(self, message: Adopt, weights: bytes) -> "asyncio.Future[Adopted]":
-        return self._link.adopt(message, weights)
-
     def send(self, message: Message, buffers: Sequence[Buffer]) -> bool:
         """Send a frame, unless more than `MOST_UNSENT_BYTES` wait; return whether it was sent."""
-        if self._link.unsent_bytes > MOST_UNSENT_BYTES:
+        if self.link.unsent_bytes > MOST_UNSENT_BYTES:
             return False
-        self._link.send(message, buffers)
+        self.link.send(message, buffers)
         return True
 
     def terminate(self, why: str) -> None:
@@ -132,7 +115,7 @@ class WorkerProcess:
         self._stopping = True
         if self._process is None or self._gone.is_set():
             return
-        self._link.ask_to_stop()
+        self.link.send(Stop())
         if not await self._is_gone_within(longest_s):
             self._signal(signal.SIGTERM)
             await self._is_gone_within(TERMINATE_WAIT_S)
@@ -176,9 +159,9 @@ class WorkerProcess:
         self._signal(signal.SIGKILL)
         status = self._process.wait()
         self._gone.set()
-        self._link.close()
+        self.link.close()
         how = how_it_ended(status, self._killed_for)
-        loading = self._link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
+        loading = self.link.fail_loading(WorkerDied(f"a worker {how} while it loaded its models"))
         if not loading and self._serving and not self._stopping:
             self._on_end(how)
 
