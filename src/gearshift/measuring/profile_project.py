@@ -30,9 +30,9 @@ from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import Profile, split_parts
 from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import assign_cores, router_cores
-from gearshift.support.event_loop import run_in_own_loop
 from gearshift.runtime.cores.local_cores import on_processors
 from gearshift.runtime.remote.models import is_remote_model, require_askable
+from gearshift.support.event_loop import run_in_own_loop
 from gearshift.support.processors import pin, processors_of, usable_processors
 
 Notice = Callable[[str], None]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gearshift.errors import ModelFailed, require
 from gearshift.model import LABEL, Arrays, Predicted
-from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
 from gearshift.models.classes import class_name, class_names
+from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
 from gearshift.models.loading import load_certainty
 from gearshift.models.samples import Samples
 from gearshift.models.user_model import UserModel
