@@ -24,8 +24,8 @@ from gearshift.errors import Infeasible
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective, Scope
 from gearshift.planner import planners
-from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.search.published_plans import holds_every_range
+from gearshift.planner.evaluate.confirm import replay
+from gearshift.planner.search.plan_search import holds_every_range
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.compared.cocktail import capacity_within

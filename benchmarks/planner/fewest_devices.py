@@ -27,8 +27,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.space.candidates import cascade_front, single_models
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.compared.cocktail import capacity_within, fewest_devices_cocktail

@@ -37,7 +37,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,

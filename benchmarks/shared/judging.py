@@ -8,7 +8,7 @@ from typing import Any
 
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.pareto import hypervolume
 from gearshift.planner.space.request import PlanRequest

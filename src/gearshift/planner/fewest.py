@@ -14,8 +14,8 @@ from gearshift.hardware import Hardware
 from gearshift.planner.contract.ladder import for_accuracy, within
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
-from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import busiest_device
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.space.bisection import first_found
 from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent

@@ -20,8 +20,7 @@ from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.bisection import least_that
-from gearshift.planner.space.candidates import cascade_front, single_models
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.simulator.warm_up import warm_up
 

@@ -79,8 +79,7 @@ def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
 
 def require_possible(request: PlanRequest) -> None:
     """Raise `Infeasible` where that is known without a search."""
-    from gearshift.planner.evaluate.bottleneck import require_latency, require_router
-    from gearshift.planner.space.reach import require_accuracy
+    from gearshift.planner.evaluate.bottleneck import require_accuracy, require_latency, require_router
 
     require_router(request)
     require_latency(request)
@@ -104,9 +103,8 @@ def _asked(
 
     `objectives` are those of a frontier's plans.
     """
-    from gearshift.planner.beyond import predicted_at_their_ends
+    from gearshift.planner.beyond import predicted_at_their_ends, with_planned_load
     from gearshift.planner.evaluate.assemble import without_idle_models
-    from gearshift.planner.planned_load import with_planned_load
 
     name = request.profile.operator
     asked = Asked(

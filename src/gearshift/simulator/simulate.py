@@ -24,14 +24,20 @@ from gearshift.profiles.run_times import (
 )
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
-from gearshift.simulator.compared.compared import COMPARED, simulate_compared
-from gearshift.simulator.constant_cores import cores_of, times_on_cores
+from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
 from gearshift.simulator.kernel.gear_cores import make_cores, side_by_side
 from gearshift.simulator.kernel.load_scaling import make_scaling
 from gearshift.simulator.kernel.queues import make_queues
-from gearshift.simulator.scaled_cores import held_by_log, most_rows, serve_scaled, shared_cores
+from gearshift.simulator.scaled_cores import (
+    cores_of,
+    held_by_log,
+    most_rows,
+    serve_scaled,
+    shared_cores,
+    times_on_cores,
+)
 from gearshift.workload import Workload
 
 UNBOUNDED = 1 << 62

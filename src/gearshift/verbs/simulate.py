@@ -45,7 +45,7 @@ def simulate(
     arrivals, by default as for the plan. Raises `InvalidInput` for a profile other than the
     plan's.
     """
-    from gearshift.simulator.compared.compared import COMPARED
+    from gearshift.simulator.compared.scalers import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     made, measured = plan_and_profile(plan, profile)

@@ -20,8 +20,7 @@ from gearshift.planner.contract import ladder
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import single_model_plan
-from gearshift.planner.space.candidates import cascade_front, single_models
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
 from tests.unit.planner.little import PROFILE, little_request, little_trace

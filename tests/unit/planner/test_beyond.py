@@ -14,7 +14,7 @@ REQUEST = little_request(latency_s=0.01)
 def tight(monkeypatch: pytest.MonkeyPatch) -> GearPlan:
     """A plan of which some gears lie beyond the top of the ranges."""
     monkeypatch.setattr(
-        "gearshift.planner.search.published_plans.MOST_CELLS", 0
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
     )  # published planners have ranges of their own
     return plan(REQUEST)
 

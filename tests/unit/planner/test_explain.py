@@ -111,7 +111,7 @@ def test_a_planner_that_is_not_registered_is_a_reason_too() -> None:
 
 def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.published_plans.MOST_CELLS", 0
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
     )  # published planners have ranges of their own
     monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
     fake.asked.clear()

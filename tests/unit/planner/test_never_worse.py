@@ -12,10 +12,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.spike_recovery import recovers
-from gearshift.planner.search.plan_search import SAME_ACCURACY
-from gearshift.planner.search.published_plans import holds_every_range
+from gearshift.planner.search.plan_search import SAME_ACCURACY, holds_every_range
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace

@@ -11,8 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import restricted
-from gearshift.planner.space.candidates import single_models
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 

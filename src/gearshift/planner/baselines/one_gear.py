@@ -17,10 +17,10 @@ from gearshift.planner.contract.ladder import (
 )
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
-from gearshift.planner.evaluate.assemble import assemble, confirmed, replay, with_predictions
+from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
 from gearshift.planner.evaluate.cells import Cell
-from gearshift.planner.evaluate.confirm import Confirmation
+from gearshift.planner.evaluate.confirm import Confirmation, confirmed, replay, with_predictions
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.hosts import place_everywhere

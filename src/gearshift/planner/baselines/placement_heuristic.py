@@ -10,8 +10,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.optimal import restricted
-from gearshift.planner.space.candidates import cascade_front
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front
 from gearshift.planner.space.hosts import hosts_of, place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile

@@ -4,6 +4,6 @@ AlpaServe+ (Ken 5.2), "no switching" (Ken 5.7).
 """
 
 from gearshift.planner.baselines import one_gear
-from gearshift.planner.space.candidates import cascade_front
+from gearshift.planner.space.cascade_search import cascade_front
 
 PLANNER = one_gear.planner("static-cascade", cascade_front, knows_the_trace=True)

@@ -11,9 +11,8 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import OutOfTime, SoFar, all_so_far
-from gearshift.planner.evaluate.assemble import replay
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.replays import seeds_for
+from gearshift.planner.evaluate.confirm import replay, seeds_for
 from gearshift.planner.space.bisection import narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated

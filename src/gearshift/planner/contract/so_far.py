@@ -13,7 +13,7 @@ import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.profiles.profile import PART_A, PART_B
 

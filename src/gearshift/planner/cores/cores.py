@@ -21,10 +21,9 @@ from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_coun
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.search.accuracy_objective import CERTIFICATES, too_few_samples
-from gearshift.planner.search.ranges import UNVISITED_WEIGHT
+from gearshift.planner.search.capacities import UNVISITED_WEIGHT
 from gearshift.planner.search.slo_search import ALPHAS
-from gearshift.planner.space.candidates import single_models
-from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
+from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, single_models, work_per_request_s
 from gearshift.planner.space.metered import range_weights, time_and_requests_of_ranges
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
 from gearshift.profiles.profile import PART_B

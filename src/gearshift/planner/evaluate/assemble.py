@@ -1,11 +1,9 @@
-"""Assemble a gear plan from its parts, and replay it: steps that all planners share."""
+"""Assemble a gear plan from its parts: steps that all planners share."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, Meter, PipelinePlan, ReplicaSettings
@@ -13,9 +11,8 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.confirm import SEEDS, Confirmation, confirm, holds, slowest_in_replays
 from gearshift.planner.space.request import PlanRequest
-from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
+from gearshift.profiles.profile import Profile, RunTimeCurve
 
 STARVATION_FACTOR, LONGEST_STARVATION_S = 10, 1e5
 DEFAULT_ALPHA = 8.0
@@ -125,55 +122,6 @@ def _starvation_s(objective: Objective) -> float | None:
     if objective.latency_s is None:
         return None
     return min(STARVATION_FACTOR * objective.latency_s, LONGEST_STARVATION_S)
-
-
-def replay(
-    made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
-) -> Confirmation:
-    """Simulate the request's trace once per arrival seed; `on_time` may raise before each."""
-    return confirm(
-        made,
-        request.profile,
-        request.trace,
-        part=part,
-        latency_objective_s=request.latency_s,
-        percentile=request.objective.percentile,
-        seeds=seeds,
-        on_time=on_time,
-    )
-
-
-def slowest_on_part_a(
-    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
-) -> list[NDArray[np.float64]]:
-    return slowest_in_replays(
-        made,
-        request.profile,
-        request.trace,
-        part=PART_A,
-        percentile=request.objective.percentile,
-        seeds=seeds,
-        on_time=on_time,
-    )
-
-
-def confirmed(
-    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
-) -> GearPlan | None:
-    """The plan with predictions, if it holds on seeds of part A and then on part B."""
-    percentile = request.objective.percentile
-    slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
-    if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
-        return None
-    predicted = replay(made, request, part=PART_B, on_time=on_time)
-    if not predicted.holds(percentile):
-        return None
-    return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
-
-
-def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:
-    result = replay(made, request, part=PART_B, on_time=on_time).result
-    return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 
 def rounded_up_s(seconds: float, *, digits: int = 2) -> float:

@@ -1,7 +1,7 @@
-"""Confirm a plan by replaying the full trace on several arrival seeds."""
+"""Replay the full trace under a plan: once per arrival seed to confirm it, cached to compare many plans."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from gearshift.gear import GearPlan
-from gearshift.profiles.profile import PredictionRecords, Profile
+from gearshift.planner.space.request import PlanRequest
+from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.support.processors import usable_processors
@@ -131,74 +132,77 @@ def workload_of(trace: Trace, profile: Profile, *, part: int, seed: int) -> Work
     return drawn
 
 
-def confirm(
-    plan: GearPlan,
-    profile: Profile,
-    trace: Trace,
-    *,
-    part: int,
-    latency_objective_s: float,
-    percentile: float,
-    seeds: int,
-    on_time: Callable[[], None] = lambda: None,
+def replay(
+    made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> Confirmation:
-    """Replay `trace` under `plan` with the samples of `part`, once per seed, in threads.
+    """Replay the request's trace with the samples of `part`, once per arrival seed, in threads.
 
     `on_time` is called before each replay, and may raise to end them.
     """
 
     def figures(run: Simulation) -> tuple[ServingResult, float, NDArray[np.float64]]:
-        result = run.result(profile, latency_objective_s=latency_objective_s)
-        latency_s = run.latency_s
+        result = run.result(request.profile, latency_objective_s=request.latency_s)
+        latency_s, percentile = run.latency_s, request.objective.percentile
         slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
         return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
 
-    runs = _replayed(plan, profile, trace, figures, part=part, seeds=seeds, on_time=on_time)
+    runs = _replayed(made, request, figures, part=part, seeds=seeds, on_time=on_time)
     results = [result for result, _, _ in runs]
     return Confirmation(
         share_late=np.array([r.share_late for r in results]),
         latency_s=np.array([latency_s for _, latency_s, _ in runs]),
-        result=_together(results, independent=len(profile.predictions.indices(part))),
+        result=_together(results, independent=len(request.profile.predictions.indices(part))),
         slowest_s=tuple(slowest_s for _, _, slowest_s in runs),
     )
 
 
-def slowest_in_replays(
-    plan: GearPlan,
-    profile: Profile,
-    trace: Trace,
-    *,
-    part: int,
-    percentile: float,
-    seeds: int = SEEDS,
-    on_time: Callable[[], None] = lambda: None,
+def slowest_on_part_a(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> list[NDArray[np.float64]]:
     """Only `slowest_s` of a confirmation: its other figures take a third of the replay's time."""
 
     def slowest(run: Simulation) -> NDArray[np.float64]:
-        return slowest_of(run.latency_s, percentile)
+        return slowest_of(run.latency_s, request.objective.percentile)
 
-    return _replayed(plan, profile, trace, slowest, part=part, seeds=seeds, on_time=on_time)
+    return _replayed(made, request, slowest, part=PART_A, seeds=seeds, on_time=on_time)
+
+
+def confirmed(
+    made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> GearPlan | None:
+    """The plan with predictions, if it holds on seeds of part A and then on part B."""
+    percentile = request.objective.percentile
+    slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
+    if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
+        return None
+    predicted = replay(made, request, part=PART_B, on_time=on_time)
+    if not predicted.holds(percentile):
+        return None
+    return msgspec.structs.replace(made, predictions={request.profile.operator: predicted.result})
+
+
+def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None) -> GearPlan:
+    result = replay(made, request, part=PART_B, on_time=on_time).result
+    return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 
 def _replayed(
-    plan: GearPlan,
-    profile: Profile,
-    trace: Trace,
+    made: GearPlan,
+    request: PlanRequest,
     figures: Callable[[Simulation], T],
     *,
     part: int,
     seeds: int,
     on_time: Callable[[], None],
 ) -> list[T]:
-    prepared = prepare(plan, profile)
+    prepared = prepare(made, request.profile)
 
-    def replay(seed: int) -> T:
+    def one(seed: int) -> T:
         on_time()
-        return figures(prepared.run(workload_of(trace, profile, part=part, seed=seed)))
+        return figures(prepared.run(workload_of(request.trace, request.profile, part=part, seed=seed)))
 
-    with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
-        return list(pool.map(replay, range(seeds)))
+    with ThreadPoolExecutor(replays_at_once(len(request.trace))) as pool:
+        return list(pool.map(one, range(seeds)))
 
 
 def replays_at_once(requests: int) -> int:
@@ -237,3 +241,50 @@ def _together(results: list[ServingResult], *, independent: int) -> ServingResul
         goodput_qps=mean([r.goodput_qps for r in results]),
         utilisation={d: mean([r.utilisation[d] for r in results]) for d in first.utilisation},
     )
+
+
+ENOUGH_REQUESTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Seconds at the objective's percentile, accuracy on part A, and shares of arrivals per gear.
+
+    For several seeds: the lowest latency objective that holds, as for a confirmation, and the
+    means of the others. `careful_s` is the objective that holds if one standard error more of the
+    recorded samples were late.
+    """
+
+    latency_s: float
+    careful_s: float
+    accuracy: float
+    arrived_in_gear: tuple[float, ...]
+
+
+def seeds_for(trace: Trace) -> int:
+    return min(SEEDS, max(1, ENOUGH_REQUESTS // len(trace)))
+
+
+class Replays:
+    """Replays by a key of how a plan serves; `on_time` may raise before each to end a search."""
+
+    def __init__(self, on_time: Callable[[], None] = lambda: None) -> None:
+        self._on_time = on_time
+        self._known: dict[Hashable, Replayed] = {}
+
+    def of(self, key: Hashable, make: Callable[[], GearPlan], request: PlanRequest) -> Replayed:
+        if key not in self._known:
+            prepared, runs = prepare(make(), request.profile), []
+            for seed in range(seeds_for(request.trace)):
+                self._on_time()
+                runs.append(prepared.run(workload_of(request.trace, request.profile, part=PART_A, seed=seed)))
+            at, records = request.objective.percentile, len(request.profile.predictions.indices(PART_A))
+            careful = at + math.sqrt(at * (1 - at) / records)
+            slowest_s, requests = [slowest_of(run.latency_s, at) for run in runs], len(request.trace)
+            self._known[key] = Replayed(
+                latency_s=least_objective_s(slowest_s, requests, at),
+                careful_s=least_objective_s(slowest_s, requests, min(careful, 1.0)),
+                accuracy=float(np.mean([run.quality(request.profile).mean() for run in runs])),
+                arrived_in_gear=tuple(np.mean([run.arrived_in_gear / len(run.workload) for run in runs], axis=0)),
+            )
+        return self._known[key]

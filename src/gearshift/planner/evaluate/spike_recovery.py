@@ -12,8 +12,7 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.assemble import confirmed
-from gearshift.planner.evaluate.confirm import SEEDS
+from gearshift.planner.evaluate.confirm import SEEDS, confirmed
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings, alone
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replay, replica_settings
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replica_settings
 from gearshift.planner.evaluate.cells import Cell
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.published.invocation_schedule import (
     ONE_SECOND,
@@ -23,8 +24,8 @@ from gearshift.planner.published.invocation_schedule import (
     minimum_queue_lengths,
 )
 from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.metered import search_trace
 from gearshift.planner.space.request import PlanRequest, load_ranges
-from gearshift.planner.space.search_trace import search_trace
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A
 from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns

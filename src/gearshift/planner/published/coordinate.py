@@ -18,13 +18,19 @@ from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import undominated_plans
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
-from gearshift.planner.evaluate.assemble import assemble, rounded_up_s, with_predictions
-from gearshift.planner.published.coordination.batching import tune_queues, tuned_range
+from gearshift.planner.evaluate.assemble import assemble, rounded_up_s
+from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.published.coordination.downgrading import CHEAPEST
-from gearshift.planner.published.coordination.hardware_mapping import place_models, placed
 from gearshift.planner.published.coordination.problem import Draft, Outcome, Problem
 from gearshift.planner.published.coordination.refusal import infeasible, out_of_time
-from gearshift.planner.published.coordination.workload_adaption import assign_cascades, search_cascades
+from gearshift.planner.published.coordination.submodules import (
+    assign_cascades,
+    place_models,
+    placed,
+    search_cascades,
+    tune_queues,
+    tuned_range,
+)
 from gearshift.planner.space.hosts import placement_of
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest, load_ranges

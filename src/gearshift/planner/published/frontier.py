@@ -18,10 +18,10 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, spread
-from gearshift.planner.evaluate.assemble import replay, rounded_up_s
+from gearshift.planner.evaluate.assemble import rounded_up_s
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.cells import Cell
-from gearshift.planner.evaluate.confirm import Confirmation
+from gearshift.planner.evaluate.confirm import Confirmation, replay
 from gearshift.planner.published.candidate_plans import Candidate, Tried
 from gearshift.planner.published.walk import Walk, lowered
 from gearshift.planner.space.pareto import undominated

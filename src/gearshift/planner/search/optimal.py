@@ -20,7 +20,8 @@ from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar, all_so_far
-from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, with_predictions
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA
+from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.search.accuracy_objective import AccuracyObjective
 from gearshift.planner.search.choices import Choice, PlanMaker
 from gearshift.planner.search.optimal_frontier import frontier_plans, with_better_where_unvisited

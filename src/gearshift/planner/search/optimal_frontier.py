@@ -22,8 +22,8 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.contract.so_far import CUT_SHORT, spread, unfinished
-from gearshift.planner.evaluate.assemble import replay, rounded_up_s, slowest_on_part_a, with_objective
-from gearshift.planner.evaluate.confirm import holds, least_objective_s, replays_at_once
+from gearshift.planner.evaluate.assemble import rounded_up_s, with_objective
+from gearshift.planner.evaluate.confirm import holds, least_objective_s, replay, replays_at_once, slowest_on_part_a
 from gearshift.planner.evaluate.spike_recovery import recovers
 from gearshift.planner.search.choices import Choice
 from gearshift.planner.search.local_search import SELDOM

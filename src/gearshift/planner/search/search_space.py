@@ -9,15 +9,15 @@ from gearshift.cascade import Cascade
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.replays import Replays
+from gearshift.planner.evaluate.confirm import Replays
 from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
 from gearshift.planner.search.slices import slices_of
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.space.candidates import single_models
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
     pareto_cascades,
+    single_models,
     work_per_request_s,
 )
 from gearshift.planner.space.metered import metered_loads, seldom_exceeded_qps, shares_of_ranges

@@ -12,16 +12,23 @@ from math import inf
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.assemble import replay
-from gearshift.planner.evaluate.confirm import replays_at_once
-from gearshift.planner.evaluate.replays import Replayed, Replays, seeds_for
+from gearshift.planner.evaluate.confirm import Replayed, Replays, replay, replays_at_once, seeds_for
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.search.capacities import Capacities, bounds_of, capacities_of
+from gearshift.planner.search.capacities import (
+    HIGHEST_QPS,
+    Capacities,
+    Ranges,
+    bounds_of,
+    capacities_of,
+    last_within,
+    may_hold,
+    may_keep_up,
+    ranges_of,
+)
 from gearshift.planner.search.choices import Choice, Constant, PlanMaker
 from gearshift.planner.search.infeasible import nothing_holds
 from gearshift.planner.search.local_search import improved
-from gearshift.planner.search.ranges import HIGHEST_QPS, Ranges, last_within, may_hold, may_keep_up, ranges_of
 from gearshift.planner.space.bisection import narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, safe_margin, silent

@@ -12,7 +12,7 @@ import numpy as np
 
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.search.ranges import may_hold
+from gearshift.planner.search.capacities import may_hold
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.metered import shares_of_ranges
 from gearshift.planner.space.request import PlanRequest, equal_ranges, safe_margin

@@ -10,7 +10,7 @@ from benchmarks.planner.constrained_space import Assignment, Replays, front_of, 
 from benchmarks.shared.judging import Point, volume, worst_model
 from gearshift.cascade import Cascade
 from gearshift.objective import Objective
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
 from gearshift.planner.space.hosts import place_everywhere

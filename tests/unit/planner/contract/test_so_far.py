@@ -15,7 +15,7 @@ from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract import so_far
 from gearshift.planner.contract.so_far import BEST, SoFar, spread, with_best
-from gearshift.planner.evaluate import confirm, replays
+from gearshift.planner.evaluate import confirm
 from gearshift.planner.evaluate.confirm import replays_at_once
 from gearshift.planner.space.request import PlanRequest, Progress
 from tests.unit.planner.little import little_request, little_trace
@@ -103,8 +103,7 @@ class Spent:
     def __init__(self, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left, self.late, self.lock = looks, 0, threading.Lock()
         monkeypatch.setattr(so_far, "time", SimpleNamespace(monotonic=self.monotonic))
-        for module in (confirm, replays):
-            monkeypatch.setattr(module, "workload_of", self.counting(module.workload_of))
+        monkeypatch.setattr(confirm, "workload_of", self.counting(confirm.workload_of))
 
     def monotonic(self) -> float:
         with self.lock:

@@ -15,14 +15,12 @@ from gearshift.planner.evaluate.assemble import (
     DEFAULT_ALPHA,
     assemble,
     curves_of,
-    replay,
     replica_settings,
     rounded_up_s,
     with_objective,
-    with_predictions,
     without_idle_models,
 )
-from gearshift.planner.evaluate.confirm import SEEDS
+from gearshift.planner.evaluate.confirm import SEEDS, replay, with_predictions
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B

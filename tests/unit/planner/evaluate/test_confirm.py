@@ -4,21 +4,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from gearshift.objective import Objective
 from gearshift.planner.evaluate.confirm import (
     REDRAW_WINDOW_NS,
     Confirmation,
-    confirm,
     holds,
     least_objective_s,
     redrawn,
-    slowest_in_replays,
+    replay,
+    slowest_on_part_a,
     workload_of,
 )
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import percentile, wilson_interval
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
-from tests.unit.planner.little import PROFILE, little_trace, single_plan
+from tests.unit.planner.little import PROFILE, little_request, little_trace, single_plan
 from tests.worlds import synthetic_profile
 
 TRACES = st.lists(st.integers(0, 2_000_000_000), min_size=1, max_size=200).map(
@@ -65,9 +66,7 @@ def test_the_bound_of_one_run_is_its_share_late() -> None:
 
 
 def confirmation(*, seeds: int, part: int = PART_B) -> Confirmation:
-    return confirm(
-        single_plan("m0"), PROFILE, little_trace(), part=part, latency_objective_s=0.005, percentile=0.95, seeds=seeds
-    )
+    return replay(single_plan("m0"), little_request(latency_s=0.005), part=part, seeds=seeds)
 
 
 def test_each_seed_is_one_simulated_run() -> None:
@@ -97,9 +96,7 @@ def test_a_confirmation_is_the_same_each_time() -> None:
 
 def test_judged_by_another_objective_the_same_runs_have_its_share_late() -> None:
     got, tighter_s = confirmation(seeds=3), float(np.median(confirmation(seeds=3).slowest_s[0]))
-    other = confirm(
-        single_plan("m0"), PROFILE, little_trace(), part=PART_B, latency_objective_s=tighter_s, percentile=0.95, seeds=3
-    )
+    other = replay(single_plan("m0"), little_request(latency_s=tighter_s), part=PART_B, seeds=3)
     judged = got.judged_by(tighter_s)
     assert judged.share_late == pytest.approx(other.share_late, abs=1e-3)
     assert judged.result.share_late == pytest.approx(other.result.share_late, abs=1e-3)
@@ -109,9 +106,8 @@ def test_judged_by_another_objective_the_same_runs_have_its_share_late() -> None
 
 @pytest.mark.parametrize("percentile_", [0.9, 0.95, 0.99])
 def test_the_least_objective_holds_and_a_tighter_one_does_not(percentile_: float) -> None:
-    got = confirm(
-        single_plan("m0"), PROFILE, little_trace(), part=PART_B, latency_objective_s=1, percentile=percentile_, seeds=5
-    )
+    request = little_request(objective=Objective(latency_s=1.0, percentile=percentile_))
+    got = replay(single_plan("m0"), request, part=PART_B, seeds=5)
     least_s = least_objective_s(got.slowest_s, got.result.requests, percentile_)
     assert got.judged_by(least_s).share_late_bound() <= 1 - percentile_
     assert got.judged_by(0.99 * least_s).share_late_bound() > 1 - percentile_
@@ -119,11 +115,10 @@ def test_the_least_objective_holds_and_a_tighter_one_does_not(percentile_: float
 
 @pytest.mark.parametrize("limit_s", [1.0, 0.05, 0.01, 0.004, 0.002, 0.0005])
 def test_the_slowest_latencies_alone_tell_whether_a_plan_holds(limit_s: float) -> None:
-    made, trace = single_plan("m0"), little_trace()
-    got = confirm(made, PROFILE, trace, part=PART_A, latency_objective_s=limit_s, percentile=0.95, seeds=5)
-    slowest_s = slowest_in_replays(made, PROFILE, trace, part=PART_A, percentile=0.95)
+    made, request = single_plan("m0"), little_request(latency_s=limit_s)
+    got, slowest_s = replay(made, request, part=PART_A), slowest_on_part_a(made, request)
     assert all(np.array_equal(a, b) for a, b in zip(slowest_s, got.slowest_s, strict=True))
-    assert holds(slowest_s, len(trace), limit_s, 0.95) == got.holds(0.95)
+    assert holds(slowest_s, len(request.trace), limit_s, 0.95) == got.holds(0.95)
 
 
 def test_a_workload_is_drawn_once_for_each_trace_seed_and_part() -> None:

@@ -10,7 +10,7 @@ from gearshift.gear import LoadRange
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.published import candidate_plans
 from gearshift.planner.published.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade

@@ -14,11 +14,14 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.published.coordinate import PLANNER, time_weighted_accuracy
-from gearshift.planner.published.coordination.batching import tune_queues
 from gearshift.planner.published.coordination.downgrading import NoRoom, TooSlow
-from gearshift.planner.published.coordination.hardware_mapping import place_models
 from gearshift.planner.published.coordination.problem import Draft, Problem
-from gearshift.planner.published.coordination.workload_adaption import assign_cascades, search_cascades
+from gearshift.planner.published.coordination.submodules import (
+    assign_cascades,
+    place_models,
+    search_cascades,
+    tune_queues,
+)
 from gearshift.planner.space.hosts import count_of
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.pareto import undominated

@@ -15,7 +15,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner import planners
 from gearshift.planner.contract import so_far
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.published.frontier import PLANNER
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest

@@ -16,10 +16,9 @@ from gearshift.planner.contract.ladder import accuracy_on_part_a
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.search.capacities import Capacities, capacities_of
+from gearshift.planner.search.capacities import Capacities, Ranges, capacities_of
 from gearshift.planner.search.optimal import PLANNER, single_model_plan
 from gearshift.planner.search.plan_search import PlanSearch
-from gearshift.planner.search.ranges import Ranges
 from gearshift.planner.space.metered import shares_of_ranges
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import encode_plan
@@ -218,7 +217,7 @@ def test_no_devices_memory_is_exceeded() -> None:
 
 def test_the_ranges_reach_beyond_the_peak_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.published_plans.MOST_CELLS", 0
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
     )  # published planners have ranges of their own
     gears = operator_of(plan(little_request(latency_s=0.01))).gears
     widths_qps = [gear.load_range.to - gear.load_range.from_ for gear in gears if gear.load_range.to is not None]

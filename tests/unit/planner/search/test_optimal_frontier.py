@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
-from gearshift.planner.evaluate.assemble import replay
+from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.spike_recovery import recovers
 from gearshift.planner.search import optimal_frontier
 from gearshift.planner.search.optimal import PLANNER

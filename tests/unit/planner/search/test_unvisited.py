@@ -52,7 +52,7 @@ def test_between_a_low_load_and_a_surge_every_range_has_the_best_that_holds(
     scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "gearshift.planner.search.published_plans.MOST_CELLS", 0
+        "gearshift.planner.search.plan_search.MOST_CELLS", 0
     )  # published planners have ranges of their own
     request = surged(Objective(latency_s=0.03, scope=scope))
     assert 0 in shares_of_ranges(request.trace, request.upper_ends())[:-1]

@@ -5,9 +5,9 @@ import pytest
 from gearshift.errors import Infeasible
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.space import reach
+from gearshift.planner.evaluate import bottleneck
+from gearshift.planner.evaluate.bottleneck import require_accuracy
 from gearshift.planner.space.cascade_search import CascadeSpace, search_cascades
-from gearshift.planner.space.reach import require_accuracy
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.unit.planner.little import little_request
 from tests.worlds import synthetic_profile
@@ -37,7 +37,7 @@ def test_cascades_are_searched_once_for_all_objectives_and_numbers_of_devices(mo
         searched.append(part)
         return search_cascades(*of, part=part)
 
-    monkeypatch.setattr(reach, "search_cascades", counted)
+    monkeypatch.setattr(bottleneck, "search_cascades", counted)
     profile = synthetic_profile(models=3, samples=200)
     for accuracy, devices in ((0.97, 1), (0.97, 2), (0.98, 2)):
         with pytest.raises(Infeasible, match="no cascade of these models"):

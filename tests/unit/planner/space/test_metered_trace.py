@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from gearshift.planner.space.metered import pieces_of, search_trace, zipf_trace
 from gearshift.planner.space.request import equal_ranges
-from gearshift.planner.space.search_trace import pieces_of, search_trace, zipf_trace
 from gearshift.workload import Trace
 from tests.unit.planner.little import little_request, little_trace
 

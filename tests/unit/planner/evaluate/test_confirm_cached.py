@@ -2,8 +2,15 @@ import numpy as np
 import pytest
 
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.confirm import SEEDS, share_late_bound, shares_late, slowest_of, workload_of
-from gearshift.planner.evaluate.replays import Replayed, Replays
+from gearshift.planner.evaluate.confirm import (
+    SEEDS,
+    Replayed,
+    Replays,
+    share_late_bound,
+    shares_late,
+    slowest_of,
+    workload_of,
+)
 from gearshift.profiles.profile import PART_A
 from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate

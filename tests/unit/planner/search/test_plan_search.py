@@ -1,7 +1,7 @@
 import dataclasses
 
 from gearshift.planner import planners
-from gearshift.planner.search.published_plans import holds_every_range
+from gearshift.planner.search.plan_search import holds_every_range
 from tests.unit.planner.little import little_request
 
 
