@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.gear import Gear, GearPlan, PlannedLoad
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import LoadDistribution, PlanRequest
@@ -25,8 +26,7 @@ def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> 
             steady = SteadyState(request.profile, plan.hardware, plan.placement, request.objective, seed=request.seed)
             steady = steady.judged_by(plan.pipelines[name].objective)
             gears = tuple(_at_its_end(gear, steady) if _is_beyond(gear) else gear for gear in gears)
-        operator = msgspec.structs.replace(plan.pipelines[name], gears=gears)
-        made.append(msgspec.structs.replace(plan, pipelines={name: operator}))
+        made.append(with_pipeline(plan, gears=gears))
     return made
 
 
@@ -60,8 +60,7 @@ def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, *, load: 
         )
         shares = tuple(round(float(share), DIGITS) for share in visited / weights.sum())
         planned = PlannedLoad(shares=shares, over_s=request.trace.duration_s)
-        pipelines = {name: msgspec.structs.replace(operator, planned_load=planned)}
-        made.append(msgspec.structs.replace(plan, pipelines=pipelines))
+        made.append(with_pipeline(plan, planned_load=planned))
     return made
 
 

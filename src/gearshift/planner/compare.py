@@ -124,44 +124,29 @@ def require_comparable(names: Sequence[str], profile: Profile) -> None:
 
 def run_planner(planner: str, request: PlanRequest) -> Run:
     """Run a planner; every exception becomes the run's `error`."""
-    began = time.perf_counter()
-    devices, unfinished, predicted, error = _devices_asked(planner, request), False, None, None
+    began, found = time.perf_counter(), dict[str, Any]()
     try:
         if planner == COCKTAIL:
             simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
-            devices, predicted = simulated.mean_devices, simulated.result
+            found = {"devices": simulated.mean_devices, "predicted": simulated.result}
         else:
             made = planners.plan(planner, request)
-            unfinished, predicted = made.unfinished, made.predictions[request.profile.operator]
+            found = {"unfinished": made.unfinished, "predicted": made.predictions[request.profile.operator]}
     except GearshiftError as known:
-        error = known.facts()
+        found = {"error": known.facts()}
     except Exception as bug:  # noqa: BLE001 - the boundary of a run: it must not end the others
-        error = {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}
-    return Run(
-        planner=planner,
-        devices=devices,
-        latency_objective_s=request.latency_s,
-        percentile=request.objective.percentile,
-        planning_s=time.perf_counter() - began,
-        unfinished=unfinished,
-        predicted=predicted,
-        error=error,
-    )
+        found = {"error": {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}}
+    return _run(planner, request, planning_s=time.perf_counter() - began, **found)
 
 
 def died(planner: str, request: PlanRequest, how: str) -> Run:
-    return Run(
-        planner=planner,
-        devices=_devices_asked(planner, request),
-        latency_objective_s=request.latency_s,
-        percentile=request.objective.percentile,
-        planning_s=0.0,
-        error={"kind": "died", "message": how},
-    )
+    return _run(planner, request, planning_s=0.0, error={"kind": "died", "message": how})
 
 
-def _devices_asked(planner: str, request: PlanRequest) -> int | float:
-    return 0 if planner == COCKTAIL else len(request.hardware.devices)
+def _run(planner: str, request: PlanRequest, **found: Any) -> Run:
+    asked = {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
+    latency_s, percentile = request.latency_s, request.objective.percentile
+    return Run(planner=planner, latency_objective_s=latency_s, percentile=percentile, **(asked | found))
 
 
 def rows_of_grid(runs: Sequence[Run], profile: Profile, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, alone
+from gearshift.gear import GearPlan, LoadRange
 from gearshift.hardware import Hardware
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.confirm import replay
@@ -105,11 +105,7 @@ def _holds(request: PlanRequest, model: str, count: int) -> bool:
     if request.objective.scope == "every-range":
         return steady.holds(cascade, least_margin(request) * top_qps)
     size, _ = steady.best(cascade, top_qps)
-    gear = Gear(
-        load_range=LoadRange(from_=0.0),
-        cascades=alone(request.profile.operator, cascade),
-        replicas=steady.settings(cascade, size),
-    )
+    gear = steady.gear(LoadRange(from_=0.0), cascade, size)
     pieces = dataclasses.replace(request, trace=pieces_of(request.trace))
     made = assemble(pieces, placement, [gear])
     return replay(made, pieces, part=PART_A, seeds=1).holds(request.objective.percentile)

@@ -104,9 +104,8 @@ def _asked(
     `objectives` are those of a frontier's plans.
     """
     from gearshift.planner.beyond import predicted_at_their_ends, with_planned_load
-    from gearshift.planner.evaluate.assemble import without_idle_models
+    from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
 
-    name = request.profile.operator
     asked = Asked(
         objective=request.objective,
         ranges=request.ranges,
@@ -120,8 +119,5 @@ def _asked(
     for plan, objective in zip(
         map(without_idle_models, made), objectives or [request.objective] * len(made), strict=True
     ):
-        operator = msgspec.structs.replace(
-            plan.pipelines[name], asked=msgspec.structs.replace(asked, objective=objective)
-        )
-        told.append(msgspec.structs.replace(plan, pipelines={name: operator}))
+        told.append(with_pipeline(plan, asked=msgspec.structs.replace(asked, objective=objective)))
     return with_planned_load(predicted_at_their_ends(told, request), request, load=request.load or load)

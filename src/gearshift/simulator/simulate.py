@@ -200,10 +200,10 @@ def simulate(
         f"{scaler_cores} cores are given to share, and no scaler",
         remedy="give `scaling` too",
     )
+    how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
     if scaling is None:
-        return prepare(plan, profile).run(workload, most_waiting=most_waiting, late=late, log_rows=log_rows)
+        return prepare(plan, profile).run(workload, **how)
     if scaling.scaler == "static":
-        how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
     tables = plan_tables(plan, only_pipeline(plan))
     given_ns = workload.deadline_ns
@@ -219,15 +219,9 @@ def simulate(
         require(bool((due_ns < UNBOUNDED).all()), f"{scaling.scaler} needs a deadline", remedy="give --slo-ms")
         return _compared(plan, profile, tables, replace(workload, deadline_ns=due_ns), scaling, scaler_cores)
     shared, times = shared_cores(plan, tables, profile, scaling, scaler_cores)
-    return replace(prepare(plan, profile), core_run_ns=side_by_side(times)).run(
-        replace(workload, deadline_ns=given_ns),
-        effect_s=scaling.effect_s,
-        shared=shared,
-        due_ns=due_ns,
-        most_waiting=most_waiting,
-        late=late,
-        log_rows=log_rows,
-    )
+    prepared = replace(prepare(plan, profile), core_run_ns=side_by_side(times))
+    given = replace(workload, deadline_ns=given_ns)
+    return prepared.run(given, effect_s=scaling.effect_s, shared=shared, due_ns=due_ns, **how)
 
 
 def _on_constant_cores(

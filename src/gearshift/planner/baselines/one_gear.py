@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange, alone
+from gearshift.gear import GearPlan, LoadRange
 from gearshift.planner.contract.ladder import (
     require_accuracy_within_reach,
     require_objective,
@@ -160,12 +160,8 @@ def _one_gear(request: PlanRequest, candidate: CandidateCascade) -> _OneGear | N
     )
     top_qps = float(request.upper_ends()[-1])
     batching, cell = steady.best(cascade, (request.least_margin or 1.0) * top_qps)
-    gear = Gear(
-        load_range=LoadRange(from_=0.0),
-        cascades=alone(request.profile.operator, cascade),
-        replicas=steady.settings(cascade, batching),
-        predicted=steady.cell(cascade, top_qps, batching).prediction(top_qps, candidate.accuracy),
-    )
+    predicted = steady.cell(cascade, top_qps, batching).prediction(top_qps, candidate.accuracy)
+    gear = steady.gear(LoadRange(from_=0.0), cascade, batching, predicted)
     return _OneGear(candidate, assemble(request, placement, [gear]), cell)
 
 

@@ -11,6 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import OutOfTime, SoFar, all_so_far
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for
 from gearshift.planner.space.bisection import narrowed
@@ -135,13 +136,8 @@ def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:
 
 
 def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
-    pipelines = {
-        name: msgspec.structs.replace(
-            operator, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy)
-        )
-        for name, operator in made.pipelines.items()
-    }
-    return msgspec.structs.replace(made, pipelines=pipelines)
+    (operator,) = made.pipelines.values()
+    return with_pipeline(made, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy))
 
 
 def require_objective(objective: Objective) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -112,10 +113,14 @@ def without_idle_models(made: GearPlan) -> GearPlan:
     return msgspec.structs.replace(made, placement=Placement(replicas=kept), pipelines={name: changed})
 
 
+def with_pipeline(made: GearPlan, **changed: Any) -> GearPlan:
+    """Change fields of the plan's only pipeline."""
+    name, pipeline = next(iter(made.pipelines.items()))
+    return msgspec.structs.replace(made, pipelines={name: msgspec.structs.replace(pipeline, **changed)})
+
+
 def with_objective(made: GearPlan, objective: Objective) -> GearPlan:
-    name, operator = next(iter(made.pipelines.items()))
-    changed = msgspec.structs.replace(operator, objective=objective, starvation_s=_starvation_s(objective))
-    return msgspec.structs.replace(made, pipelines={name: changed})
+    return with_pipeline(made, objective=objective, starvation_s=_starvation_s(objective))
 
 
 def _starvation_s(objective: Objective) -> float | None:

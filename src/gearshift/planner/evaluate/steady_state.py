@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
@@ -148,6 +148,12 @@ class SteadyState:
                 longest_wait_s=dict.fromkeys(first, batching.longest_wait_s),
             )
         return self._settings[key]
+
+    def gear(
+        self, load_range: LoadRange, cascade: Cascade, batching: Batching, predicted: GearPrediction | None = None
+    ) -> Gear:
+        cascades, replicas = alone(self.profile.operator, cascade), self.settings(cascade, batching)
+        return Gear(load_range=load_range, cascades=cascades, replicas=replicas, predicted=predicted)
 
     def _first_shares(self, cascade: Cascade) -> dict[str, float]:
         shares = self.balance(cascade).shares

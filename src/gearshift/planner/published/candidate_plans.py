@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings, alone
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replica_settings
+from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replica_settings, with_pipeline
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.steady_state import SteadyState
@@ -30,7 +30,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A
 from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns
 from gearshift.result import percentile
-from gearshift.simulator.simulate import simulate_tables
+from gearshift.simulator.simulate import Prepared
 from gearshift.workload import Workload, draw_workload
 
 RUNS_TO_DRAIN = 4
@@ -149,8 +149,7 @@ class CandidatePlans:
             msgspec.structs.replace(gear, predicted=self._prediction(candidate, k))
             for k, gear in enumerate(made.pipelines[name].gears)
         )
-        operator = msgspec.structs.replace(made.pipelines[name], gears=gears)
-        return msgspec.structs.replace(made, pipelines={name: operator})
+        return with_pipeline(made, gears=gears)
 
     def _prediction(self, candidate: Candidate, k: int) -> GearPrediction:
         accuracy = self.cascades[candidate.assignment[k]].accuracy
@@ -174,14 +173,8 @@ class CandidatePlans:
             certainty = profile.predictions.certainty[profile.predictions.rows(tables.models)]
             self._certainty[tables.models] = np.ascontiguousarray(certainty)
         run_ns, exits = self._run_ns[key]
-        run = simulate_tables(
-            tables,
-            run_ns,
-            self._certainty[tables.models],
-            self.workload,
-            exits=exits,
-            front_end=front_end_of(profile),
-        )
+        prepared = Prepared(tables, run_ns, self._certainty[tables.models], exits, None, front_end_of(profile))
+        run = prepared.run(self.workload)
         return Tried(
             candidate=candidate,
             latency_s=percentile(run.latency_s, self.request.objective.percentile),

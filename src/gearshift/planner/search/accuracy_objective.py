@@ -11,6 +11,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
 from gearshift.planner.space.bisection import first_found, least_that
@@ -168,11 +169,8 @@ class AccuracyObjective:
         return self._certain(result.accuracy, min(result.requests, self._samples))
 
     def _as_asked(self, made: GearPlan) -> GearPlan:
-        name = self._request.profile.operator
-        latency_s = made.pipelines[name].objective.latency_s
-        asked = msgspec.structs.replace(self._request.objective, latency_s=latency_s)
-        operator = msgspec.structs.replace(made.pipelines[name], objective=asked)
-        return msgspec.structs.replace(made, pipelines={name: operator})
+        latency_s = made.pipelines[self._request.profile.operator].objective.latency_s
+        return with_pipeline(made, objective=msgspec.structs.replace(self._request.objective, latency_s=latency_s))
 
     def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
         objective = self._request.objective

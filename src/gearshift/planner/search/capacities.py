@@ -77,10 +77,13 @@ def ranges_of(
     upper_ends = request.upper_ends()
     top_qps = float(upper_ends[-1])
     if request.objective.scope == "every-range":
-        able = (i for i, c in enumerate(candidates) if _may_hold(steady, c, top_qps, on_time))
-        if (first := next(able, None)) is None:
+        for first, candidate in enumerate(candidates):
+            on_time()
+            if may_hold(steady, candidate, top_qps):
+                candidates = candidates[first:]
+                break
+        else:
             raise nothing_holds(request, steady, candidates, upper_ends)
-        candidates = candidates[first:]
     if beyond or request.max_qps is None:
         upper_ends = _reached(request, steady, candidates[0], beyond=beyond)
     return Ranges(
@@ -103,11 +106,6 @@ def may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float) 
 def last_within(needed_qps: NDArray[np.float64], capacity_qps: float) -> int:
     """The last range that needs no more than a capacity; -1 for none."""
     return int(np.searchsorted(needed_qps, capacity_qps, side="right")) - 1
-
-
-def _may_hold(steady: SteadyState, candidate: CandidateCascade, load_qps: float, on_time: Callable[[], None]) -> bool:
-    on_time()
-    return may_hold(steady, candidate, load_qps)
 
 
 def _reached(
@@ -180,20 +178,7 @@ class Capacities:
 def capacities_of(
     ranges: Ranges, steady: SteadyState, *, quick: bool, progress: Progress, on_time: Callable[[], None]
 ) -> Capacities:
-    qps = _capacities(ranges, steady, progress, on_time)
-    return Capacities(ranges, qps, _highest_ranges(ranges, steady, qps, quick=quick))
-
-
-def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:
-    """Upper bounds on the capacities, without simulation; no range is certain."""
-    qps = np.array([_highest_qps(ranges, steady, candidate) for candidate in ranges.candidates])
-    return Capacities(ranges, qps, (-1,) * len(qps))
-
-
-def _capacities(
-    ranges: Ranges, steady: SteadyState, progress: Progress, on_time: Callable[[], None]
-) -> NDArray[np.float64]:
-    """The highest loads (candidates,) at which they hold; 0 for those that no assignment needs.
+    """The capacities of candidates; 0 for those that no assignment needs.
 
     From the most accurate down, a candidate is needed only if it holds at a higher load than every
     more accurate one on the front of accuracy and work.
@@ -215,7 +200,13 @@ def _capacities(
         capacities[c] = steady.capacity_qps(cascade, least_qps=lowest_qps, most_qps=highest_qps)
         if on_front[c]:
             reached_qps = max(reached_qps, float(capacities[c]))
-    return capacities
+    return Capacities(ranges, capacities, _highest_ranges(ranges, steady, capacities, quick=quick))
+
+
+def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:
+    """Upper bounds on the capacities, without simulation; no range is certain."""
+    qps = np.array([_highest_qps(ranges, steady, candidate) for candidate in ranges.candidates])
+    return Capacities(ranges, qps, (-1,) * len(qps))
 
 
 def _highest_qps(ranges: Ranges, steady: SteadyState, candidate: CandidateCascade) -> float:

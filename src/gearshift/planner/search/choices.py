@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, alone
+from gearshift.gear import GearPlan, GearPrediction, LoadRange
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.cells import Batching
 from gearshift.planner.evaluate.steady_state import SteadyState
@@ -64,11 +64,8 @@ class PlanMaker:
 
     def plan_of(self, choice: Choice, *, predicted: bool = True) -> GearPlan:
         gears = [
-            Gear(
-                load_range=row.load_range,
-                cascades=alone(self._request.profile.operator, row.candidate.cascade),
-                replicas=self._steady.settings(row.candidate.cascade, row.batching),
-                predicted=self._prediction(row) if predicted else None,
+            self._steady.gear(
+                row.load_range, row.candidate.cascade, row.batching, self._prediction(row) if predicted else None
             )
             for row in self._rows(choice)
         ]

@@ -132,8 +132,8 @@ class SearchSpace:
         offered = self.candidates(request, self._fitting(request))
         search = PlacementSearch(request.profile, request.hardware)
         loads, weights = _metered_loads(request)
-        best = search.most_accuracy(offered, loads, weights, latency_s=request.latency_s)
-        return min(1.0, best + BOUND_SLACK)
+        found = search.climbed(offered, loads, weights, latency_s=request.latency_s)
+        return min(1.0, max(accuracy for accuracy, _ in found.values()) + BOUND_SLACK)
 
     def ceiling(self, request: PlanRequest) -> float:
         return max(c.accuracy for c in self.candidates(request, self._fitting(request)))

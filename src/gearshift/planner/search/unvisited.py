@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from gearshift.gear import Gear, GearPlan, LoadRange, alone
+from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import may_hold
 from gearshift.planner.space.cascade_search import CandidateCascade
@@ -36,14 +37,13 @@ def with_best_where_unvisited(
     visited ranges below, so that a backlog drains. Wide ranges are split at the requested ones;
     the last one stays as it is.
     """
-    name, operator = next(iter(made.pipelines.items()))
+    operator = next(iter(made.pipelines.values()))
     tried: list[tuple[Gear, ...]] = [operator.gears]
     for seldom, falling in WAYS:
         gears = _gears(operator.gears, request, steady, candidates, seldom=seldom, falling=falling)
         if gears not in tried:
             tried.append(gears)
-            changed = msgspec.structs.replace(operator, gears=gears)
-            yield msgspec.structs.replace(made, pipelines={name: changed}, predictions={})
+            yield with_pipeline(msgspec.structs.replace(made, predictions={}), gears=gears)
 
 
 def _gears(
@@ -91,12 +91,8 @@ def _ends(gears: Sequence[Gear], asked: Sequence[float]) -> list[float]:
 def _gear(candidate: CandidateCascade, load_range: LoadRange, held_qps: float, steady: SteadyState) -> Gear:
     cascade, load_qps = candidate.cascade, float(load_range.to or held_qps)
     batching = steady.batching(cascade, held_qps)
-    return Gear(
-        load_range=load_range,
-        cascades=alone(steady.profile.operator, cascade),
-        replicas=steady.settings(cascade, batching),
-        predicted=steady.cell(cascade, load_qps, batching).prediction(load_qps, candidate.accuracy),
-    )
+    predicted = steady.cell(cascade, load_qps, batching).prediction(load_qps, candidate.accuracy)
+    return steady.gear(load_range, cascade, batching, predicted)
 
 
 def _alike(gear: Gear, other: Gear) -> bool:

@@ -47,7 +47,7 @@ def hosts_of(profile: Profile, hardware: Hardware, *, models: Sequence[str] | No
     wanted = set(profile.models if models is None else models)
     hosts = [
         (place[devices[0].id], _host(devices, ways))
-        for alike in _alike(hardware)
+        for alike in alike_devices(hardware)
         for devices, ways in _cut(alike, {m: c for m, c in narrowest_ways(profile, alike[0]).items() if m in wanted})
     ]
     if not any(host.seconds for _, host in hosts):
@@ -74,7 +74,7 @@ def seconds_held(hosts: Sequence[Host], held: Held) -> dict[str, dict[str, float
     return {host.name: {model: host.seconds[model] for model in held[host.name]} for host in hosts}
 
 
-def _alike(hardware: Hardware) -> list[list[Device]]:
+def alike_devices(hardware: Hardware) -> list[list[Device]]:
     alike: dict[tuple[str, str, int, int], list[Device]] = {}
     for d in hardware.devices:
         alike.setdefault((d.node, d.kind, d.cores, d.memory_bytes), []).append(d)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.hosts import alike_devices
 from gearshift.planner.space.ways import DEGREES, bytes_per_device, nowhere, replica_on, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
@@ -109,27 +110,19 @@ class PlacementSearch:
         From an even mix, from single patterns and from `start`, one team at a time changes its
         pattern as long as that helps. `loads_qps` and `weights` are (ranges,).
         """
-        found = self._climbed(candidates, loads_qps, weights, latency_s, start)
+        found = self.climbed(candidates, loads_qps, weights, latency_s=latency_s, start=start)
         return sorted(found, key=lambda c: (found[c], c), reverse=True)[:most]
 
-    def most_accuracy(
+    def climbed(
         self,
         candidates: Sequence[CandidateCascade],
         loads_qps: NDArray[np.float64],
         weights: NDArray[np.float64],
         *,
         latency_s: float = math.inf,
-    ) -> float:
-        return max(score for score, _ in self._climbed(candidates, loads_qps, weights, latency_s, ()).values())
-
-    def _climbed(
-        self,
-        candidates: Sequence[CandidateCascade],
-        loads_qps: NDArray[np.float64],
-        weights: NDArray[np.float64],
-        latency_s: float,
-        start: Sequence[Counts],
+        start: Sequence[Counts] = (),
     ) -> dict[Counts, tuple[float, float]]:
+        """The layouts seen on the way, with their weighted accuracies in the bound and their capacities."""
         bound = _Bound(self, candidates, loads_qps, weights, latency_s)
         found: dict[Counts, tuple[float, float]] = {}
         for layout in [*start, *self._starts()]:
@@ -244,14 +237,12 @@ def _teams(profile: Profile, hardware: Hardware) -> list[tuple[tuple[Device, ...
         d.kind: max([c.tensor_parallel for c in profile.curves if c.device_kind == d.kind], default=1)
         for d in hardware.devices
     }
-    alike: dict[tuple[str, str, int, int], list[Device]] = {}
-    for d in hardware.devices:
-        alike.setdefault((d.node, d.kind, d.cores, d.memory_bytes), []).append(d)
     classes: dict[tuple[object, ...], list[tuple[Device, ...]]] = {}
-    for (_, kind, cores, memory_bytes), devices in alike.items():
-        begin = 0
+    for devices in alike_devices(hardware):
+        first, begin = devices[0], 0
         while begin < len(devices):
-            size = max(k for k in DEGREES if k <= min(max(1, widest[kind]), len(devices) - begin))
-            classes.setdefault((kind, cores, memory_bytes, size), []).append(tuple(devices[begin : begin + size]))
+            size = max(k for k in DEGREES if k <= min(max(1, widest[first.kind]), len(devices) - begin))
+            alike = first.kind, first.cores, first.memory_bytes, size
+            classes.setdefault(alike, []).append(tuple(devices[begin : begin + size]))
             begin += size
     return [tuple(teams) for teams in classes.values()]

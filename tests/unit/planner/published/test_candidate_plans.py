@@ -164,7 +164,7 @@ def test_what_was_tried_is_known_and_not_simulated_again(monkeypatch: pytest.Mon
     assert of.known(asked)
     assert not of.known(candidate(1, 0, 0, 0, of=of))
     assert not of.known(candidate(1, 1, 0, 0, largest=4, of=of))
-    monkeypatch.setattr(candidate_plans, "simulate_tables", None)
+    monkeypatch.setattr(candidate_plans, "Prepared", None)
     assert of.tried(candidate(1, 1, 0, 0, of=of)) is first
 
 

@@ -1,7 +1,4 @@
-"""The four steps of CascadeServe's planner, in the order of Algorithm 1.
-
-Each takes the problem, the error of the next one, and the plan so far.
-"""
+"""The four steps of CascadeServe's planner: sections 4.2 to 4.5."""
 
 import dataclasses
 import math
@@ -90,7 +87,7 @@ def _swapped(problem: Problem, draft: Draft) -> tuple[CandidateCascade, ...]:
 
 
 def place_models(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
-    """Prune replicas until all fit; after an error, with one more replica of a bottleneck."""
+    """Section 4.4: prune replicas until all fit; after an error, with one more replica of a bottleneck."""
     if isinstance(failure, TooSlow):
         return _with_one_more_replica(problem, failure, draft)
     outcome = placed(problem, draft, draft.at_least)
@@ -133,7 +130,7 @@ def _with_one_more_replica(problem: Problem, failure: TooSlow, draft: Draft) -> 
 
 
 def tune_queues(problem: Problem, failure: Failure | None, draft: Draft) -> Outcome:
-    """Raise minimum queue lengths of the first model from 1 until each range holds.
+    """Section 4.5: raise minimum queue lengths of the first model from 1 until each range holds.
 
     A cascade that fails in a range, or at almost no load, is not simulated in higher ranges.
     """
