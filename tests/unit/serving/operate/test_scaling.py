@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -520,7 +521,7 @@ def test_workers_stay_awake_as_asked_unless_their_cores_change(
     loads: list[Load] = []
 
     class Worker:
-        not_loaded = ()
+        link = SimpleNamespace(not_loaded=())
 
         async def start(self, load: Load, *, longest_s: float) -> list[Loaded]:
             loads.append(load)
