@@ -144,8 +144,9 @@ def plan_file_page() -> str:
     intro = (
         "# Plan file\n\n"
         "A plan is one JSON file. Planner, simulator and server meet only there. "
-        "The first struct is the file itself; the others are its parts. A field that is not listed is an error, "
-        "and so is another `schema_version`. The same plan gives the same bytes. "
+        "The first struct is the file itself; the others are its parts. A field that is not listed is an error. "
+        "Files of schema 1 are read, too, and written again in schema 2; other versions are refused. "
+        "The same plan gives the same bytes. "
         "Paths of profile and trace are relative to the plan file. How to read one: `gearshift inspect plan.json`.\n\n"
     )
     parts = [f"## {struct.__name__}\n\n{described(struct)}\n\n{fields_table(struct)}\n" for struct in PLAN_NOUNS]

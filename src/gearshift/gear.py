@@ -280,7 +280,7 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         require(
             self.schema_version == SCHEMA_VERSION,
-            f"schema_version is {self.schema_version}, this version of gearshift reads {SCHEMA_VERSION}",
+            f"schema_version is {self.schema_version}, a GearPlan has {SCHEMA_VERSION}",
             remedy="make the plan anew with `gearshift plan`",
         )
         require(len(self.pipelines) >= 1, "a plan has no pipelines, needs at least one")

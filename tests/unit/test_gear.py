@@ -164,5 +164,5 @@ def test_a_plan_of_no_pipelines_is_refused() -> None:
 
 
 def test_a_plan_of_another_schema_version_names_the_remedy() -> None:
-    with pytest.raises(InvalidInput, match=r"schema_version is 7, .* reads 2; make the plan anew"):
+    with pytest.raises(InvalidInput, match=r"schema_version is 7, .* has 2; make the plan anew"):
         a_plan((Device(id="d0"), Device(id="d1")), schema_version=7)

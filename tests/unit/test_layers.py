@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "plans": {"nouns", "support"},
     "traces": {"nouns", "support"},
     "profiles": DATA,
-    "caches": DATA | {"policies"},
+    "caches": {"nouns", "support", "models", "policies"},
     "observability": {"nouns", "support", "policies"},  # policies for the names of start reasons
     "simulator": OFFLINE,
     "planner": OFFLINE,

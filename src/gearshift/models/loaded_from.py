@@ -21,7 +21,7 @@ from gearshift.models.config import ModelSettings, Project, read_project
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB
-"""Of larger files only this many bytes are hashed: weights trained anew differ everywhere."""
+"""Larger files are hashed only up to this many bytes: weights trained anew differ everywhere."""
 NOT_OF_ANSWERS = frozenset({"memory_mib", "environment", "remote"})
 NOT_OF_REMOTE_ANSWERS = frozenset(
     {

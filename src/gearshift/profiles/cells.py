@@ -1,4 +1,4 @@
-"""What the cells of recorded predictions and run times may hold, by column."""
+"""Checks of the cells of recorded predictions and run times, by column."""
 
 import math
 from collections.abc import Callable, Mapping

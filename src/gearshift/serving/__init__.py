@@ -1,1 +1,1 @@
-"""The HTTP and gRPC servers, and the load generator."""
+"""The HTTP and gRPC servers, and operations on a running one."""

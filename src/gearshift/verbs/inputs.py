@@ -1,4 +1,4 @@
-"""What verbs read: a plan with its profile, a trace, and the workload that both give."""
+"""Inputs of verbs: a plan with its profile, a trace, and the workload of both."""
 
 import logging
 from collections.abc import Callable

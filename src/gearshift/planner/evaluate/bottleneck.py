@@ -1,4 +1,4 @@
-"""What makes a request infeasible: checks without a search, and the load range, model and device to name."""
+"""Reasons why a request is infeasible: checks without a search, and the load range, model and device to name."""
 
 import math
 from weakref import WeakKeyDictionary

@@ -18,7 +18,7 @@ def least_that(holds: Callable[[int], bool], *, fails: int, at_most: int) -> int
 
 
 def first_found(find: Callable[[int], T | None], *, first: int, last: int) -> T | None:
-    """What is found at the least number from `first` to `last`; None where `last` has nothing.
+    """Return the find at the least number from `first` to `last`; None if `last` has none.
 
     The number is doubled until something is found, then bisected.
     """
@@ -48,7 +48,7 @@ def narrowed(
     precision: float,
     middle: Callable[[float, float], float],
 ) -> T:
-    """What is found at about the least number, to `precision` as a share; `found` is at `at_most`."""
+    """Return the find at the least number, to `precision` as a share; `found` is at `at_most`."""
     while at_most > fails * (1 + precision):
         between = middle(fails, at_most)
         if (tried := find(between)) is None:

@@ -125,7 +125,7 @@ class WorkersBackend(ABC):
     (replicas, sizes); `hangs_after_ns`). A restarted worker serves those of its models that can be
     loaded. Before it serves, each model runs batches of every size that the plan allows, within
     `WARM_UP_SHARE` of `longest_start_s`; with `warm_up` "few", only the smallest and the largest.
-    `thread_counts` are the numbers of threads that a worker may be told to use; between batches in
+    `thread_counts` are the numbers of threads that may be set on a worker; between batches in
     quick succession it stays awake, for `awake_s` at most.
     """
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Driver:
-    """The events of one service, in which the router decides and its watchers are told.
+    """Passes the events of one service to the router, which decides, and to its watchers.
 
     `answered` takes each sample that ends; `spans` are those of traced requests, by id. `ticked` is
     called at the end of each window of the meter.

@@ -46,7 +46,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     batches in quick succession the worker stays awake, for `awake_s` at most
     (`BlockingConnection`). While `profiling`, models behind endpoints have more time to ask again.
     With `adaptation` the process does not run batches: it audits and adapts the learned caches of
-    the only replica's model (`attending.py`), by these settings.
+    the only replica's model (`runtime/workers/cache_attendant.py`), by these settings.
     """
 
     project: str

@@ -68,7 +68,7 @@ class Took(msgspec.Struct):
 
 
 class Durations(msgspec.Struct):
-    """Of requests: success, fail, queue; of batches: compute_infer; others are not measured."""
+    """`success`, `fail` and `queue` count requests, `compute_infer` batches; others are not measured."""
 
     success: Took
     fail: Took

@@ -114,7 +114,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _from(
             0,
             1,
-            "Between batches a worker stays awake for an eighth of what the last one took, at most so many seconds.",
+            "Between batches a worker stays awake for an eighth of the last batch's time, at most this many seconds.",
         ),
     ] = 0.001
     lost_stage: Annotated[
@@ -132,7 +132,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     load_window_s: Annotated[
         float | None,
         _from(
-            6, DAY_S, "Compare load with the plan's over so many seconds; by default those of its trace, 300 to 86400."
+            6,
+            DAY_S,
+            "Compare load with the plan's over this many seconds; by default those of its trace, 300 to 86400.",
         ),
     ] = None
     replan: Annotated[
