@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers.capacity_curve import check_capacity
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
 from benchmarks.shared.tables import print_head
 from gearshift.errors import InvalidInput
 from gearshift.profiles.performance_model import (
+    check_capacity,
     fit_performance_model,
     formula_coefficients,
     formula_seconds,

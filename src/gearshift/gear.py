@@ -128,9 +128,14 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def cascade(self) -> Cascade:
-        """The only cascade of the only node."""
-        ((cascade,),) = self.cascades.values()
-        return cascade
+        """The only cascade of the only node; raises `InvalidInput` where there are several."""
+        found = [cascade for cascades in self.cascades.values() for cascade in cascades]
+        require(
+            len(found) == 1,
+            f"the gear for load {self.load_range} has {len(found)} cascades, and this version of gearshift serves one",
+            remedy="make the plan anew with `gearshift plan`, or use a newer version",
+        )
+        return found[0]
 
 
 def alone(node: str, cascade: Cascade) -> dict[str, tuple[Cascade, ...]]:
@@ -300,15 +305,28 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def profile(self) -> SourceFile:
-        """The profile of the only operator."""
-        (profile,) = self.profiles.values()
-        return profile
+        """The profile of the only operator; raises `InvalidInput` for a plan of several."""
+        self.require_one_pipeline()
+        return next(iter(self.profiles.values()))
 
     @property
     def trace(self) -> SourceFile:
-        """The trace of the only pipeline."""
-        (trace,) = self.traces.values()
-        return trace
+        """The trace of the only pipeline; raises `InvalidInput` for a plan of several."""
+        self.require_one_pipeline()
+        return next(iter(self.traces.values()))
+
+    def require_one_pipeline(self) -> None:
+        """Raise `InvalidInput` for several pipelines or operators, which cannot be served together."""
+        require(
+            len(self.pipelines) == 1,
+            f"the plan has pipelines {sorted(self.pipelines)}, one can be served at a time",
+            remedy="split the plan",
+        )
+        require(
+            len(self.profiles) == 1,
+            f"the plan has operators {sorted(self.profiles)}, one can be served at a time",
+            remedy="serve it with a newer version",
+        )
 
     def cores_in(self, gear: Gear) -> str:
         """The cores of a gear's models, in cascade order, and of idle ones: "1 + 3, 1 idle"."""

@@ -38,7 +38,8 @@ def read_plan(path: PathLike) -> GearPlan:
         try:
             return _from_schema_1(old)
         except msgspec.ValidationError as error:
-            raise InvalidInput(str(error), where=str(path), remedy=remedy) from error
+            said = str(error).replace("$.pipelines", "$.operators")
+            raise InvalidInput(said, where=str(path), remedy=remedy) from error
     if version != SCHEMA_VERSION:
         raise InvalidInput(
             f"schema_version is {version}, this version of gearshift reads 1 to {SCHEMA_VERSION}",

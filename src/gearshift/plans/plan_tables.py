@@ -171,11 +171,7 @@ def minutes_of(seconds: float) -> int:
 
 def only_pipeline(plan: GearPlan) -> str:
     """The plan's pipeline; raises `InvalidInput` for several, which cannot be served together."""
-    require(
-        len(plan.pipelines) == 1,
-        f"the plan has pipelines {sorted(plan.pipelines)}, one can be served at a time",
-        remedy="split the plan",
-    )
+    plan.require_one_pipeline()
     return next(iter(plan.pipelines))
 
 

@@ -18,7 +18,7 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     if place.is_dir():
         return read_profile(place)
     made = read_plan(place)
-    if (place.parent / made.profile.path).is_dir():
+    if len(made.profiles) == 1 and (place.parent / made.profile.path).is_dir():
         plan_and_profile(place, None)
     return made
 

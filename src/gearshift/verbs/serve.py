@@ -51,6 +51,8 @@ def serve(plan: PathLike, **options: Any) -> int:
     path = chosen_plan(plan, latency_s=options.pop("latency_s", None), accuracy=options.pop("accuracy", None))
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    if options.get("say") is None:
+        options.pop("say", None)
     return run(path, settings=ServerSettings(**named), **options)
 
 

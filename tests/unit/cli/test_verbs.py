@@ -1,5 +1,6 @@
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from rich.console import Console
 from gearshift.cli.common.tables import results_table
 from gearshift.cli.main import VERBS, main_group
 from gearshift.errors import InvalidInput
-from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.inputs import workload_of
 from gearshift.verbs.plan_request import profiled_devices
+from tests.little_task import renamed
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 
@@ -359,3 +361,29 @@ def test_where_no_overheads_were_measured_none_are_shown(tmp_path: Path) -> None
     curves = tuple(msgspec.structs.replace(curve, overhead_per_batch_s=0.0) for curve in profile.curves)
     write_profile(replace(profile, curves=curves), tmp_path / "profile")
     assert "measured outside the models" not in run("inspect", tmp_path / "profile").stdout
+
+
+@pytest.mark.parametrize("verb", ["inspect", "simulate", "explain", "report", "serve", "validate", "replay"])
+def test_a_plan_of_two_pipelines_is_refused_in_one_sentence(made: Path, tmp_path: Path, verb: str) -> None:
+    plan = read_plan(made / "plan.json")
+    fields = {name: dict.fromkeys("ab", *getattr(plan, name).values()) for name in ("profiles", "traces")}
+    pipelines = {name: renamed(plan, name).pipelines[name] for name in "ab"}
+    write_plan(msgspec.structs.replace(plan, pipelines=pipelines, predictions={}, **fields), tmp_path / "two.json")
+    done = run(verb, tmp_path / "two.json")
+    assert done.exit_code == 2
+    assert "the plan has pipelines ['a', 'b'], one can be served at a time; split the plan" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["inspect", "simulate", "explain", "report", "serve", "validate"])
+def test_a_plan_with_two_cascades_in_a_gear_is_refused_in_one_sentence(made: Path, tmp_path: Path, verb: str) -> None:
+    plan = read_plan(made / "plan.json")
+    (name,) = plan.pipelines
+    gears = [msgspec.structs.replace(g, cascades={name: (g.cascade, g.cascade)}) for g in plan.pipelines[name].gears]
+    pipeline = msgspec.structs.replace(plan.pipelines[name], gears=tuple(gears))
+    source = msgspec.structs.replace(plan.profile, path=str(made / plan.profile.path))
+    trace = msgspec.structs.replace(plan.trace, path=str(made / plan.trace.path))
+    fields = {"pipelines": {name: pipeline}, "profiles": {name: source}, "traces": {name: trace}}
+    write_plan(msgspec.structs.replace(plan, **fields), tmp_path / "two.json")
+    done = run(verb, tmp_path / "two.json")
+    assert done.exit_code == 2
+    assert re.search("this version of gearshift (does not serve|serves one)", done.stderr)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.papers.capacity_curve import check_capacity
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
 from gearshift.errors import InvalidInput
 from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import (
     NO_CHOICE_NS,
     PerformanceModel,
+    check_capacity,
     fit_performance_model,
     formula_coefficients,
     relative_errors,

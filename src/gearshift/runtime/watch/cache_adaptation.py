@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class CacheAdaptation:
     """Attends to the learned caches of `models`; those of `adapting` also learn from requests.
 
-    `settings` are those of `gearshift.caches.adapting.adaptation.Adaptation` by name; the processes run on
+    `settings` are those of `gearshift.caches.adapting.settings.Adaptation` by name; the processes run on
     `core`, if given. A process is started with the first ready replica of its model, and again
     when it ends.
     """

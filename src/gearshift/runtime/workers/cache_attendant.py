@@ -46,7 +46,7 @@ class CacheModel(Protocol):
 
 
 class CacheAdapter(Protocol):
-    """See `gearshift.caches.adapting.adapt.Adapter`."""
+    """See `gearshift.caches.adapting.adapter.Adapter`."""
 
     counts: Any
 
