@@ -30,6 +30,7 @@ from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections
 from gearshift.serving.http.handlers import Handlers
+from gearshift.serving.operate.control import Control
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Wire
 
@@ -154,7 +155,7 @@ def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
         tables = plan_tables(plan, "sums")
         service = Service(tables, Echo(tables, plan, profile), most_waiting_requests=ROWS)
         bounds: dict[str, Any] = {"largest_body_bytes": SETTINGS.largest_body_bytes, "limits": limits_of(SETTINGS)}
-        application = Application(Handlers(service, "sums", inputs=SPECS, outputs=SPECS, **bounds))
+        application = Application(Handlers(Control(service), "sums", inputs=SPECS, outputs=SPECS, **bounds))
         await service.start()
         connection, wire = Connection(Connections(handler=application)), Taking()
         connection.connection_made(wire)

@@ -34,6 +34,7 @@ from gearshift.serving.door.sockets import bound_socket
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.server import HttpServer
+from gearshift.serving.operate.control import Control
 from gearshift.support.fine_timer import FineSleeper
 from gearshift.support.process_end import die_with_parent
 
@@ -63,7 +64,7 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
         tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR)
         service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
     handlers = Handlers(
-        service,
+        Control(service),
         OPERATOR,
         inputs=[spec_of(name, array) for name, array in samples.arrays.items()],
         outputs=[spec_of("label", LABEL)],

@@ -232,7 +232,7 @@ class ServerProcess:
     def _make_http(self) -> HttpServer | FrontEnds:
         task, settings, operator = self._task, self._settings, self._task.tables.operator
         handlers = Handlers(
-            self._service,
+            self._control,
             operator,
             inputs=task.inputs,
             outputs=task.outputs,
@@ -240,7 +240,6 @@ class ServerProcess:
             limits=limits_of(settings),
             metrics=self._metrics,
             tracing=self._tracing,
-            control=self._control,
             swaps=self._swaps,
             times=self._times,
         )

@@ -79,7 +79,7 @@ def pooled_cores(
 
 LONGEST_ANSWER_S = 5.0
 
-SetThreads = Callable[[float], Awaitable[ThreadsSet]]
+AskThreads = Callable[[float], Awaitable[ThreadsSet]]
 """Sets a worker's threads for this many cores."""
 
 
@@ -114,7 +114,7 @@ class WorkerThreads:
 
     def __init__(
         self,
-        ask: SetThreads,
+        ask: AskThreads,
         loop: asyncio.AbstractEventLoop,
         *,
         cores: float,

@@ -25,6 +25,7 @@ DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
 """Other reasons of refusals: no room, not ready, or a model without workers or answers."""
 Done = Callable[[Answer], None]
+Withdraw = Callable[[], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -212,3 +213,19 @@ class OpenRequests:
         if not self.by_id:
             self.none_open.set()
         return True
+
+
+async def answer_to(submit: Callable[..., Withdraw], inputs: Arrays, **asked: Any) -> Answer:
+    """Wait for the answer, and apply `raise_if_refused`; a cancelled caller withdraws."""
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def done(answer: Answer) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    withdraw = submit(inputs, done, **asked)
+    try:
+        return raise_if_refused(await answered)
+    except asyncio.CancelledError:
+        withdraw()
+        raise

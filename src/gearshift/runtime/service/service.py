@@ -2,10 +2,9 @@
 
 import asyncio
 import itertools
-import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -30,16 +29,14 @@ from gearshift.runtime.service.answers import (
     Done,
     OpenRequest,
     OpenRequests,
+    Withdraw,
     answer_of,
-    raise_if_refused,
+    answer_to,
     rows_of,
 )
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.room import Client, Reading, Room, memory_of
 from gearshift.runtime.watch.adapting import Adapting
-
-Withdraw = Callable[[], None]
-log = logging.getLogger(__name__)
 
 STOPPED = "the server stopped before this request was answered; send it again"
 
@@ -296,19 +293,8 @@ class Service:
         return partial(self._abandon, opened)
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """Like `submit`, but wait and apply `raise_if_refused`; a cancelled caller withdraws."""
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def done(answer: Answer) -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        withdraw = self.submit(inputs, done, **asked)
-        try:
-            return raise_if_refused(await answered)
-        except asyncio.CancelledError:
-            withdraw()
-            raise
+        """As `answer_to` by `submit`."""
+        return await answer_to(self.submit, inputs, **asked)
 
     def now_ns(self) -> int:
         return self._clock.now_ns()

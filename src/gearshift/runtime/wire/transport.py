@@ -2,7 +2,7 @@
 
     | header length, 4 bytes | body length, 8 bytes | header: msgpack | body: tensors, one after another |
 
-Numbers are little-endian. Over TCP a tag follows, once both sides are authenticated (`seal.py`).
+Numbers are little-endian. Over TCP a tag follows, once both sides are authenticated (`Seal`).
 Tensors cross as their bytes, never pickled; an element of a BYTES tensor is its length in 4 bytes
 and then its bytes, as in the Open Inference Protocol's binary form.
 """

@@ -85,7 +85,7 @@ def refused_before_it_ran(text: str) -> bool:
 
 
 def deadline_ns_of(sent_ns: int | None, now_ns: int, limit_us: int) -> int:
-    """Return the deadline `limit_us` after sending, else after now; 0 means none."""
+    """Return the deadline `limit_us` after sending, else after now; a limit of 0 means none."""
     if limit_us == 0:
         return NO_DEADLINE_NS
     return (now_ns if sent_ns is None else sent_ns) + limit_us * 1000

@@ -4,7 +4,7 @@ It parses inference requests, sends their tensors to the router and encodes the 
 all other requests on unchanged, so that every front end gives the router's answer.
 
 `python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --parent PID`,
-started by `serving/front_ends.py`.  It ends when the router's process ends, in whatever way.
+started by `front_ends.py`.  It ends when the router's process ends, in whatever way.
 """
 
 import argparse
@@ -29,9 +29,8 @@ from gearshift.model import Arrays
 from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
 from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
-from gearshift.runtime.service.answers import Done
+from gearshift.runtime.service.answers import Done, Withdraw
 from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
-from gearshift.runtime.service.service import Withdraw
 from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.serving.door.bounds import limits_of, most_waiting_bytes
 from gearshift.serving.door.deadline_headers import SendingTimes
@@ -59,6 +58,7 @@ from gearshift.serving.http.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http.known_request import EXPECT
 from gearshift.serving.http.routes import inference_paths
 from gearshift.serving.http.server import HttpServer
+from gearshift.serving.operate.control import Control
 from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.kept_memory import give_back_freed_memory
 from gearshift.support.process_end import die_with_parent
@@ -196,7 +196,7 @@ class RemoteService:
     def most_waiting(self) -> int:
         return self._board.most_waiting
 
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+    def require_room(self, rows: int, held_bytes: int) -> None:
         """Never raise: `FrontEnd.begun` passes requests that may be refused to the router."""
 
     def reading(self, announced_bytes: int) -> Reading:
@@ -234,7 +234,7 @@ class FrontEnd:
         self._room = FrontRoom(board, most_bytes, lambda: link.protocol.send(Refused()))
         service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), most_bytes)
         handlers = Handlers(
-            service,
+            Control(service),
             serve.operator,
             inputs=serve.inputs,
             outputs=serve.outputs,

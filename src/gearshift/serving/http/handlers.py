@@ -10,7 +10,6 @@ from gearshift.model import TensorSpec
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
-from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.answers import raise_if_refused
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door import compression, deadline_headers, metadata
@@ -25,7 +24,7 @@ from gearshift.serving.http.http_exchange import (
     too_large,
 )
 from gearshift.serving.http.known_request import MOST_IN_VAIN, KnownBody
-from gearshift.serving.operate import control as operators
+from gearshift.serving.operate.control import Control, Inference, decode
 from gearshift.serving.operate.swap import SwapBody, Swaps
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import large_json
@@ -54,7 +53,7 @@ class Handlers:
 
     def __init__(
         self,
-        service: operators.Inference,
+        control: Control,
         operator: str,
         *,
         inputs: Sequence[TensorSpec],
@@ -63,11 +62,10 @@ class Handlers:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
-        control: operators.Control | None = None,
         swaps: Swaps | None = None,
         times: deadline_headers.SendingTimes | None = None,
     ) -> None:
-        self._control = control or operators.Control(service, ServedPlan(path="", sha256=""))
+        self._control = control
         self.operator, self.inputs, self.outputs = operator, inputs, outputs
         self._swaps = swaps
         self._times = times or deadline_headers.SendingTimes()
@@ -87,7 +85,7 @@ class Handlers:
         its steps."""
 
     @property
-    def _service(self) -> operators.Inference:
+    def _service(self) -> Inference:
         return self._control.inference
 
     @property
@@ -192,7 +190,7 @@ class Handlers:
             self._submit(exchange, request, len(body), sent_ns, slo_us)
 
     def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
-        header_bytes = _header_bytes(exchange) if INFERENCE_HEADER in exchange.headers else None
+        header_bytes = _header_bytes(exchange)
         limits, known = self._limits, exchange.known_head
         request = None if known is None or known.body is None else known.body.read(body, limits)
         if request is None:
@@ -287,7 +285,7 @@ class Handlers:
         exchange.respond(200, v2_json.encode(self._control.drain_or_not(exchange.take_body())))
 
     async def swap(self, exchange: HttpExchange) -> None:
-        asked = operators.decode(exchange.take_body(), SwapBody)
+        asked = decode(exchange.take_body(), SwapBody)
         if self._swaps is None:
             raise InvalidInput("this server cannot change its plan", remedy="use `gearshift serve`")
         exchange.respond(200, v2_json.encode(await self._swaps.swap(asked)))

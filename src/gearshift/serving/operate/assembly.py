@@ -1,4 +1,4 @@
-"""Assemble the service of a task: backend, recovery, watches, learned caches and bounds."""
+"""Assemble the service of a task: backend, retries, watches, learned caches and bounds."""
 
 import logging
 import math
@@ -43,10 +43,11 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    operator = task.plan.pipelines[task.tables.operator]
+    pipeline = task.plan.pipelines[task.tables.operator]
+    run_ns = task.run_ns
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
-    deadlines = DeadlineRules(task.tables, task.run_ns, settings.late, to_ns(task.profile.front_end_s))
+    deadlines = DeadlineRules(task.tables, run_ns, settings.late, to_ns(task.profile.front_end_s))
     backend = make_backend(task, settings, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
     attend_caches(task, backend, caches)
@@ -57,10 +58,10 @@ def make_service(
         most_waiting_requests=backlog.most_waiting,
         most_waiting_bytes=most_waiting_bytes(settings),
         capacity_qps=backlog.capacity_qps,
-        default_priority=operator.default_priority,
-        answer_within_s=operator.objective.latency_s,
-        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in operator.gears],
-        retries=_retries(task, settings),
+        default_priority=pipeline.default_priority,
+        answer_within_s=pipeline.objective.latency_s,
+        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in pipeline.gears],
+        retries=_retries(task, settings, run_ns),
         adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),
         deadlines=deadlines,
         vertical=vertical,
@@ -93,10 +94,10 @@ def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[S
     return LocalBackend(task.tables, task.plan, cores=task.device_cores, **options)
 
 
-def _retries(task: ServingTask, settings: ServerSettings) -> Retries:
+def _retries(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Sequence[int]]) -> Retries:
     return Retries(
         task.tables.models,
-        run_ns=task.run_ns,
+        run_ns=run_ns,
         longest_retry_ns=to_ns(settings.longest_retry_s),
         refuse_lost_stage=settings.lost_stage == "refuse",
     )

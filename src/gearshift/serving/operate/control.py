@@ -9,12 +9,11 @@ import msgspec
 
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.model import Arrays
-from gearshift.observability.tracing import RequestSpan
-from gearshift.request import NO_DEADLINE_NS, Answer
+from gearshift.request import Answer
 from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
-from gearshift.runtime.service.answers import Done
-from gearshift.runtime.service.room import Client, Reading
-from gearshift.runtime.service.service import Service, Withdraw
+from gearshift.runtime.service.answers import Done, Withdraw, answer_to
+from gearshift.runtime.service.room import Reading
+from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.operate.shadow import Shadow
 
@@ -51,32 +50,25 @@ class Inference(Protocol):
 
     def now_ns(self) -> int: ...
 
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+    def require_room(self, rows: int, held_bytes: int) -> None:
         """Raise `NotReady`, `QueueFull` or `TooLarge` if `rows` would not be accepted now."""
         ...
 
     def reading(self, announced_bytes: int) -> Reading: ...
 
-    def submit(
-        self,
-        inputs: Arrays,
-        done: Done,
-        *,
-        priority: int = 0,
-        deadline_ns: int = NO_DEADLINE_NS,
-        sent_ns: int | None = None,
-        payload_bytes: int = 0,
-        client: Client | None = None,
-        span: RequestSpan | None = None,
-    ) -> Withdraw:
-        """Accept a request; `done` is called once with its answer."""
+    @property
+    def submit(self) -> Callable[..., Withdraw]:
+        """As `Service.submit`; a front end's errors arrive in the answer."""
         ...
+
+
+NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
 
 
 class Control:
     """The service in force and its plan, with the means to steer them."""
 
-    def __init__(self, service: Inference, plan: ServedPlan) -> None:
+    def __init__(self, service: Inference, plan: ServedPlan = NOT_FROM_A_FILE) -> None:
         self.inference = service
         self.plan = plan
         self.shadow: Shadow | None = None
@@ -93,12 +85,7 @@ class Control:
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """Infer as `Service.infer`; a shadow is offered a copy of each answered request."""
-        service = self.service
-        began_ns = service.now_ns()
-        answer = await service.infer(inputs, **asked)
-        if self.shadow is not None:
-            self.shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
-        return answer
+        return await answer_to(self.submit, inputs, **asked)
 
     @property
     def submit(self) -> Callable[..., Withdraw]:

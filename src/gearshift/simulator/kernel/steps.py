@@ -1,6 +1,6 @@
 """The kernel's steps within an event: a sample is routed, a device starts the most urgent batch.
 
-Each function mirrors the one of the same name in `runtime/router.py`.
+Each function mirrors the one of the same name in `runtime/router/router.py`.
 """
 
 from gearshift import decisions

@@ -16,11 +16,11 @@ from gearshift.hardware import identical_devices
 from gearshift.runtime.actuators.base import EmulatedActuator
 from gearshift.runtime.cores import local_cores
 from gearshift.runtime.cores.local_cores import (
+    AskThreads,
     CorePool,
     FractionalCores,
     LocalCores,
     PoolAffinity,
-    SetThreads,
     WorkerThreads,
     pooled_cores,
     processors_for,
@@ -131,7 +131,7 @@ def test_no_process_is_moved_where_there_is_no_worker(groups: Path) -> None:
 LONGEST_S = 20.0
 
 
-def in_a_thread(ask: SetThreads, use: Callable[[WorkerThreads], None], *, longest_s: float = LONGEST_S) -> None:
+def in_a_thread(ask: AskThreads, use: Callable[[WorkerThreads], None], *, longest_s: float = LONGEST_S) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         actuator = WorkerThreads(ask, loop, cores=1.0, longest_s=longest_s)

@@ -26,6 +26,7 @@ from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections, Handler
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange
+from gearshift.serving.operate.control import Control
 from gearshift.v2.bodies import InferRequest
 from tests.little_task import little_plan, little_profile
 from tests.unit.serving.wire import Response, Wire, answered
@@ -115,7 +116,7 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         access = {name: options[name] for name in ("keys", "names") if name in options}
         handled = {name: value for name, value in options.items() if name not in access}
         handlers = Handlers(
-            running,
+            Control(running),
             "sums",
             inputs=EMULATED_INPUTS,
             outputs=emulated_outputs(profile),
