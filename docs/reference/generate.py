@@ -147,7 +147,8 @@ def plan_file_page() -> str:
         "The first struct is the file itself; the others are its parts. A field that is not listed is an error. "
         "Files of schema 1 are read, too, and written again in schema 2; other versions are refused. "
         "The same plan gives the same bytes. "
-        "Paths of profile and trace are relative to the plan file. How to read one: `gearshift inspect plan.json`.\n\n"
+        "Paths of profiles and traces are relative to the plan file. "
+        "How to read one: `gearshift inspect plan.json`.\n\n"
     )
     parts = [f"## {struct.__name__}\n\n{described(struct)}\n\n{fields_table(struct)}\n" for struct in PLAN_NOUNS]
     return (NOTE + intro + "".join(parts)).rstrip("\n") + "\n"

@@ -15,7 +15,7 @@ from gearshift.model import Predicted as Predicted
 from gearshift.models.samples import Samples as Samples
 from gearshift.models.torch_module import load_weights as load_weights
 from gearshift.objective import Objective as Objective
-from gearshift.plans.plan_file import read_hardware as read_hardware
+from gearshift.plans.hardware_file import read_hardware as read_hardware
 from gearshift.plans.plan_file import read_plan as read_plan
 from gearshift.plans.plan_file import write_plan as write_plan
 from gearshift.profiles.profile import Profile as Profile

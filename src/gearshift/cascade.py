@@ -35,6 +35,17 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             all(math.isfinite(t) for t in self.thresholds),
             f"cascade {' > '.join(self.models)} has a threshold that is not finite",
         )
+        tokens = () if self.decide_at_tokens is UNSET else self.decide_at_tokens
+        require(
+            self.decide_at_tokens is UNSET or len(tokens) == len(self.thresholds),
+            f"cascade {' > '.join(self.models)} decides at tokens of {len(tokens)} stages",
+            remedy=f"give {len(self.thresholds)}, one for each stage but the last",
+        )
+        require(
+            all(token is None or token >= 1 for token in tokens),
+            f"cascade {' > '.join(self.models)} decides before the first token",
+            remedy="give at least 1, or null for the end",
+        )
 
     def __str__(self) -> str:
         parts = [f"{m} <{t:.3g}" for m, t in zip(self.models, self.thresholds, strict=False)]

@@ -30,7 +30,7 @@ Order = Literal["arrival", "gain"]
 
 
 class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """Half-open `[from, to)` in the operator's load unit; the last range has no upper end."""
+    """Half-open `[from, to)` in the pipeline's load unit; the last range has no upper end."""
 
     from_: float
     to: float | None = None
@@ -72,6 +72,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ("largest_batch_size", self.largest_batch_size >= 1, "at least 1"),
             ("longest_wait_s", 0 <= self.longest_wait_s <= 3600, "0 to 3600"),
             ("cores", self.cores >= 1, "at least 1"),
+            ("most_outstanding", self.most_outstanding is UNSET or self.most_outstanding >= 1, "at least 1"),
         ):
             require(usable, f"{name} is {getattr(self, name)}, needs {needs}", where=where)
 
@@ -123,8 +124,17 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timed: dict[str, tuple[TimedQuality, ...]] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        where = f"gear for load {self.load_range}"
         for node, cascades in self.cascades.items():
-            require(len(cascades) >= 1, f"node {node!r} has no cascade", where=f"gear for load {self.load_range}")
+            require(len(cascades) >= 1, f"node {node!r} has no cascade", where=where)
+        for name in ("answer_by_margin_s", "margin_s"):
+            margin_s = getattr(self, name)
+            usable = margin_s is UNSET or 0 <= margin_s < math.inf
+            require(usable, f"{name} is {margin_s}, needs a finite number from 0", where=where)
+        if self.timed is not UNSET:
+            tables = {node: len(each) for node, each in self.timed.items()}
+            needed = {node: len(each) for node, each in self.cascades.items()}
+            require(tables == needed, f"timed has {tables} tables, needs {needed}, one for each cascade", where=where)
 
     @property
     def cascade(self) -> Cascade:
@@ -314,6 +324,12 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The trace of the only pipeline; raises `InvalidInput` for a plan of several."""
         self.require_one_pipeline()
         return next(iter(self.traces.values()))
+
+    @property
+    def pipeline(self) -> PipelinePlan:
+        """The only pipeline; raises `InvalidInput` for a plan of several."""
+        self.require_one_pipeline()
+        return next(iter(self.pipelines.values()))
 
     def require_one_pipeline(self) -> None:
         """Raise `InvalidInput` for several pipelines or operators, which cannot be served together."""

@@ -42,6 +42,13 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             _require_share("accuracy", self.accuracy)
         if self.confidence is not None:
             _require_share("confidence", self.confidence, between=True)
+        if self.median_s is not UNSET:
+            usable = 0 < self.median_s <= LONGEST_LATENCY_S
+            require(usable, f"median_s is {self.median_s}", remedy=f"give more than 0, up to {LONGEST_LATENCY_S:.0f}")
+        if self.recall is not UNSET:
+            _require_share("recall", self.recall)
+        if self.precision is not UNSET:
+            _require_share("precision", self.precision)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -28,6 +28,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         require(
             self.tensor_parallel >= 1, f"replica {self.id!r} has tensor_parallel {self.tensor_parallel}, needs >= 1"
         )
+        enough = self.kv_tokens is UNSET or self.kv_tokens >= 1
+        require(enough, f"replica {self.id!r} has kv_tokens {self.kv_tokens}, needs at least 1")
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

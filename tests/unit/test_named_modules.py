@@ -9,7 +9,7 @@ import gearshift
 PACKAGE = Path(gearshift.__file__).parent
 ROOT = Path(__file__).parents[2]
 HISTORY = {"log.md", "names.md"}
-NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+)(?:\.py|\.[A-Z]\w*|\.[a-z_]+)?`")
+NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+(?:\.py)?)(?:\.[A-Z]\w*|\.[a-z_]+)?`")
 ROOMS = {folder.name for folder in PACKAGE.rglob("*") if folder.is_dir() and folder.name != "__pycache__"}
 ROOMS_WITH_ROOMS = ("runtime", "serving", "planner", "policies", "caches", "cli", "simulator")
 NO_MODULES = {"caches/exploration"}
@@ -25,7 +25,7 @@ def texts() -> Iterator[Path]:
 def is_there(name: str) -> bool:
     """Whether the package, or a room of it, has such a module, folder or other file."""
     places = [PACKAGE, ROOT / "benchmarks", *(PACKAGE / room for room in ROOMS_WITH_ROOMS)]
-    return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
+    return any((place / name).exists() or any(place.glob(f"{name}.*")) for place in places)
 
 
 def test_every_named_module_is_there() -> None:
@@ -37,5 +37,9 @@ def test_every_named_module_is_there() -> None:
 
 
 def test_a_module_that_is_gone_is_seen() -> None:
-    assert NAMED.findall("`runtime/router.Router`, `serving/http.py` and `a.py`") == ["runtime/router", "serving/http"]
+    assert NAMED.findall("`runtime/router.Router`, `serving/http.py` and `a.py`") == [
+        "runtime/router",
+        "serving/http.py",
+    ]
     assert not is_there("serving/v2_json")
+    assert not is_there("serving/http.py")

@@ -53,10 +53,10 @@ def with_planned_load(plans: Sequence[GearPlan], request: PlanRequest, *, load: 
     name = request.profile.operator
     made = []
     for plan in plans:
-        operator = plan.pipelines[name]
-        starts = [gear.load_range.from_ for gear in operator.gears[1:]]
+        pipeline = plan.pipelines[name]
+        starts = [gear.load_range.from_ for gear in pipeline.gears[1:]]
         visited = np.bincount(
-            np.searchsorted(starts, loads, side="right"), weights=weights, minlength=len(operator.gears)
+            np.searchsorted(starts, loads, side="right"), weights=weights, minlength=len(pipeline.gears)
         )
         shares = tuple(round(float(share), DIGITS) for share in visited / weights.sum())
         planned = PlannedLoad(shares=shares, over_s=request.trace.duration_s)

@@ -15,6 +15,7 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import planners
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import replays_at_once, workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
@@ -34,7 +35,6 @@ from gearshift.planner.space.request import (
     silent,
 )
 from gearshift.planner.space.ways import room_for
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.result import ServingResult
@@ -134,7 +134,7 @@ def explain(
 
     With `devices_too` also plan for one device fewer and one more, which takes longer.
     """
-    operator = plan.pipelines[only_pipeline(plan)]
+    pipeline = plan.pipeline
     require(
         plan.hardware.pool_cores is None or not devices_too,
         "the plan is for a host of cores, not for a number of devices",
@@ -142,19 +142,19 @@ def explain(
     )
     progress("replaying the trace", 0.0)
     run = simulate(plan, profile, workload_of(trace, profile, part=PART_B, seed=plan.seed))
-    replayed = run.result(profile, latency_objective_s=operator.objective.latency_s)
-    limit_s = operator.objective.latency_s or replayed.latency_s.p95
+    replayed = run.result(profile, latency_objective_s=pipeline.objective.latency_s)
+    limit_s = pipeline.objective.latency_s or replayed.latency_s.p95
     search = (_Search if plan.hardware.pool_cores is None else _CoreSearch)(plan, profile, trace, limit_s)
     ranges: list[RangeExplanation] = []
     with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
-        for found in pool.map(search.range, range(len(operator.gears))):
+        for found in pool.map(search.range, range(len(pipeline.gears))):
             ranges.append(found)
-            share = len(ranges) / len(operator.gears) * (0.3 if devices_too else 1.0)
+            share = len(ranges) / len(pipeline.gears) * (0.3 if devices_too else 1.0)
             progress("trying the next cascade of each range", share)
     return Explanation(
         planner=plan.planner,
-        asked=operator.objective if operator.asked is None else operator.asked.objective,
-        objective=operator.objective,
+        asked=pipeline.objective if pipeline.asked is None else pipeline.asked.objective,
+        objective=pipeline.objective,
         limit_s=limit_s,
         ranges=tuple(ranges),
         replayed=replayed,
@@ -169,8 +169,8 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
     For a latency and an accuracy (fewest devices), one device more is planned for the latency
     alone.
     """
-    operator = plan.pipelines[only_pipeline(plan)]
-    asked = operator.asked or _as_made(operator)
+    pipeline = plan.pipeline
+    asked = pipeline.asked or _as_made(pipeline)
     request = PlanRequest(
         profile=profile,
         trace=trace,
@@ -190,9 +190,9 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
     return tuple(found)
 
 
-def _as_made(operator: PipelinePlan) -> Asked:
-    ranges, max_qps = _asked_for(operator.gears)
-    return Asked(objective=operator.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
+def _as_made(pipeline: PipelinePlan) -> Asked:
+    ranges, max_qps = _asked_for(pipeline.gears)
+    return Asked(objective=pipeline.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
 
 
 def _neighbour(planner: str, request: PlanRequest) -> Neighbour:
@@ -230,18 +230,18 @@ def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
 class _Search:
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         self.plan, self.profile, self.limit_s = plan, profile, limit_s
-        self.operator = plan.pipelines[only_pipeline(plan)]
+        self.pipeline = plan.pipeline
         self.work_s = work_per_request_s(profile, plan.hardware.devices[0])
         self.placed = frozenset(plan.placement.models)
         placed_s = {model: self.work_s[model] for model in plan.placement.models}
         self.front = pareto_cascades(profile, placed_s, most=MOST_CANDIDATES)
         self.front_of_all = pareto_cascades(profile, self.work_s, most=MOST_CANDIDATES)
-        limited = msgspec.structs.replace(self.operator.objective, latency_s=limit_s)
+        limited = msgspec.structs.replace(self.pipeline.objective, latency_s=limit_s)
         self.steady = SteadyState(profile, plan.hardware, plan.placement, limited, seed=plan.seed)
         self.workload = workload_of(trace, profile, part=PART_A, seed=plan.seed)
 
     def range(self, k: int) -> RangeExplanation:
-        gear = self.operator.gears[k]
+        gear = self.pipeline.gears[k]
         used = evaluate_cascade(gear.cascade, self.profile.predictions, self.work_s, part=PART_A)
         predicted = gear.predicted or self.predicted(used, self.load_qps(k))
         better = next((c for c in self.front if c.accuracy > used.accuracy), None)
@@ -265,7 +265,7 @@ class _Search:
         )
 
     def load_qps(self, k: int) -> float:
-        gears = self.operator.gears
+        gears = self.pipeline.gears
         _, top_qps = _asked_for(gears)
         return gears[k].load_range.to or top_qps or len(self.workload) / self.workload.duration_s
 
@@ -277,8 +277,8 @@ class _Search:
         prediction = cell.prediction(load_qps, candidate.accuracy)
         settings = self.steady.settings(candidate.cascade, batching)
         gear = Gear(
-            load_range=self.operator.gears[k].load_range,
-            cascades=alone(self.operator.output, candidate.cascade),
+            load_range=self.pipeline.gears[k].load_range,
+            cascades=alone(self.pipeline.output, candidate.cascade),
             replicas=settings,
         )
         on_trace, capacity_qps = None, None
@@ -288,7 +288,7 @@ class _Search:
             most_qps = LARGEST_MARGIN * load_qps
             capacity_qps = self.steady.capacity_qps(candidate.cascade, least_qps=load_qps, most_qps=most_qps)
             capacity_qps = max(load_qps, capacity_qps)  # capacities lie on a grid
-            if on_trace > 1 - self.operator.objective.percentile:
+            if on_trace > 1 - self.pipeline.objective.percentile:
                 breaks = "trace"
             elif gear.load_range.to is None:
                 breaks = "open_end"
@@ -306,7 +306,7 @@ class _Search:
         )
 
     def share_late_on_trace(self, k: int, gear: Gear) -> float:
-        gears = (*self.operator.gears[:k], gear, *self.operator.gears[k + 1 :])
+        gears = (*self.pipeline.gears[:k], gear, *self.pipeline.gears[k + 1 :])
         run = simulate(self.with_gears(gears), self.profile, self.workload)
         return float(np.mean(run.latency_s > self.limit_s))
 
@@ -321,8 +321,7 @@ class _Search:
         return busiest_model(made, self.profile, run)
 
     def with_gears(self, gears: tuple[Gear, ...]) -> GearPlan:
-        operator = msgspec.structs.replace(self.operator, gears=gears, planned_load=None)
-        return msgspec.structs.replace(self.plan, pipelines={only_pipeline(self.plan): operator})
+        return with_pipeline(self.plan, gears=gears, planned_load=None)
 
 
 class _CoreSearch(_Search):
@@ -330,7 +329,7 @@ class _CoreSearch(_Search):
 
     def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
         super().__init__(plan, profile, trace, limit_s)
-        pool, objective, asked = plan.hardware.pool_cores or 1, self.operator.objective, self.operator.asked
+        pool, objective, asked = plan.hardware.pool_cores or 1, self.pipeline.objective, self.pipeline.asked
         limited = msgspec.structs.replace(objective, latency_s=limit_s)
         self.splits = CoreSplits(on_every_count(profile, pool), limited, pool, plan.seed)
         self.margin = (asked and asked.least_margin) or LEAST_MARGIN[objective.scope]
@@ -352,7 +351,7 @@ class _CoreSearch(_Search):
         cell, cores = self._on_fewest(candidate, load_qps)
         prediction = cell.prediction(load_qps, candidate.accuracy)
         breaks: Breaks = "load" if not cell.stable else "latency" if cell.latency_s > self.limit_s else "margin"
-        held = sum(settings.cores for settings in self.operator.gears[k].replicas if settings.load_share > 0)
+        held = sum(settings.cores for settings in self.pipeline.gears[k].replicas if settings.load_share > 0)
         margin = self.margin if cores else 1.0
         while 0 < cores <= held and margin < LARGEST_MARGIN:  # highest margin on its cores
             if sum(self.split(candidate, margin * MARGIN_STEP * load_qps) or (held + 1,)) > held:

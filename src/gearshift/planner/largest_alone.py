@@ -20,7 +20,6 @@ from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.metered import pieces_of
 from gearshift.planner.space.request import RANGES, PlanRequest, least_margin
 from gearshift.planner.space.ways import narrowest_ways
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 
@@ -80,13 +79,13 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:
-    operator = plan.pipelines[only_pipeline(plan)]
-    asked = operator.asked
+    pipeline = plan.pipeline
+    asked = pipeline.asked
     return PlanRequest(
         profile=profile,
         trace=trace,
         hardware=hardware,
-        objective=msgspec.structs.replace(operator.objective, accuracy=None, confidence=None),
+        objective=msgspec.structs.replace(pipeline.objective, accuracy=None, confidence=None),
         ranges=RANGES if asked is None else asked.ranges,
         max_qps=None if asked is None else asked.max_qps,
         least_margin=None if asked is None else asked.least_margin,

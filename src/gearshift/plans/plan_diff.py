@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
-from gearshift.plans.plan_tables import only_pipeline
+from gearshift.plans.plan_tables import only_pipeline, require_served
 from gearshift.result import ServingResult
 
 
@@ -37,7 +37,7 @@ class GearChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """All differences; `predictions` are each plan's for its operator, equal or not."""
+    """All differences; `predictions` are each plan's for its pipeline, equal or not."""
 
     origin: tuple[Change, ...]
     objective: tuple[Change, ...]
@@ -55,21 +55,23 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
     names = only_pipeline(a), only_pipeline(b)
-    operators = a.pipelines[names[0]], b.pipelines[names[1]]
+    for plan, name in zip((a, b), names, strict=True):
+        require_served(plan, name)
+    pipelines = a.pipelines[names[0]], b.pipelines[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
     pools = a.hardware.pool_cores, b.hardware.pool_cores
     serves = [
         {name: getattr(o, name) for name in meter}
         | msgspec.to_builtins(o.objective)
         | {"operator": n, "pool_cores": pool}
-        for o, n, pool in zip(operators, names, pools, strict=True)
+        for o, n, pool in zip(pipelines, names, pools, strict=True)
     ]
     return PlanDiff(
         origin=_changes(*(_origin(plan) for plan in (a, b))),
         objective=_changes(*serves),
         hardware=_changes(*({d.id: msgspec.to_builtins(d) for d in plan.hardware.devices} for plan in (a, b))),
         placement=_changes(*(_copies(plan) for plan in (a, b))),
-        gears=_gear_changes(operators[0].gears, operators[1].gears),
+        gears=_gear_changes(pipelines[0].gears, pipelines[1].gears),
         predictions=(a.predictions.get(names[0]), b.predictions.get(names[1])),
         pool_cores=pools,
     )

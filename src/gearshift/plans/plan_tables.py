@@ -19,7 +19,6 @@ from gearshift.gear import (
     Gear,
     GearPlan,
     LoadRange,
-    PipelinePlan,
     ReplicaSettings,
 )
 from gearshift.objective import Objective
@@ -126,8 +125,8 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
             stage_of[g, index[model]] = stage
         thresholds[g, : len(gear.cascade.thresholds)] = gear.cascade.thresholds
 
-    operator_plan = plan.pipelines[operator]
-    planned = operator_plan.planned_load
+    pipeline = plan.pipelines[operator]
+    planned = pipeline.planned_load
     model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
     model_begin = np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64)
     replica_ids = tuple(replica.id for replica in replicas)
@@ -156,12 +155,12 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         longest_wait_ns=longest_wait_ns.ravel(),
         cores=cores.ravel() if plan.hardware.pool_cores is not None else np.zeros(0, dtype=np.int64),
         range_starts=np.array([gear.load_range.from_ for gear in gears], dtype=np.float64),
-        meter=METER_ALPHA if operator_plan.meter == "alpha" else METER_BACKLOG,
-        alpha=operator_plan.alpha,
-        upshift_margin=operator_plan.upshift_margin,
-        starvation_ns=0 if operator_plan.starvation_s is None else to_ns(operator_plan.starvation_s),
+        meter=METER_ALPHA if pipeline.meter == "alpha" else METER_BACKLOG,
+        alpha=pipeline.alpha,
+        upshift_margin=pipeline.upshift_margin,
+        starvation_ns=0 if pipeline.starvation_s is None else to_ns(pipeline.starvation_s),
         planned_shares=np.array([] if planned is None else planned.shares, dtype=np.float64),
-        scale_minutes=0 if planned is None or not operator_plan.scales_load else minutes_of(planned.over_s),
+        scale_minutes=0 if planned is None or not pipeline.scales_load else minutes_of(planned.over_s),
     )
 
 
@@ -217,7 +216,7 @@ def _begins(lists: list[list[int]]) -> Ints:
 
 def require_served(plan: GearPlan, pipeline: str) -> None:
     """Raise `InvalidInput` if `pipeline`, or the plan's placement, has a part that cannot be served."""
-    for part in _unserved(plan, plan.pipelines[pipeline]):
+    for part in _unserved(plan, pipeline):
         raise InvalidInput(
             f"the plan has {part}, which this version of gearshift does not serve",
             where=f"pipeline {pipeline!r}",
@@ -225,13 +224,16 @@ def require_served(plan: GearPlan, pipeline: str) -> None:
         )
 
 
-def _unserved(plan: GearPlan, pipeline: PipelinePlan) -> Iterator[str]:
+def _unserved(plan: GearPlan, served: str) -> Iterator[str]:
+    pipeline = plan.pipelines[served]
     if len(pipeline.nodes) > 1:
         yield f"a pipeline of {len(pipeline.nodes)} nodes"
     for name, node in pipeline.nodes.items():
+        if not name == node.operator == served:
+            yield f"node {name!r} of operator {node.operator!r}, in place of the pipeline's name for both"
         if node.inputs or node.fan_out is not None or node.join != "all" or not node.required:
             yield f"node {name!r} with inputs, fan-out or a join"
-    if pipeline.load_unit in ("queued_tokens", "drain_s"):
+    if pipeline.load_unit != "requests_per_s":
         yield f"load in {pipeline.load_unit}"
     if pipeline.gains is not UNSET:
         yield "expected gains"

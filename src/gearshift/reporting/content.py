@@ -137,8 +137,8 @@ def compose(
     simulations: Sequence[tuple[str, Simulation]] = (),
     replays: Sequence[tuple[str, Replay]] = (),
 ) -> ReportContent:
-    operator = plan.pipelines[only_pipeline(plan)]
-    slo_s = operator.objective.latency_s
+    pipeline = plan.pipeline
+    slo_s = pipeline.objective.latency_s
     predicted = [predicted_series(name, run, profile, slo_s) for name, run in simulations]
     return ReportContent(
         title=title,
@@ -162,13 +162,13 @@ def compose(
         ],
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
         slo_s=slo_s,
-        percentile=percentile_name(operator.objective),
+        percentile=percentile_name(pipeline.objective),
     )
 
 
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
     """The front, the cascades in use, and a sample of the other candidates."""
-    used = {gear.cascade for operator in plan.pipelines.values() for gear in operator.gears}
+    used = {gear.cascade for pipeline in plan.pipelines.values() for gear in pipeline.gears}
     work_s = work_per_request_s(profile, plan.hardware.devices[0])
     space = search_cascades(profile.predictions, work_s)
     front = {int(i) for i in space.front()}

@@ -51,8 +51,8 @@ def _plan(content: ReportContent) -> str:
         return ""
     body = plan_facts(content.plan)
     if not content.ranges:
-        for name, operator in content.plan.pipelines.items():
-            table = gears_table(operator)
+        for name, pipeline in content.plan.pipelines.items():
+            table = gears_table(pipeline)
             body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
     return section("The plan", "Its objective, its inputs, and the models that it places on devices.", body)
 
@@ -96,14 +96,13 @@ def _elsewhere(row: RangePoint) -> str:
     return "" if row.at_qps is None else f" at {row.at_qps:.4g}/s"
 
 
-def gears_table(operator: PipelinePlan) -> str:
+def gears_table(pipeline: PipelinePlan) -> str:
     rows = "".join(
         f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
         f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
-        for i, g in enumerate(operator.gears)
+        for i, g in enumerate(pipeline.gears)
     )
-    unit = "requests/s" if operator.load_unit == "requests_per_s" else "outstanding requests"
-    return html_table(("gear", unit, "cascade"), rows, text=("cascade",))
+    return html_table(("gear", "requests/s", "cascade"), rows, text=("cascade",))
 
 
 def plan_facts(plan: GearPlan) -> str:
@@ -111,7 +110,7 @@ def plan_facts(plan: GearPlan) -> str:
     kinds = Counter(device.kind for device in plan.hardware.devices)
     facts = [
         ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
-        *((f"objective of {name}", _objective(operator)) for name, operator in plan.pipelines.items()),
+        *((f"objective of {name}", _objective(pipeline)) for name, pipeline in plan.pipelines.items()),
         ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
         *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
         ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
@@ -153,8 +152,8 @@ def _load(low: float, high: float | None) -> str:
     return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
 
 
-def _objective(operator: PipelinePlan) -> str:
-    objective, parts = operator.objective, []
+def _objective(pipeline: PipelinePlan) -> str:
+    objective, parts = pipeline.objective, []
     if objective.latency_s is not None:
         parts.append(f"p{objective.percentile * 100:g} within {milliseconds(objective.latency_s)}")
     if objective.accuracy is not None:

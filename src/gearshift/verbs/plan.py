@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
-from gearshift.plans.plan_file import plan_name, require_plans_replaceable, write_plan, write_plans
+from gearshift.plans.plan_file import write_plan
+from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike

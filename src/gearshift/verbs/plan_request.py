@@ -12,7 +12,7 @@ from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identica
 from gearshift.objective import Objective, Scope
 from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
 from gearshift.planner.space.ways import bytes_side_by_side
-from gearshift.plans.plan_file import read_hardware
+from gearshift.plans.hardware_file import read_hardware
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 from gearshift.errors import require
-from gearshift.plans.plan_file import choose_plan
+from gearshift.plans.plan_folder import choose_plan
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Notice

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Overheads, Profile, overheads_of
 from gearshift.profiles.run_times import expected_ns
@@ -138,7 +137,7 @@ def validate(
     made, measured = plan_and_profile(path, profile)
     arrivals = trace_for(made, path, trace, seed=seed)
     workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
-    slo_s = made.pipelines[only_pipeline(made)].objective.latency_s
+    slo_s = made.pipeline.objective.latency_s
     flags = [f"--backend={backend}"]
     flags += [f"--{name}={place}" for name, place in (("profile", profile), ("project", project)) if place is not None]
     if generator_cores is None and backend == "local":
@@ -177,7 +176,7 @@ def _validation(
         return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
 
     simulation = simulated(prepared)
-    slo_s = plan.pipelines[only_pipeline(plan)].objective.latency_s
+    slo_s = plan.pipeline.objective.latency_s
     predicted = simulation.result(profile, latency_objective_s=slo_s)
     ratios = {}
     if prepared.core_run_ns is None:

@@ -24,7 +24,8 @@ from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.planner import planners
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.space.request import PlanRequest, Progress
-from gearshift.plans.plan_file import read_plan, read_plans, write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace

@@ -8,21 +8,10 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.gear import SCHEMA_VERSION, GearPlan
-from gearshift.hardware import Device, Hardware
-from gearshift.plans.plan_file import (
-    choose_plan,
-    encode_plan,
-    read_hardware,
-    read_plan,
-    read_plans,
-    write_plan,
-    write_plans,
-)
+from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
 from tests.often import often
-from tests.unit.planner.fake import frontier
-from tests.unit.planner.little import little_request
 
 SCHEMA_1 = Path(__file__).parent / "schema_1.json"
 """As written when schema 1 was the present one."""
@@ -205,102 +194,10 @@ def test_a_plan_of_schema_1_is_written_again_in_the_present_schema(tmp_path: Pat
         (lambda plan: plan["operators"]["task"]["gears"][0].update(gaer=1), "unknown field `gaer`"),
         (lambda plan: plan["operators"]["task"].update(gears=[1]), "Expected `object`, got `int`"),
         (lambda plan: plan["operators"]["task"].update(gears="none"), "Expected `array`, got `str`"),
+        (lambda plan: plan["operators"]["task"].update(output="task"), "unknown field `output`"),
+        (lambda plan: plan["operators"]["task"]["gears"][0].update(cascades=5), "unknown field `cascades`"),
         (lambda plan: plan["operators"].clear(), "a plan has no pipelines"),
     ],
 )
 def test_a_damaged_plan_of_schema_1_is_refused_with_what_is_wrong(tmp_path: Path, change: Any, sentence: str) -> None:
     assert sentence in refusal(of_schema_1(tmp_path / "old.json", change))
-
-
-TWO = Hardware(devices=(Device(id="a", kind="gpu", memory_bytes=80, node="n1", price_per_hour=2.5), Device(id="b")))
-TOML = (
-    '[[devices]]\nid = "a"\nkind = "gpu"\nmemory_bytes = 80\nnode = "n1"\nprice_per_hour = 2.5\n[[devices]]\nid = "b"\n'
-)
-JSON = '{"devices": [{"id": "a", "kind": "gpu", "memory_bytes": 80, "node": "n1", "price_per_hour": 2.5}, {"id": "b"}]}'
-
-
-@pytest.mark.parametrize(("name", "text"), [("two.toml", TOML), ("two.json", JSON)])
-def test_devices_of_several_kinds_are_read_from_toml_and_json(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert read_hardware(tmp_path / name) == TWO
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        (
-            "x.json",
-            '{"devices": [{"id": "a", "kindd": "gpu"}]}',
-            r"unknown field `kindd` - at `\$.devices\[0\]`; list dev",
-        ),
-        ("x.json", '{"devices": []}', "hardware has no devices"),
-        ("x.json", '{"devices"', "x.json: "),
-        ("x.toml", "devices = ", "x.toml: "),
-        ("x.toml", '[[devices]]\nid = "a"\n[[devices]]\nid = "a"\n', "device ids are not unique"),
-    ],
-)
-def test_a_file_that_cannot_be_used_names_itself_and_the_field(tmp_path: Path, name: str, text: str, told: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(InvalidInput, match=told):
-        read_hardware(tmp_path / name)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Plans of 10, 20 and 30 ms (interval to 11, 22 and 33) with accuracies .7, .8 and .87."""
-    folder = tmp_path_factory.mktemp("frontier") / "plans"
-    write_plans(frontier(little_request()), folder)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("objective", "chosen"),
-    [
-        ({"latency_s": 0.033}, 2),
-        ({"latency_s": 0.031}, 1),
-        ({"latency_s": 0.021}, 0),
-        ({"accuracy": 0.5}, 0),
-        ({"accuracy": 0.75}, 1),
-        ({"accuracy": 0.87}, 2),
-        ({"latency_s": 0.1, "accuracy": 0.75}, 2),
-    ],
-)
-def test_the_most_accurate_plan_within_the_latency_or_the_fastest_of_the_accuracy_is_chosen(
-    folder: Path, objective: dict[str, float], chosen: int
-) -> None:
-    assert choose_plan(folder, **objective).name == f"plan-00{chosen}.json"
-
-
-@pytest.mark.parametrize(
-    ("objective", "told"),
-    [
-        ({}, "is a folder of plans; choose one of them with --p95-ms or --accuracy"),
-        ({"latency_s": 0.01}, "lowest p95 is 11 ms and their highest accuracy 0.87"),
-        ({"accuracy": 0.9}, "none of its plans meets the objective"),
-        ({"latency_s": 0.022, "accuracy": 0.85}, "none of its plans meets the objective"),
-    ],
-)
-def test_where_no_plan_can_be_chosen_it_says_what_there_is(
-    folder: Path, objective: dict[str, float], told: str
-) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        choose_plan(folder, **objective)
-
-
-def test_a_folder_without_plans_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="no plans"):
-        choose_plan(tmp_path, accuracy=0.5)
-
-
-def test_a_shorter_frontier_leaves_no_plan_of_the_longer_one(tmp_path: Path) -> None:
-    plans = frontier(little_request())
-    write_plans(plans, tmp_path / "plans")
-    paths = write_plans(plans[:1], tmp_path / "plans")
-    assert read_plans(tmp_path / "plans") == {paths[0]: plans[0]}
-
-
-def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(InvalidInput, match=r"holds 'thesis.tex', which is no plan of a frontier"):
-        write_plans(frontier(little_request()), tmp_path)
-    assert (tmp_path / "thesis.tex").exists()

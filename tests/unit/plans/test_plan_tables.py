@@ -10,7 +10,7 @@ from gearshift.gear import ExpectedGain, Gear, GearPlan, TimedQuality
 from gearshift.pipeline import Edge, FanOut, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
-from gearshift.plans.plan_tables import plan_tables, require_served
+from gearshift.plans.plan_tables import only_pipeline, plan_tables, require_served
 from tests.conformance.small import small_gear, small_plan
 
 GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))
@@ -45,6 +45,10 @@ UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "node 'task' with": lambda: node(fan_out=FanOut(per_row="faces", most=4)),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
+    "in place of the pipeline's name for both": lambda: replace(
+        PLAN, pipelines={"shop": PLAN.pipelines["task"]}, traces={"shop": PLAN.trace}
+    ),
+    "load in outstanding_requests": lambda: pipeline(load_unit="outstanding_requests"),
     "load in drain_s": lambda: pipeline(load_unit="drain_s"),
     "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
     "an objective on ttft": lambda: objective(metric="ttft"),
@@ -72,7 +76,7 @@ def test_what_cannot_be_served_yet_can_be_written_and_read_and_is_refused_by_nam
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     with pytest.raises(InvalidInput, match="which this version of gearshift does not serve") as caught:
-        plan_tables(plan, "task")
+        plan_tables(plan, only_pipeline(plan))
     assert part in str(caught.value)
 
 
@@ -80,3 +84,31 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(PLAN, "task")
     require_served(gear(order="arrival"), "task")
     require_served(objective(metric="latency"), "task")
+
+
+IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {
+    "median_s is -1.0": lambda: objective(median_s=-1.0),
+    "recall is 7.0": lambda: objective(recall=7.0),
+    "precision is -0.1": lambda: objective(precision=-0.1),
+    "answer_by_margin_s is nan": lambda: gear(answer_by_margin_s=float("nan")),
+    "margin_s is -3.0": lambda: gear(margin_s=-3.0),
+    "timed has {'other': 1} tables": lambda: gear(timed={"other": (TimedQuality(remaining_ms=(1,), quality=(0.5,)),)}),
+    "a table by remaining_ms has 2 points for 1 values": lambda: gear(
+        timed={"task": (TimedQuality(remaining_ms=(1, 2), quality=(0.5,)),)}
+    ),
+    "decides at tokens of 3 stages": lambda: gear(
+        cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(1, 2, 3)),)}
+    ),
+    "decides before the first token": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(0,)),)}),
+    "most_outstanding is 0": lambda: gear(replicas=(replace(GEAR.replicas[0], most_outstanding=0),)),
+    "kv_tokens -5": lambda: replace(
+        PLAN, placement=Placement(replicas=(replace(PLAN.placement.replicas[0], kv_tokens=-5),))
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", IMPOSSIBLE)
+def test_values_that_cannot_be_are_refused_though_nothing_serves_them_yet(sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        IMPOSSIBLE[sentence]()
+    assert sentence in str(caught.value)

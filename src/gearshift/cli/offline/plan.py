@@ -32,7 +32,7 @@ from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
-from gearshift.plans.plan_file import plan_name, require_plans_replaceable
+from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
@@ -226,12 +226,12 @@ def _largest_alone(output: Output, found: GearPlan, measured: Profile, arrivals:
 
 
 def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
-    operator = plan.pipelines[only_pipeline(plan)]
+    pipeline = plan.pipeline
     return {
         "planner": plan.planner,
         "planning_s": planning_s,
-        "asked": operator.asked.objective if operator.asked else operator.objective,
-        "objective": operator.objective,
+        "asked": pipeline.asked.objective if pipeline.asked else pipeline.objective,
+        "objective": pipeline.objective,
         "devices": len(plan.hardware.devices),
         "price_per_hour": sum(device.price_per_hour for device in plan.hardware.devices),
         "pool_cores": plan.hardware.pool_cores,

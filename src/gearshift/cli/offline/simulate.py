@@ -12,7 +12,6 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
 from gearshift.objective import Objective
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.profile import overheads_of
@@ -82,7 +81,7 @@ def command(
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     made, measured = plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
-    objective = made.pipelines[only_pipeline(made)].objective
+    objective = made.pipeline.objective
     run = simulate(
         made,
         trace,

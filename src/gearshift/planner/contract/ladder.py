@@ -136,8 +136,7 @@ def within(request: PlanRequest, latency_s: float | None) -> PlanRequest:
 
 
 def for_accuracy(made: GearPlan, accuracy: float) -> GearPlan:
-    (operator,) = made.pipelines.values()
-    return with_pipeline(made, objective=msgspec.structs.replace(operator.objective, accuracy=accuracy))
+    return with_pipeline(made, objective=msgspec.structs.replace(made.pipeline.objective, accuracy=accuracy))
 
 
 def require_objective(objective: Objective) -> None:

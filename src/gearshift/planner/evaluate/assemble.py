@@ -99,17 +99,17 @@ def assemble(
 
 
 def without_idle_models(made: GearPlan) -> GearPlan:
-    name, operator = next(iter(made.pipelines.items()))
-    used = {model for gear in operator.gears for model in gear.cascade.models}
+    name, pipeline = next(iter(made.pipelines.items()))
+    used = {model for gear in pipeline.gears for model in gear.cascade.models}
     kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
     if len(kept) == len(made.placement.replicas):
         return made
     ids = {replica.id for replica in kept}
     gears = tuple(
         msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
-        for gear in operator.gears
+        for gear in pipeline.gears
     )
-    changed = msgspec.structs.replace(operator, gears=gears)
+    changed = msgspec.structs.replace(pipeline, gears=gears)
     return msgspec.structs.replace(made, placement=Placement(replicas=kept), pipelines={name: changed})
 
 

@@ -70,7 +70,7 @@ def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | Non
 
 
 def made_top_qps(made: GearPlan) -> float:
-    gears = next(iter(made.pipelines.values())).gears
+    gears = made.pipeline.gears
     last = gears[-1]
     return last.load_range.from_ or (last.predicted.load_qps if last.predicted else 1.0)
 

@@ -204,5 +204,5 @@ def time_weighted_accuracy(made: GearPlan, request: PlanRequest) -> float:
 
 
 def _slowest_s(made: GearPlan) -> float:
-    gears = next(iter(made.pipelines.values())).gears
+    gears = made.pipeline.gears
     return max(gear.predicted.latency_p95_s for gear in gears if gear.predicted)

@@ -355,11 +355,11 @@ def holds_every_range(made: GearPlan, request: PlanRequest) -> bool:
     The load is the upper end of its range, or the highest planned one, times the request's least
     margin.
     """
-    (operator,) = made.pipelines.values()
+    pipeline = made.pipeline
     steady = SteadyState(request.profile, made.hardware, made.placement, request.objective, seed=request.seed)
     highest_qps = float(request.upper_ends()[-1])
-    ends_qps = (min(gear.load_range.to or highest_qps, highest_qps) for gear in operator.gears)
+    ends_qps = (min(gear.load_range.to or highest_qps, highest_qps) for gear in pipeline.gears)
     return all(
         steady.meets(steady.simulate(gear.cascade, least_margin(request) * end_qps, gear.replicas))
-        for gear, end_qps in zip(operator.gears, ends_qps, strict=True)
+        for gear, end_qps in zip(pipeline.gears, ends_qps, strict=True)
     )

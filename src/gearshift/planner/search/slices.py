@@ -75,13 +75,13 @@ def widened(made: GearPlan, request: PlanRequest, slices: int) -> GearPlan:
         for replica in made.placement.replicas
         for i in range(place[replica.device_ids[0]], len(ids), size)
     ]
-    name, operator = next(iter(made.pipelines.items()))
-    gears = tuple(_widened_gear(gear, copies, slices) for gear in operator.gears)
+    name, pipeline = next(iter(made.pipelines.items()))
+    gears = tuple(_widened_gear(gear, copies, slices) for gear in pipeline.gears)
     return msgspec.structs.replace(
         made,
         hardware=request.hardware,
         placement=Placement(replicas=tuple(copy for _, copy in copies)),
-        pipelines={name: msgspec.structs.replace(operator, gears=gears)},
+        pipelines={name: msgspec.structs.replace(pipeline, gears=gears)},
     )
 
 

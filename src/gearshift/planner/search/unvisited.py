@@ -37,10 +37,10 @@ def with_best_where_unvisited(
     visited ranges below, so that a backlog drains. Wide ranges are split at the requested ones;
     the last one stays as it is.
     """
-    operator = next(iter(made.pipelines.values()))
-    tried: list[tuple[Gear, ...]] = [operator.gears]
+    pipeline = made.pipeline
+    tried: list[tuple[Gear, ...]] = [pipeline.gears]
     for seldom, falling in WAYS:
-        gears = _gears(operator.gears, request, steady, candidates, seldom=seldom, falling=falling)
+        gears = _gears(pipeline.gears, request, steady, candidates, seldom=seldom, falling=falling)
         if gears not in tried:
             tried.append(gears)
             yield with_pipeline(msgspec.structs.replace(made, predictions={}), gears=gears)

@@ -117,7 +117,7 @@ class Replans:
     async def _made(self, window_s: float) -> tuple[str | None, str]:
         """Return a plan's name if it is better on the live load, else None, and a comparison."""
         task = self._task()
-        operator = task.plan.pipelines[task.tables.operator]
+        pipeline = task.plan.pipelines[task.tables.operator]
         counts = self._control.service.adapting.trace.latest(window_s)
         if sum(counts) == 0:
             raise Failed("no requests came")
@@ -130,7 +130,7 @@ class Replans:
         try:
             folder = str(task.profile_folder)
             cores = task.plan.hardware.pool_cores
-            options = plan_options(operator, None if cores else task.plan.planner, task.plan.seed)
+            options = plan_options(pipeline, None if cores else task.plan.planner, task.plan.seed)
             budget = ["--budget-s", f"{BUDGET_SHARE * self._longest_s:g}"]
             on = ["--cores", str(cores)] if cores else ["--devices", str(hardware)]
             made_from = [folder, "--trace", str(trace), *on]
@@ -138,7 +138,7 @@ class Replans:
             made = await _simulated(new, trace, folder)
             in_force = await _simulated(Path(self._control.plan.path), trace, folder)
             reason = f"on the live load it has {_said(made)}, the plan in force {_said(in_force)}"
-            if not is_better(made, in_force, objective_of(operator)):
+            if not is_better(made, in_force, objective_of(pipeline)):
                 return None, reason
             os.replace(new, self._plans / f"{stem}.json")
             return f"{stem}.json", reason
@@ -147,17 +147,17 @@ class Replans:
                 path.unlink(missing_ok=True)
 
 
-def objective_of(operator: PipelinePlan) -> Objective:
-    return operator.objective if operator.asked is None else operator.asked.objective
+def objective_of(pipeline: PipelinePlan) -> Objective:
+    return pipeline.objective if pipeline.asked is None else pipeline.asked.objective
 
 
-def plan_options(operator: PipelinePlan, planner: str | None, seed: int) -> list[str]:
-    """Return the options of `gearshift plan` that repeat the request for the plan of `operator`.
+def plan_options(pipeline: PipelinePlan, planner: str | None, seed: int) -> list[str]:
+    """Return the options of `gearshift plan` that repeat the request for the plan of `pipeline`.
 
     `planner` is None if the plan changes cores: there is only one planner for these.  The new load
     sets the top of the load ranges; if the plan does not record its request, the other ranges too.
     """
-    asked, objective = operator.asked, objective_of(operator)
+    asked, objective = pipeline.asked, objective_of(pipeline)
     options: dict[str, object] = {
         "--latency-ms": None if objective.latency_s is None else 1e3 * objective.latency_s,
         "--percentile": None if objective.latency_s is None else objective.percentile,
