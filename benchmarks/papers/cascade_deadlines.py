@@ -243,7 +243,7 @@ def the_plan(threshold: float) -> GearPlan:
 
 def cascade(world: World, case: Case, cores: int, *, aware: bool, scaled: bool = False) -> Outcome:
     """The cascade on so many cores all the time, or `scaled`, by our exact scaler out of so many."""
-    tables = plan_tables(the_plan(world.threshold()[0]), "task")
+    tables = plan_tables(the_plan(world.threshold()[0]))
     rows = [MODELS.index(model) for model in tables.models]
     arriving, deadline_ns = case.workload, case.workload.deadline_ns
     assert deadline_ns is not None

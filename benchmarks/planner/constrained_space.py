@@ -25,7 +25,7 @@ from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest, equal_ranges, load_ranges
-from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import front_end_of, run_times_ns
 from gearshift.result import percentile
@@ -129,7 +129,7 @@ class Replays:
             for load_range, c in zip(load_ranges(equal_ranges(1.0, len(candidates))), candidates, strict=True)
         ]
         made = assemble(request, placement, gears, planner="exhaustive")
-        self._rows = plan_tables(made, only_pipeline(made))
+        self._rows = plan_tables(made)
         self._starts = np.array([r.from_ for r in load_ranges(request.upper_ends())])
         self._run_ns = run_times_ns(made, self._rows, request.profile)
         records = request.profile.predictions

@@ -78,7 +78,7 @@ async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.
 def _service(batch_size: int) -> tuple[Service, "_Noting"]:
     """A service over one emulated device that takes at most `batch_size` at a time."""
     plan = plan_of_one_model(batch_size)
-    tables = plan_tables(plan, OPERATOR)
+    tables = plan_tables(plan)
     backend = _Noting(tables, plan, _profile(batch_size))
     return Service(tables, backend, metrics=Metrics()), backend
 

@@ -61,7 +61,7 @@ def workload_at(load: float, samples: int, seed: int) -> tuple[Workload, NDArray
 def both_orders(workload: Workload) -> Orders:
     """The workload served in order of deadlines and of arrival."""
     run_ns = np.array([[0, *(FIRST_MS + EACH_MS * np.arange(1, LARGEST_BATCH + 1))]]) * MS
-    tables, certainty = plan_tables(plan(), "task"), np.ones((1, 1))
+    tables, certainty = plan_tables(plan()), np.ones((1, 1))
     return {
         name: simulate_tables(tables, run_ns, certainty, workload, by_arrival=by_arrival)
         for name, by_arrival in (("EDF", False), ("FCFS", True))

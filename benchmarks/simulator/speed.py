@@ -64,7 +64,7 @@ def workload_of(qps: float, requests: int) -> Workload:
 
 def run(devices: int, per_device: int, largest_batch: int, requests: int) -> tuple[list[float], Simulation]:
     qps = per_device * devices
-    tables = plan_tables(plan_for(devices, qps, largest_batch), "task")
+    tables = plan_tables(plan_for(devices, qps, largest_batch))
     sizes = np.arange(largest_batch + 1)
     run_ns = np.repeat([np.rint((a + b * sizes) * 1e9).astype(np.int64) for a, b in BATCH_S], devices, axis=0)
     ordered = [MODELS.index(model) for model in tables.models]

@@ -326,6 +326,12 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return next(iter(self.traces.values()))
 
     @property
+    def name(self) -> str:
+        """The name of the only pipeline; raises `InvalidInput` for a plan of several."""
+        self.require_one_pipeline()
+        return next(iter(self.pipelines))
+
+    @property
     def pipeline(self) -> PipelinePlan:
         """The only pipeline; raises `InvalidInput` for a plan of several."""
         self.require_one_pipeline()

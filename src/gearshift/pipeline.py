@@ -30,13 +30,16 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One operator in a pipeline.
 
     `inputs` maps each of the operator's inputs to a tensor of the request, or to `node.tensor` of
-    an earlier node. `join` says whether the node waits for all branches that were taken, or for the
-    first. A request fails with a `required` node; without another it goes on, and the answer says so.
+    an earlier node. Nodes after one with `fan_out` run once for each of its rows, up to one with
+    `fan_in`, which runs once for all of them. `join` says whether the node waits for all branches
+    that were taken, or for the first. A request fails with a `required` node; without another it
+    goes on, and the answer says so.
     """
 
     operator: str
     inputs: dict[str, str] = {}
     fan_out: FanOut | None = None
+    fan_in: bool = False
     join: Literal["all", "first"] = "all"
     required: bool = True
 
@@ -69,6 +72,53 @@ class Edge(
     when: When | None = None
 
 
+NO_SCOPE = -1
+"""In place of a fan-out's node: the outermost scope."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a node runs: for each row of fan-out node `opener`, or once for a request row (empty).
+
+    `counted_in` is the scope from which the edges to it come, or that it closes them into.
+    """
+
+    opener: str
+    counted_in: str
+
+
+def scopes_of(nodes: Mapping[str, Node], edges: Sequence[Edge]) -> dict[str, Scope]:
+    """The scope of each node; raises `InvalidInput` where edges join rows of different fan-outs."""
+    before: dict[str, list[str]] = {name: [] for name in nodes}
+    for edge in edges:
+        before[edge.to].append(edge.from_)
+    scopes: dict[str, Scope] = {}
+    for name in TopologicalSorter(before).static_order():
+        sources = {scopes[source].opener: source for source in before[name]} or {"": ""}
+        if nodes[name].fan_in:
+            inner = max(sources, key=lambda opener: _depth(opener, scopes))
+            require(
+                bool(inner),
+                f"node {name!r} has fan_in, and no node before it has a fan-out that is open",
+                remedy="leave fan_in out",
+            )
+            counted_in = scopes[inner].counted_in
+            usable = all(o == counted_in or (o and scopes[o].counted_in == counted_in) for o in sources)
+        else:
+            counted_in = next(iter(sources))
+            usable = len(sources) == 1
+        require(
+            usable,
+            f"edges from {sorted(sources.values())} to node {name!r} come from rows of different fan-outs",
+            remedy="gather the rows first, at a node with fan_in",
+        )
+        scopes[name] = Scope(opener=name if nodes[name].fan_out else counted_in, counted_in=counted_in)
+    return scopes
+
+
+def _depth(opener: str, scopes: Mapping[str, Scope]) -> int:
+    return 1 + _depth(scopes[opener].counted_in, scopes) if opener else 0
+
+
 def require_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str) -> None:
     """Raise `InvalidInput` unless the edges make an acyclic graph from which all nodes lead to `output`."""
     require(len(nodes) >= 1, "a pipeline has no nodes, needs at least one")
@@ -88,3 +138,29 @@ def require_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str)
             leads.add(name)
     astray = sorted(set(nodes) - leads)
     require(not astray, f"nodes {astray} do not lead to the output {output!r}", remedy="leave them out, or add an edge")
+    ends = [(edge.from_, edge.to) for edge in edges]
+    twice = sorted(end for end in set(ends) if ends.count(end) > 1)
+    require(not twice, f"there are two edges from {twice[0][0]!r} to {twice[0][1]!r}" if twice else "")
+    require(
+        not scopes_of(nodes, edges)[output].opener,
+        f"the output node {output!r} runs for each row of a fan-out",
+        remedy="give it fan_in, so that it runs once for all rows",
+    )
+    for name, node in nodes.items():
+        require("." not in name, f"node {name!r} has a point in its name, which parts nodes from tensors")
+        require(
+            not (node.fan_in and node.join == "first"),
+            f"node {name!r} has fan_in, and joins the first branch",
+            remedy="leave one of them out",
+        )
+        for tensor in (*node.inputs.values(), *([node.fan_out.per_row] if node.fan_out else [])):
+            source = tensor.rpartition(".")[0]
+            require(
+                not source or (source in nodes and name in _after(source, after)),
+                f"node {name!r} takes {tensor!r}, and no node {source!r} comes before it",
+                remedy="add an edge, or name a tensor of an earlier node, or of the request",
+            )
+
+
+def _after(node: str, after: Mapping[str, set[str]]) -> set[str]:
+    return after[node] | {far for near in after[node] for far in _after(near, after)}

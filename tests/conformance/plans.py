@@ -165,7 +165,7 @@ def cases(draw: st.DrawFn) -> Case:
 def cases_with_exits(draw: st.DrawFn) -> Case:
     """A random case whose models have one to three segments, each in one to eight milliseconds, and random exits."""
     case = draw(cases())
-    tables = plan_tables(case.plan, "task")
+    tables = plan_tables(case.plan)
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     segments = generator.integers(1, 4, len(tables.models))
     base, growth = generator.integers(0, 6, (2, len(case.run_ns), 3))
@@ -234,7 +234,7 @@ def cases_with_shared_workers(draw: st.DrawFn) -> Case:
     plan = msgspec.structs.replace(case.plan, hardware=msgspec.structs.replace(case.plan.hardware, pool_cores=None))
     devices = {replica.id: replica.device_ids for replica in plan.placement.replicas}
     workers: dict[tuple[str, ...], list[int]] = {}
-    for number, replica in enumerate(plan_tables(plan, "task").replica_ids):
+    for number, replica in enumerate(plan_tables(plan).replica_ids):
         workers.setdefault(devices[replica], []).append(number)
     begin_with = [draw(st.integers(1, MOST_CORES)) for _ in workers]
     first = np.zeros(len(devices), dtype=np.int64)

@@ -69,7 +69,7 @@ class Local:
     def _write(self, folder: Path) -> None:
         write_little_task(folder)
         self.plan, self.project = little_plan(""), folder / "gearshift.toml"
-        self.tables = plan_tables(self.plan, "sums")
+        self.tables = plan_tables(self.plan)
 
     def good(self):
         return {"x": np.array([[1.0, 2.0]])}
@@ -96,7 +96,7 @@ class LocalAcrossDevices(Local):
     def _write(self, folder: Path) -> None:
         super()._write(folder)
         self.plan = spanning_plan("")
-        self.tables = plan_tables(self.plan, "sums")
+        self.tables = plan_tables(self.plan)
 
 
 class OnStandIn(Local):
@@ -121,7 +121,7 @@ class OnRay(OnStandIn):
 class Emulated:
     def __init__(self, folder: Path) -> None:
         plan = little_plan("")
-        self.tables = plan_tables(plan, "sums")
+        self.tables = plan_tables(plan)
         self.backend = EmulatedBackend(self.tables, plan, little_profile())
 
     def good(self):

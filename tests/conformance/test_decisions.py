@@ -42,7 +42,7 @@ def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
 def assert_same_decisions(
     case: Case, late: Late = "refuse", front_end: FrontEnd = NO_FRONT_END
 ) -> list[tuple[int, int, int, int, int]]:
-    tables = plan_tables(case.plan, "task")
+    tables = plan_tables(case.plan)
     run_ns = np.stack(case.run_ns)
     cores: Any = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3, "shared": case.shared}
     if case.shared is None:
@@ -112,7 +112,7 @@ def test_router_and_simulator_let_samples_without_an_answer_go_first() -> None:
         workload=small_workload(arrivals_ms, deadline_ns=due_ns),
     )
     log = assert_same_decisions(case)
-    first, then = map(plan_tables(case.plan, "task").replica_ids.index, ("a0", "b0"))
+    first, then = map(plan_tables(case.plan).replica_ids.index, ("a0", "b0"))
     waits: dict[int, set[int]] = {first: set(), then: set()}
     passed_over = 0
     for _, kind, a, b, _ in log:
@@ -163,7 +163,7 @@ def test_a_request_of_several_rows_is_written_with_its_last_and_degraded_answers
         certainty=np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]),
         workload=small_workload([0, 0, 2], deadline_ns=[50 * MS, 50 * MS, 12 * MS], continues=[False, True, False]),
     )
-    tables, busy = plan_tables(case.plan, "task"), FrontEnd(arrival_ns=MS, answer_ns=2 * MS)
+    tables, busy = plan_tables(case.plan), FrontEnd(arrival_ns=MS, answer_ns=2 * MS)
     assert_same_decisions(case, front_end=busy)
     run = simulate_tables(tables, np.stack(case.run_ns), case.certainty, case.workload, front_end=busy)
     assert (run.finished_ns // MS).tolist() == [6, 13, 11]

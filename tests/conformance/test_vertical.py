@@ -28,7 +28,7 @@ def test_each_request_ends_as_in_the_compiled_simulator_where_some_give_way(
         simulate_vertical(workload, [[0] * len(run_ns), run_ns], StaticScaler(), first=first, gives_way=gives_way)
         for gives_way in (True, False)
     )
-    tables = plan_tables(small_plan(PLACED, small_gear(PLACED, "a", largest=largest)), "task")
+    tables = plan_tables(small_plan(PLACED, small_gear(PLACED, "a", largest=largest)))
     kernel = simulate_tables(tables, np.array([run_ns]), np.ones((1, 1)), workload, late="refuse")
     answered = kernel.ended == Ending.ANSWERED
     assert own.finished_ns.tolist() == np.where(answered, kernel.finished_ns, REFUSED).tolist()

@@ -100,7 +100,7 @@ def run_virtually(
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
     router.by_deadline.told = cores.came
-    samples = _samples(workload, tables.operator)
+    samples = _samples(workload, tables.pipeline.name)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS

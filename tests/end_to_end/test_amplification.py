@@ -152,7 +152,7 @@ def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
 
     async def main() -> Cost:
         plan, profile = little_plan(""), little_profile()
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         service = Service(tables, Echo(tables, plan, profile), most_waiting_requests=ROWS)
         bounds: dict[str, Any] = {"largest_body_bytes": SETTINGS.largest_body_bytes, "limits": limits_of(SETTINGS)}
         application = Application(Handlers(Control(service), "sums", inputs=SPECS, outputs=SPECS, **bounds))

@@ -32,7 +32,7 @@ def answered(folder: Path, task: str, *requests: list[list[float]]) -> list[Answ
     write_little_task(folder)
     (folder / "task.py").write_text(task)
     plan = little_plan("")
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS, outputs=OUTPUTS)
 
     async def main() -> list[Answer]:

@@ -90,7 +90,7 @@ def test_both_are_served_as_they_were_measured(folder: Path) -> None:
     profile = gearshift.inspect(folder / "profile")
     assert isinstance(profile, Profile)
     plan = gearshift.plan(profile, steady(50, duration_s=5), latency_s=0.5)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=profile.inputs)
     x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)[:3]
 

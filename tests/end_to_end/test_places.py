@@ -79,7 +79,7 @@ def test_replicas_take_the_run_times_of_their_devices_and_their_degree(folder: P
         )
     )
     plan = msgspec.structs.replace(little_plan(""), hardware=Hardware(devices=tuple(devices)), placement=placement)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     nanoseconds = dict(zip(tables.replica_ids, run_times_ns(plan, tables, profile_in(folder)).tolist(), strict=True))
     assert (nanoseconds["small-0"][1], nanoseconds["small-0"][8]) == (10_000_000, 40_000_000)
     assert (nanoseconds["large-0"][1], nanoseconds["large-0"][8]) == (3_000_000, 5_000_000)

@@ -26,7 +26,7 @@ class InProcessTarget:
         self._output, self._sending = output, sending
         self._metrics = Metrics()
         self._service = make_service(task, ServerSettings(), self._metrics, Journal())
-        self.where = f"{task.tables.operator} in this process"
+        self.where = f"{task.tables.pipeline.name} in this process"
         self.encoded_deadline_s: float | None = None
 
     async def open(self) -> None:

@@ -61,7 +61,7 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
         yield time
         return
     if service is None:
-        tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE), OPERATOR)
+        tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE))
         service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
     handlers = Handlers(
         Control(service),

@@ -25,9 +25,7 @@ class Turnaround:
     def __init__(self, largest_batch_size: int) -> None:
         plan, self._backend = plan_of_one_model(largest_batch_size), OneBatch()
         room = max(10_000, 2 * largest_batch_size)
-        self._service = Service(
-            plan_tables(plan, OPERATOR), self._backend, most_waiting_requests=room, metrics=Metrics()
-        )
+        self._service = Service(plan_tables(plan), self._backend, most_waiting_requests=room, metrics=Metrics())
 
     async def __aenter__(self) -> Self:
         await self._service.start()

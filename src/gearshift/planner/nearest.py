@@ -22,7 +22,6 @@ from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest, Progress, silent
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.simulator.warm_up import warm_up
 
 LATENCY_STEPS = (1.0, 1.1, 1.3, 1.6, 2.0)
@@ -249,7 +248,7 @@ def _least_latency_s(planner: str, request: PlanRequest) -> float | None:
 
 
 def _latency_s(made: GearPlan, objective: Objective) -> float:
-    name, pipeline = only_pipeline(made), made.pipeline
+    name, pipeline = made.name, made.pipeline
     in_ranges_s = [gear.predicted.latency_p95_s for gear in pipeline.gears if gear.predicted is not None]
     on_trace_s = made.predictions[name].latency_s.at(objective.percentile)
     return pipeline.objective.latency_s or max([on_trace_s, *in_ranges_s])

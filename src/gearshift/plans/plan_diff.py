@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
-from gearshift.plans.plan_tables import only_pipeline, require_served
+from gearshift.plans.plan_tables import require_served
 from gearshift.result import ServingResult
 
 
@@ -54,9 +54,9 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
-    names = only_pipeline(a), only_pipeline(b)
-    for plan, name in zip((a, b), names, strict=True):
-        require_served(plan, name)
+    names = a.name, b.name
+    for plan in (a, b):
+        require_served(plan)
     pipelines = a.pipelines[names[0]], b.pipelines[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
     pools = a.hardware.pool_cores, b.hardware.pool_cores

@@ -7,7 +7,6 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import encode_plan, read_plan
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
 from gearshift.support.files import replace_folder
 
@@ -65,7 +64,7 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
         where=str(folder),
         remedy="choose one of them with --p95-ms or --accuracy",
     )
-    predicted = {path: plan.predictions.get(only_pipeline(plan)) for path, plan in plans.items()}
+    predicted = {path: plan.predictions.get(plan.name) for path, plan in plans.items()}
     known = {path: result for path, result in predicted.items() if result is not None}
     require(bool(known), "the plans predict nothing", where=str(folder), remedy="name one of them")
     meets = [

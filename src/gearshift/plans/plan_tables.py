@@ -1,9 +1,10 @@
-"""A gear plan for one operator as indices and flat arrays, from which decisions are made."""
+"""A gear plan as indices and flat arrays, from which decisions are made."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET
@@ -19,9 +20,11 @@ from gearshift.gear import (
     Gear,
     GearPlan,
     LoadRange,
+    PipelinePlan,
     ReplicaSettings,
 )
 from gearshift.objective import Objective
+from gearshift.plans.graph_tables import GraphTables, graph_tables
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -33,41 +36,22 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTables:
-    """A gear plan of one operator as flat arrays; replicas are sorted by model.
+class PipelineTables:
+    """One pipeline: its rows in the arrays of `PlanTables`, its load ranges and its meter.
 
-    The replicas of model m are `model_begin[m]` to `model_begin[m + 1]`. Per gear and stage,
-    row-major with `most_stages` columns: `stage_models` (-1 beyond the last), `thresholds`. Per
-    gear and model: `stage_of` (-1 where the gear's cascade lacks it). Per gear and replica:
-    `shares` (a model's add up to `SHARE_UNIT`), `minimum_queue_length` (1 where the share is 0),
-    `largest_batch_size`, `longest_wait_ns`, and `cores`, empty unless cores change with the gear.
-
-    `planned_shares` (gears,) are the shares of time that the plan was made for; empty if unknown.
-    `scale_minutes` is over how many minutes of load its factor is estimated, 0 where load is not
-    scaled. The replicas of device d are `on_device` from `on_device_begin[d]`; the devices of
-    replica r are `spans` from `spans_begin[r]`.
+    Its gear g is row `first_gear + g` of arrays by gear. Its nodes are `first_node` and those after
+    it, named `nodes`; `output` is the number of the one that answers. `planned_shares` (gears,) are
+    the shares of time that the plan was made for; empty if unknown. `scale_minutes` is over how
+    many minutes of load its factor is estimated, 0 where load is not scaled. `starvation_ns` is 0
+    where nothing starves.
     """
 
-    operator: str
-    models: tuple[str, ...]
-    replica_ids: tuple[str, ...]
-    device_ids: tuple[str, ...]
-    replica_model: Ints
-    model_begin: Ints
-    on_device: Ints
-    on_device_begin: Ints
-    spans: Ints
-    spans_begin: Ints
-    most_stages: int
-    stage_count: Ints
-    stage_models: Ints
-    thresholds: Floats
-    stage_of: Ints
-    shares: Ints
-    minimum_queue_length: Ints
-    largest_batch_size: Ints
-    longest_wait_ns: Ints
-    cores: Ints
+    name: str
+    number: int
+    first_gear: int
+    first_node: int
+    nodes: tuple[str, ...]
+    output: int
     range_starts: Floats
     meter: int
     alpha: float
@@ -80,6 +64,70 @@ class PlanTables:
     def gears(self) -> int:
         return len(self.range_starts)
 
+    def load_range(self, gear: int) -> LoadRange:
+        to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None
+        return LoadRange(from_=float(self.range_starts[gear]), to=to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTables:
+    """A gear plan as flat arrays; replicas are sorted by model, nodes and gears by pipeline.
+
+    The replicas of model m are `model_begin[m]` to `model_begin[m + 1]`. Node n in gear g of its
+    pipeline has row `first_row[n] + g` of the cascades: per row and stage, row-major with
+    `most_stages` columns, `stage_models` (-1 beyond the last) and `thresholds`; per row and model
+    `stage_of` (-1 where the cascade lacks it); per row `stage_count`. `pipeline_of` (nodes,) is a
+    node's pipeline.
+
+    Per gear and replica: `shares` (a model's add up to `SHARE_UNIT`), `minimum_queue_length` (1
+    where the share is 0), `largest_batch_size`, `longest_wait_ns`, and `cores`, empty unless cores
+    change with the gear. Where several pipelines use a replica, `policies/sharing.py` says which
+    settings are in force. `starvation_ns` (replicas,) is the shortest of the pipelines that use the
+    replica, 0 where none has one. The replicas of device d are `on_device` from
+    `on_device_begin[d]`; the devices of replica r are `spans` from `spans_begin[r]`.
+    """
+
+    pipelines: tuple[PipelineTables, ...]
+    models: tuple[str, ...]
+    replica_ids: tuple[str, ...]
+    device_ids: tuple[str, ...]
+    replica_model: Ints
+    model_begin: Ints
+    on_device: Ints
+    on_device_begin: Ints
+    spans: Ints
+    spans_begin: Ints
+    starvation_ns: Ints
+    graph: GraphTables
+    pipeline_of: Ints
+    first_row: Ints
+    most_stages: int
+    stage_count: Ints
+    stage_models: Ints
+    thresholds: Floats
+    stage_of: Ints
+    shares: Ints
+    minimum_queue_length: Ints
+    largest_batch_size: Ints
+    longest_wait_ns: Ints
+    cores: Ints
+
+    @property
+    def pipeline(self) -> PipelineTables:
+        """The only pipeline; raises `InvalidInput` for a plan of several."""
+        names = [pipeline.name for pipeline in self.pipelines]
+        require(len(names) == 1, f"the plan has pipelines {names}, and one is needed here", remedy="split the plan")
+        return self.pipelines[0]
+
+    @property
+    def gear_pipelines(self) -> Iterator[PipelineTables]:
+        """The pipeline of each row of the arrays by gear."""
+        return (pipeline for pipeline in self.pipelines for _ in range(pipeline.gears))
+
+    def unscaled(self) -> "PlanTables":
+        """The same without load scaling."""
+        return replace(self, pipelines=tuple(replace(each, scale_minutes=0) for each in self.pipelines))
+
     def model_of(self, replica: int) -> str:
         return self.models[int(self.replica_model[replica])]
 
@@ -87,20 +135,17 @@ class PlanTables:
         begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]
         return [self.device_ids[device] for device in self.spans[begin:end]]
 
-    def load_range(self, gear: int) -> LoadRange:
-        to = float(self.range_starts[gear + 1]) if gear + 1 < self.gears else None
-        return LoadRange(from_=float(self.range_starts[gear]), to=to)
-
-    def cascade(self, gear: int) -> Cascade:
-        first, stages = gear * self.most_stages, int(self.stage_count[gear])
+    def cascade(self, gear: int, node: int = 0) -> Cascade:
+        """The cascade of `node` in `gear` of its pipeline."""
+        row = int(self.first_row[node]) + gear
+        first, stages = row * self.most_stages, int(self.stage_count[row])
         models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
         return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
 
-def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
-    """Resolve one pipeline's gears; raises `InvalidInput` for what this version does not serve."""
-    require_served(plan, operator)
-    gears = plan.pipelines[operator].gears
+def plan_tables(plan: GearPlan) -> PlanTables:
+    """Resolve all pipelines' gears; raises `InvalidInput` for what this version does not serve."""
+    require_served(plan)
     models = plan.placement.models
     require(
         len(models) <= MOST_MODELS, f"the plan has {len(models)} models, at most {MOST_MODELS} can be served together"
@@ -114,27 +159,16 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
     for r, devices in enumerate(spans):
         for d in devices:
             on_device[d].append(r)
-
-    most_stages = max(len(gear.cascade.models) for gear in gears)
-    stage_models = np.full((len(gears), most_stages), -1)
-    thresholds = np.zeros((len(gears), most_stages))
-    stage_of = np.full((len(gears), len(models)), -1)
-    for g, gear in enumerate(gears):
-        for stage, model in enumerate(gear.cascade.models):
-            stage_models[g, stage] = index[model]
-            stage_of[g, index[model]] = stage
-        thresholds[g, : len(gear.cascade.thresholds)] = gear.cascade.thresholds
-
-    pipeline = plan.pipelines[operator]
-    planned = pipeline.planned_load
     model_of_replica = np.array([index[r.model] for r in replicas], dtype=np.int64)
     model_begin = np.searchsorted(model_of_replica, np.arange(len(models) + 1)).astype(np.int64)
     replica_ids = tuple(replica.id for replica in replicas)
+    pipelines = tuple(_pipelines(plan))
+    gears = [gear for pipeline in plan.pipelines.values() for gear in pipeline.gears]
     distinct = {id(gear.replicas): gear.replicas for gear in gears}  # many gears may share their settings
     rows = {key: _settings_rows(settings, replica_ids, model_begin.tolist()) for key, settings in distinct.items()}
     shares, minimum, largest, longest_wait_ns, cores = np.stack([rows[id(gear.replicas)] for gear in gears], axis=1)
     return PlanTables(
-        operator=operator,
+        pipelines=pipelines,
         models=models,
         replica_ids=replica_ids,
         device_ids=device_ids,
@@ -144,34 +178,83 @@ def plan_tables(plan: GearPlan, operator: str) -> PlanTables:
         on_device_begin=_begins(on_device),
         spans=_flat(spans),
         spans_begin=_begins(spans),
-        most_stages=most_stages,
-        stage_count=np.array([len(gear.cascade.models) for gear in gears], dtype=np.int64),
-        stage_models=stage_models.ravel().astype(np.int64),
-        thresholds=thresholds.ravel(),
-        stage_of=stage_of.ravel().astype(np.int64),
+        starvation_ns=_starvation_ns(plan, pipelines, model_of_replica, index),
+        graph=graph_tables(plan.pipelines),
+        pipeline_of=np.array([p.number for p in pipelines for _ in p.nodes], dtype=np.int64),
         shares=shares.ravel(),
         minimum_queue_length=minimum.ravel(),
         largest_batch_size=largest.ravel(),
         longest_wait_ns=longest_wait_ns.ravel(),
         cores=cores.ravel() if plan.hardware.pool_cores is not None else np.zeros(0, dtype=np.int64),
-        range_starts=np.array([gear.load_range.from_ for gear in gears], dtype=np.float64),
-        meter=METER_ALPHA if pipeline.meter == "alpha" else METER_BACKLOG,
-        alpha=pipeline.alpha,
-        upshift_margin=pipeline.upshift_margin,
-        starvation_ns=0 if pipeline.starvation_s is None else to_ns(pipeline.starvation_s),
-        planned_shares=np.array([] if planned is None else planned.shares, dtype=np.float64),
-        scale_minutes=0 if planned is None or not pipeline.scales_load else minutes_of(planned.over_s),
+        **_cascade_rows(plan, index),
     )
+
+
+def _pipelines(plan: GearPlan) -> Iterator[PipelineTables]:
+    gears = nodes = 0
+    for number, (name, pipeline) in enumerate(plan.pipelines.items()):
+        planned = pipeline.planned_load
+        yield PipelineTables(
+            name=name,
+            number=number,
+            first_gear=gears,
+            first_node=nodes,
+            nodes=tuple(pipeline.nodes),
+            output=nodes + list(pipeline.nodes).index(pipeline.output),
+            range_starts=np.array([gear.load_range.from_ for gear in pipeline.gears], dtype=np.float64),
+            meter=METER_ALPHA if pipeline.meter == "alpha" else METER_BACKLOG,
+            alpha=pipeline.alpha,
+            upshift_margin=pipeline.upshift_margin,
+            starvation_ns=0 if pipeline.starvation_s is None else to_ns(pipeline.starvation_s),
+            planned_shares=np.array([] if planned is None else planned.shares, dtype=np.float64),
+            scale_minutes=0 if planned is None or not pipeline.scales_load else minutes_of(planned.over_s),
+        )
+        gears += len(pipeline.gears)
+        nodes += len(pipeline.nodes)
+
+
+def _cascade_rows(plan: GearPlan, index: Mapping[str, int]) -> dict[str, Any]:
+    """The cascades of all nodes in all gears, a node's one after another."""
+    of_nodes = [
+        [gear.cascades[node][0] for gear in pipeline.gears]
+        for pipeline in plan.pipelines.values()
+        for node in pipeline.nodes
+    ]
+    cascades = [cascade for of_node in of_nodes for cascade in of_node]
+    most_stages = max(len(cascade.models) for cascade in cascades)
+    stage_models = np.full((len(cascades), most_stages), -1)
+    thresholds = np.zeros((len(cascades), most_stages))
+    stage_of = np.full((len(cascades), len(index)), -1)
+    for row, cascade in enumerate(cascades):
+        for stage, model in enumerate(cascade.models):
+            stage_models[row, stage] = index[model]
+            stage_of[row, index[model]] = stage
+        thresholds[row, : len(cascade.thresholds)] = cascade.thresholds
+    return {
+        "first_row": np.cumsum([0, *(len(of_node) for of_node in of_nodes)])[:-1].astype(np.int64),
+        "most_stages": most_stages,
+        "stage_count": np.array([len(cascade.models) for cascade in cascades], dtype=np.int64),
+        "stage_models": stage_models.ravel().astype(np.int64),
+        "thresholds": thresholds.ravel(),
+        "stage_of": stage_of.ravel().astype(np.int64),
+    }
+
+
+def _starvation_ns(
+    plan: GearPlan, pipelines: Sequence[PipelineTables], replica_model: Ints, index: Mapping[str, int]
+) -> Ints:
+    shortest_ns = np.zeros(len(index), dtype=np.int64)
+    for tables, pipeline in zip(pipelines, plan.pipelines.values(), strict=True):
+        cascades = [c for gear in pipeline.gears for of_node in gear.cascades.values() for c in of_node]
+        for m in {index[model] for cascade in cascades for model in cascade.models}:
+            known = [ns for ns in (int(shortest_ns[m]), tables.starvation_ns) if ns]
+            shortest_ns[m] = min(known, default=0)
+    of_replicas: Ints = shortest_ns[replica_model]
+    return of_replicas
 
 
 def minutes_of(seconds: float) -> int:
     return min(max(1, math.ceil(seconds / 60)), MINUTES_PER_DAY)
-
-
-def only_pipeline(plan: GearPlan) -> str:
-    """The plan's pipeline; raises `InvalidInput` for several, which cannot be served together."""
-    plan.require_one_pipeline()
-    return next(iter(plan.pipelines))
 
 
 def whole_shares(weights: Sequence[float]) -> list[int]:
@@ -214,24 +297,35 @@ def _begins(lists: list[list[int]]) -> Ints:
     return np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)
 
 
-def require_served(plan: GearPlan, pipeline: str) -> None:
-    """Raise `InvalidInput` if `pipeline`, or the plan's placement, has a part that cannot be served."""
-    for part in _unserved(plan, pipeline):
+def require_served(plan: GearPlan) -> None:
+    """Raise `InvalidInput` if the plan has a part that cannot be served."""
+    for name, pipeline in plan.pipelines.items():
+        for part in _unserved(name, pipeline):
+            raise InvalidInput(
+                f"the plan has {part}, which this version of gearshift does not serve",
+                where=f"pipeline {name!r}",
+                remedy="make the plan anew with `gearshift plan`, or serve it with a newer version",
+            )
+    for part in _unserved_together(plan):
         raise InvalidInput(
-            f"the plan has {part}, which this version of gearshift does not serve",
-            where=f"pipeline {pipeline!r}",
-            remedy="make the plan anew with `gearshift plan`, or serve it with a newer version",
+            f"the plan has {part}", remedy="make the plan anew with `gearshift plan`, or serve it with a newer version"
         )
 
 
-def _unserved(plan: GearPlan, served: str) -> Iterator[str]:
-    pipeline = plan.pipelines[served]
+def _unserved_together(plan: GearPlan) -> Iterator[str]:
+    if len(plan.pipelines) > 1 and plan.hardware.pool_cores is not None:
+        yield "several pipelines, and cores that they would share (pool_cores)"
+    if any(replica.kv_tokens is not UNSET for replica in plan.placement.replicas):
+        yield "replicas with kv_tokens, which this version of gearshift does not serve"
+
+
+def _unserved(served: str, pipeline: PipelinePlan) -> Iterator[str]:
     if len(pipeline.nodes) > 1:
         yield f"a pipeline of {len(pipeline.nodes)} nodes"
     for name, node in pipeline.nodes.items():
         if not name == node.operator == served:
             yield f"node {name!r} of operator {node.operator!r}, in place of the pipeline's name for both"
-        if node.inputs or node.fan_out is not None or node.join != "all" or not node.required:
+        if node.inputs or node.fan_out is not None or node.join != "all" or not node.required or node.fan_in:
             yield f"node {name!r} with inputs, fan-out or a join"
     if pipeline.load_unit != "requests_per_s":
         yield f"load in {pipeline.load_unit}"
@@ -241,8 +335,6 @@ def _unserved(plan: GearPlan, served: str) -> Iterator[str]:
     for gear in pipeline.gears:
         for part in _of_gear(gear):
             yield f"{part} in the gear for load {gear.load_range}"
-    if any(replica.kv_tokens is not UNSET for replica in plan.placement.replicas):
-        yield "replicas with kv_tokens"
 
 
 def _of_objective(objective: Objective) -> Iterator[str]:

@@ -71,7 +71,7 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
     def busy_ns(samples: float) -> float:
         return max(float(on_device_ns(samples).max()), samples * router_ns)
 
-    objective = plan.pipelines[tables.operator].objective
+    objective = plan.pipelines[tables.pipeline.name].objective
     objective_s = objective.latency_s
     longer = _longer(parts, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
     within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)
@@ -80,14 +80,14 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
         middle = (low + high + 1) // 2
         running_ns = max(part.batch_ns(middle) for part in parts)
         low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
-    predicted = plan.predictions.get(tables.operator)
+    predicted = plan.predictions.get(tables.pipeline.name)
     on_trace = 0 if predicted is None else math.ceil(ON_TRACE * (predicted.most_waiting or 0))
     most = max(1, low, on_trace, _most_to_start(tables))
     return Backlog(most, most * NS_PER_S / max(1.0, busy_ns(most)))
 
 
 def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
-    gear, replicas = tables.gears - 1, len(tables.replica_ids)
+    gear, replicas = tables.pipeline.gears - 1, len(tables.replica_ids)
     cascade, shares = tables.cascade(gear), tables.shares.reshape(-1, replicas)[gear]
     largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
     certainty = profile.predictions.certainty[profile.predictions.rows(cascade.models)]
@@ -116,5 +116,7 @@ def _longer(parts: list[_Part], device: int, few: float) -> float:
 
 def _most_to_start(tables: PlanTables) -> int:
     """The sum of queue lengths at which all replicas start a batch, in the gear with the most."""
-    by_gear = tables.minimum_queue_length.reshape(tables.gears, -1) * (tables.shares.reshape(tables.gears, -1) > 0)
+    by_gear = tables.minimum_queue_length.reshape(-1, len(tables.replica_ids)) * (
+        tables.shares.reshape(-1, len(tables.replica_ids)) > 0
+    )
     return int(by_gear.sum(axis=1).max())

@@ -189,7 +189,7 @@ def cheapest_gear_ns(
     """
     changed = gear_times_ns(plan, tables, profile)
     if changed is not None:
-        cores = tables.cores.reshape(tables.gears, -1)[-1].tolist()
+        cores = tables.cores.reshape(-1, len(tables.replica_ids))[-1].tolist()
         return np.stack([table[count] for table, count in zip(changed, cores, strict=True)])
     run_ns = expected_ns(plan, tables, profile)
     if scaler_cores is not None:
@@ -229,7 +229,7 @@ def _by_cores_ns(
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     cores = replica.cores
     if plan.hardware.pool_cores is not None:
-        cores = int(tables.cores.reshape(tables.gears, -1)[:, number].max())
+        cores = int(tables.cores.reshape(-1, len(tables.replica_ids))[:, number].max())
     table = core_table_ns(
         replica,
         kinds[replica.device_ids[0]],

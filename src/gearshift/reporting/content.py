@@ -15,7 +15,6 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.space.cascade_search import search_cascades, work_per_request_s
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import Profile
 from gearshift.reporting.gear_rows import gear_rows
 from gearshift.reporting.headline import percentile_name
@@ -157,7 +156,7 @@ def compose(
                 gear=row.numbers,
                 at_qps=row.predicted_elsewhere_qps,
             )
-            for row in gear_rows(plan, only_pipeline(plan))
+            for row in gear_rows(plan, plan.name)
             if row.predicted is not None
         ],
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],

@@ -8,7 +8,6 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
-    name = only_pipeline(plan)
+    name = plan.name
     result = plan.predictions.get(name)
     parts = [
         f"{devices_in_words(plan)}, {cost_in_words(plan)}",
@@ -49,7 +48,7 @@ def devices_in_words(plan: GearPlan) -> str:
 def cost_in_words(plan: GearPlan) -> str:
     """The devices' cost per hour, in the unit of their prices (1 each, where none were given)."""
     if plan.hardware.pool_cores is not None:
-        result = plan.predictions.get(only_pipeline(plan))
+        result = plan.predictions.get(plan.name)
         held = None if result is None else result.core_s
         return "of unknown cost" if held is None else f"{held:.1f} core-seconds held"
     prices = [device.price_per_hour for device in plan.hardware.devices]

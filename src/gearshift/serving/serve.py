@@ -97,7 +97,7 @@ def serve(
     allow_many_connections()
     journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
-    traces = tracing_if(settings.otel, task.tables.operator)
+    traces = tracing_if(settings.otel, task.tables.pipeline.name)
     bound = bound_sockets(settings.host, settings.port, shared=settings.front_ends > 1)
     with bound as socks, pinned(task.router_cores), logs, traces as tracing:
         try:
@@ -230,7 +230,7 @@ class ServerProcess:
         )
 
     def _make_http(self) -> HttpServer | FrontEnds:
-        task, settings, operator = self._task, self._settings, self._task.tables.operator
+        task, settings, operator = self._task, self._settings, self._task.tables.pipeline.name
         handlers = Handlers(
             self._control,
             operator,
@@ -269,7 +269,7 @@ class ServerProcess:
 
         return GrpcServer(
             self._control,
-            self._task.tables.operator,
+            self._task.tables.pipeline.name,
             inputs=self._task.inputs,
             outputs=self._task.outputs,
             settings=self._settings,
@@ -344,7 +344,7 @@ class ServerProcess:
             where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
-        return f"serving {self._task.tables.operator} at {where} ({counted})"
+        return f"serving {self._task.tables.pipeline.name} at {where} ({counted})"
 
     def _bounds_line(self) -> str:
         room = self._service.room

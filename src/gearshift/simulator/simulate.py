@@ -10,7 +10,7 @@ from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
 from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import (
@@ -205,10 +205,10 @@ def simulate(
         return prepare(plan, profile).run(workload, **how)
     if scaling.scaler == "static":
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
-    tables = plan_tables(plan, only_pipeline(plan))
+    tables = plan_tables(plan)
     given_ns = workload.deadline_ns
     given_ns = np.full(len(workload), UNBOUNDED) if given_ns is None else given_ns
-    objective_s = plan.pipelines[tables.operator].objective.latency_s
+    objective_s = plan.pipelines[tables.pipeline.name].objective.latency_s
     by_objective_ns = UNBOUNDED if objective_s is None else workload.arrivals_ns + to_ns(objective_s)
     due_ns = np.where(given_ns < UNBOUNDED, given_ns, by_objective_ns)
     if scaling.scaler in COMPARED:
@@ -250,7 +250,7 @@ def _compared(
         ended=np.where(run.finished_ns < 0, Ending.INFEASIBLE, Ending.ANSWERED).astype(np.int8),
         busy_s=np.full(len(tables.device_ids), run.duration_s * run.busy_core_s / run.core_seconds),
         batches=run.batches[None],
-        arrived_in_gear=np.bincount([0], weights=[n], minlength=tables.gears).astype(np.int64),
+        arrived_in_gear=np.bincount([0], weights=[n], minlength=tables.pipeline.gears).astype(np.int64),
         shifts=np.empty((0, 2), dtype=np.int64),
         log=[],
         held=run.cores,
@@ -284,7 +284,7 @@ class Prepared:
 
 def prepare(plan: GearPlan, profile: Profile) -> Prepared:
     """Resolve a plan once for several workloads; raises as `simulate`."""
-    tables = plan_tables(plan, only_pipeline(plan))
+    tables = plan_tables(plan)
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     times = gear_times_ns(plan, tables, profile)
     return Prepared(
@@ -395,5 +395,5 @@ def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.
     if not len(tables.cores):
         return np.zeros((0, 2), dtype=np.int64)
     in_force = np.concatenate([[[0, 0]], shifts])
-    cores = tables.cores.reshape(tables.gears, -1).sum(axis=1)
+    cores = tables.cores.reshape(-1, len(tables.replica_ids)).sum(axis=1)
     return np.stack([in_force[:, 0], cores[in_force[:, 1]]], axis=1)

@@ -42,7 +42,7 @@ def warm_up(*, deadline_ns: int | None = None) -> None:
         duration_s=1.0,
         deadline_ns=None if deadline_ns is None else np.full(1, deadline_ns),
     )
-    simulate_tables(plan_tables(plan, "task"), np.array([[0, 1]]), np.ones((1, 1)), workload)
+    simulate_tables(plan_tables(plan), np.array([[0, 1]]), np.ones((1, 1)), workload)
 
 
 if __name__ == "__main__":

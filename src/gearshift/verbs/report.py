@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, trace_for
 from gearshift.verbs.options import ProfileOfPlan
@@ -23,5 +22,5 @@ def report(
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
-    write_report(Path(out), compose(made, measured, title=f"Gear plan for {only_pipeline(made)}", simulations=runs))
+    write_report(Path(out), compose(made, measured, title=f"Gear plan for {made.name}", simulations=runs))
     return Path(out)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import only_pipeline, plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
@@ -61,7 +61,7 @@ def simulate(
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
-    tables = plan_tables(plan, only_pipeline(plan))
+    tables = plan_tables(plan)
     cores = scaler_cores
     if scaling is not None and scaling.scaler != "static":
         cores = scaler_cores or sum(replica.cores for replica in plan.placement.replicas)

@@ -6,7 +6,7 @@ import pytest
 import gearshift
 from gearshift.gear import GearPlan
 from gearshift.planner.evaluate.confirm import workload_of
-from gearshift.plans.plan_tables import only_pipeline, plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import Backlog, backlog_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import prepare
@@ -27,7 +27,7 @@ def world() -> tuple[Profile, Trace]:
 def planned(request: pytest.FixtureRequest, world: tuple[Profile, Trace]) -> tuple[GearPlan, float, Backlog]:
     profile, trace = world
     plan = gearshift.plan(profile, trace, latency_s=request.param, ranges=5)
-    return plan, request.param, backlog_of(plan, plan_tables(plan, only_pipeline(plan)), profile)
+    return plan, request.param, backlog_of(plan, plan_tables(plan), profile)
 
 
 def test_a_plan_refuses_nothing_on_its_own_trace(

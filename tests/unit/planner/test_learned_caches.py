@@ -101,7 +101,7 @@ def test_the_planner_leaves_caches_that_only_cost_alone() -> None:
 
 def test_what_such_a_plan_predicts_is_what_its_replay_gives() -> None:
     made = planned()
-    tables, certainty = plan_tables(made, "task"), profile().predictions.certainty
+    tables, certainty = plan_tables(made), profile().predictions.certainty
     run = replayed(made)
     live = run_virtually(
         tables,

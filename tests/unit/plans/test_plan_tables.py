@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
 from gearshift.gear import ExpectedGain, Gear, GearPlan, TimedQuality
-from gearshift.pipeline import Edge, FanOut, Node
+from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
-from gearshift.plans.plan_tables import only_pipeline, plan_tables, require_served
+from gearshift.plans.plan_tables import plan_tables, require_served
 from tests.conformance.small import small_gear, small_plan
 
 GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))
@@ -42,7 +42,7 @@ def two_nodes() -> GearPlan:
 UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "a pipeline of 2 nodes": two_nodes,
     "node 'task' with inputs, fan-out or a join": lambda: node(inputs={"x": "image"}),
-    "node 'task' with": lambda: node(fan_out=FanOut(per_row="faces", most=4)),
+    "node 'task' with": lambda: node(join="first"),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
     "in place of the pipeline's name for both": lambda: replace(
@@ -76,14 +76,14 @@ def test_what_cannot_be_served_yet_can_be_written_and_read_and_is_refused_by_nam
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == plan
     with pytest.raises(InvalidInput, match="which this version of gearshift does not serve") as caught:
-        plan_tables(plan, only_pipeline(plan))
+        plan_tables(plan)
     assert part in str(caught.value)
 
 
 def test_a_pipeline_of_one_node_is_served() -> None:
-    require_served(PLAN, "task")
-    require_served(gear(order="arrival"), "task")
-    require_served(objective(metric="latency"), "task")
+    require_served(PLAN)
+    require_served(gear(order="arrival"))
+    require_served(objective(metric="latency"))
 
 
 IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {

@@ -11,7 +11,7 @@ from tests.scaled_task import write_geared_task, write_scaled_task
 
 
 def pool_of(plan: GearPlan, given: int | None) -> tuple[list[list[int]], int]:
-    tables = plan_tables(plan, "numbers")
+    tables = plan_tables(plan)
     workers = scaled_workers(plan, tables, printed=False)
     return cores_in_gears(workers, tables), shared_pool(workers, tables, given)
 

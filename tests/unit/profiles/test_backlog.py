@@ -6,7 +6,7 @@ import numpy as np
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import only_pipeline, plan_tables
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import MOST_WHERE_NONE, Backlog, backlog_of
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile
@@ -33,7 +33,7 @@ def profile(run_ms: dict[str, tuple[float, float]], *, forwarded: float = 0.5, r
 
 
 def backlog(plan: GearPlan, measured: Profile) -> Backlog:
-    return backlog_of(plan, plan_tables(plan, only_pipeline(plan)), measured)
+    return backlog_of(plan, plan_tables(plan), measured)
 
 
 def with_objective(plan: GearPlan, latency_s: float | None) -> GearPlan:
@@ -94,7 +94,7 @@ def test_without_a_latency_objective_as_many_as_are_answered_in_seconds() -> Non
 def test_a_scaler_gives_more_cores_which_carry_more(tmp_path: Path) -> None:
     write_scaled_cascade(tmp_path, devices=1, cores=1)
     plan, measured = read_plan(tmp_path / "plan.json"), read_profile(tmp_path / "profile")
-    tables = plan_tables(plan, only_pipeline(plan))
+    tables = plan_tables(plan)
     few, many = (backlog_of(plan, tables, measured, scaler_cores=cores) for cores in (None, 4))
     assert many.capacity_qps > 1.5 * few.capacity_qps
     assert many.most_waiting > few.most_waiting

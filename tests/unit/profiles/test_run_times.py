@@ -47,7 +47,7 @@ def test_who_share_a_worker_are_planned_on_cores_that_all_were_measured_on_by_th
     plan, profile = read_plan(tmp_path / "plan.json"), read_profile(tmp_path / "profile")
     curves = tuple(structs.replace(one, p95_s=tuple(2 * s for s in one.median_s)) for one in profile.curves)
     profile = replace(profile, curves=curves, performance=performance_models(curves))
-    tables = plan_tables(plan, "numbers")
+    tables = plan_tables(plan)
     workers = scaled_workers(plan, tables, printed=False)
     times = scaled_times_ns(workers, plan, tables, profile, most_cores=4, margin=0.5)
     assert len(times) == 2

@@ -67,7 +67,7 @@ def test_whole_curves_have_one_for_each_model() -> None:
 def test_batches_shrink_by_tables_of_segments_whose_sum_is_the_whole() -> None:
     placed = {"a0": "d0", "b0": "d1"}
     plan = small_plan(placed, small_gear(placed, "a b", (0.5,), largest=3))
-    tables = plan_tables(plan, "task")
+    tables = plan_tables(plan)
     exits = exits_of(plan, tables, profile())
     assert exits is not None
     ms = 1_000_000
@@ -85,7 +85,7 @@ def test_batches_shrink_by_tables_of_segments_whose_sum_is_the_whole() -> None:
 def test_without_recorded_exits_all_samples_leave_after_the_last_segment() -> None:
     placed = {"a0": "d0", "b0": "d1"}
     plan = small_plan(placed, small_gear(placed, "a b", (0.5,), largest=3))
-    exits = exits_of(plan, plan_tables(plan, "task"), profile(None))
+    exits = exits_of(plan, plan_tables(plan), profile(None))
     assert exits is not None
     assert exits.exit_segment.tolist() == [[1] * 8, [0] * 8]
 
@@ -93,7 +93,7 @@ def test_without_recorded_exits_all_samples_leave_after_the_last_segment() -> No
 def test_models_without_segments_have_no_exits() -> None:
     placed = {"b0": "d0"}
     plan = small_plan(placed, small_gear(placed, "b"))
-    assert exits_of(plan, plan_tables(plan, "task"), profile()) is None
+    assert exits_of(plan, plan_tables(plan), profile()) is None
 
 
 @pytest.mark.parametrize(("model", "exit"), [(0, 2), (1, 1), (0, -1)])

@@ -15,7 +15,7 @@ class Driven:
     """The router of a plan, whose batches run until they are finished; times are milliseconds."""
 
     def __init__(self, plan: GearPlan, retries: Retries | None = None, deadlines: DeadlineRules | None = None) -> None:
-        self.tables: PlanTables = plan_tables(plan, "task")
+        self.tables: PlanTables = plan_tables(plan)
         self.deadlines = deadlines
         self.started: list[tuple[str, list[int]]] = []
         self.answered: list[int] = []

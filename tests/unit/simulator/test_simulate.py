@@ -39,7 +39,7 @@ def run(
     most_waiting: int = UNBOUNDED,
 ) -> Simulation:
     """`run_ms` is how long a model's batch of one takes; each further sample adds a millisecond."""
-    tables = plan_tables(plan, "task")
+    tables = plan_tables(plan)
     sizes = np.arange(8)
     run_ns = np.array([(run_ms[r[0]] + sizes - 1) * MS for r in tables.replica_ids]).astype(np.int64)
     sure = np.ones((len(tables.models), len(workload)))
@@ -50,7 +50,7 @@ def run(
 
 def run_case(case: Case, *, log_rows: int = 0, most_waiting: int = UNBOUNDED) -> Simulation:
     return simulate_tables(
-        plan_tables(case.plan, "task"),
+        plan_tables(case.plan),
         np.stack(case.run_ns),
         case.certainty,
         case.workload,
@@ -296,7 +296,7 @@ def test_a_simulated_sample_takes_at_most_64_bytes() -> None:
 def test_a_batch_takes_the_profiled_median_and_its_overhead() -> None:
     profile = synthetic_profile(models=2, samples=20, fastest_s=0.001)
     plan = named_plan(largest=2)
-    assert run_times_ns(plan, plan_tables(plan, "task"), profile).tolist() == [
+    assert run_times_ns(plan, plan_tables(plan), profile).tolist() == [
         [0, 1_100_000, 1_600_000],
         [0, 3_100_000, 4_600_000],
     ]
@@ -370,9 +370,7 @@ def with_deadlines(deadlines_ms: Sequence[float], *, late: Late = "refuse", by_a
     workload = small_workload([0.0] * n, deadline_ns=(np.array(deadlines_ms) * MS).astype(np.int64))
     sure = np.stack([np.arange(n) % 2 == 0, np.ones(n)]).astype(np.float64)
     run_ns = np.array([[0, 10], [0, 20]]) * MS
-    return simulate_tables(
-        plan_tables(plan, "task"), run_ns, sure, workload, late=late, by_arrival=by_arrival, log_rows=1000
-    )
+    return simulate_tables(plan_tables(plan), run_ns, sure, workload, late=late, by_arrival=by_arrival, log_rows=1000)
 
 
 def test_what_would_miss_its_deadline_is_refused_or_degraded_and_counts_so() -> None:

@@ -48,7 +48,7 @@ from tests.conformance.small import small_gear, small_plan, small_workload
 placed = {"a0": "d0"}
 plan = small_plan(placed, small_gear(placed, "a", largest=4, minimum=3, wait_ms=5))
 workload = small_workload([0, 0, 0])
-run = simulate_tables(plan_tables(plan, "task"), np.array([[0, 1, 2, 3, 4]]), np.ones((1, 3)), workload)
+run = simulate_tables(plan_tables(plan), np.array([[0, 1, 2, 3, 4]]), np.ones((1, 3)), workload)
 print(int(run.batches[0].argmax()), sum(kernel.run.stats.cache_hits.values()))
 """
 

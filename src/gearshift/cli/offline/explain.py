@@ -20,7 +20,6 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
 from gearshift.verbs.explain import explain
@@ -42,7 +41,7 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     with output.progress() as tell:
         explained = explain(made, arrivals, profile=measured, devices_too=devices_too, progress=tell)
     output.json(explained)
-    show(output, explained, gear_rows(made, only_pipeline(made)))
+    show(output, explained, gear_rows(made, made.name))
     if not measured.predictions.labelled:
         output.say(NO_LABELS)
 

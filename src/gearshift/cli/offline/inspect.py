@@ -9,7 +9,7 @@ from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import only_pipeline, require_served
+from gearshift.plans.plan_tables import require_served
 from gearshift.profiles.profile import overheads_of
 from gearshift.reporting.headline import counted, headline
 from gearshift.verbs.inspect import inspect
@@ -36,7 +36,7 @@ def command(output: Output, path: Path) -> None:
         tell_warnings(output, found.warnings)
         output.say(f"{len(found.predictions.part)} samples; certainty is {found.certainty}; sha256 {found.sha256[:12]}")
         return
-    require_served(found, only_pipeline(found))
+    require_served(found)
     output.json(msgspec.to_builtins(found))
     output.say(headline(found))
     for name in found.pipelines:

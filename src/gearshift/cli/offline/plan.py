@@ -33,7 +33,6 @@ from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
-from gearshift.plans.plan_tables import only_pipeline
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
@@ -242,7 +241,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
 
 
 def result_of(plan: GearPlan) -> ServingResult:
-    return plan.predictions[only_pipeline(plan)]
+    return plan.predictions[plan.name]
 
 
 def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:

@@ -166,7 +166,7 @@ class CandidatePlans:
         if overload_s:
             return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
         made, profile = self.bare(candidate), self.request.profile
-        tables, key = plan_tables(made, profile.operator), (candidate.placement, candidate.largest_batch_size)
+        tables, key = plan_tables(made), (candidate.placement, candidate.largest_batch_size)
         if key not in self._run_ns:
             self._run_ns[key] = run_times_ns(made, tables, profile), exits_of(made, tables, profile)
         if tables.models not in self._certainty:

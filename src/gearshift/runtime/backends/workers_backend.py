@@ -239,7 +239,7 @@ class WorkersBackend(ABC):
 
     def _load_message(self, slot: _Slot, again: bool) -> Load:
         tables = self._tables
-        largest = tables.largest_batch_size.reshape(tables.gears, -1).max(axis=0)
+        largest = tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
         return Load(
             project=str(self._project),
             inputs=self._inputs,

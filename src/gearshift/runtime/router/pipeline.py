@@ -17,9 +17,9 @@ class LoadScaling:
 
     def __init__(self, tables: PlanTables) -> None:
         self.factor = 1.0
-        self._minutes = tables.scale_minutes
-        self._planned: list[float] = tables.planned_shares.tolist()
-        self._range_bins = [load_bin(start, LOAD_EDGES) for start in tables.range_starts.tolist()]
+        self._minutes = tables.pipeline.scale_minutes
+        self._planned: list[float] = tables.pipeline.planned_shares.tolist()
+        self._range_bins = [load_bin(start, LOAD_EDGES) for start in tables.pipeline.range_starts.tolist()]
         self._counts = [[0] * BINS for _ in range(self._minutes)]
         self._totals, self._below = [0] * BINS, [0] * (BINS + 1)
         self._ticks = 0
@@ -85,7 +85,7 @@ class Pipeline:
     def __init__(self, tables: PlanTables, number: int = 0) -> None:
         self.tables, self.number = tables, number
         self._stage_models: list[int] = tables.stage_models.tolist()
-        self._range_starts: list[float] = tables.range_starts.tolist()
+        self._range_starts: list[float] = tables.pipeline.range_starts.tolist()
         self.meter = Meter()
         self._eased_ticks = 0
         self.rate_qps = self.load = 0.0
@@ -97,12 +97,20 @@ class Pipeline:
         """Measure the load; return the gear that is to be in force."""
         tables, starts = self.tables, self._range_starts
         self.rate_qps = self.meter.tick(now_ns)
-        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, waiting, tables.alpha)
+        self.load = metered_load(
+            tables.pipeline.meter, self.rate_qps, self.scaling.factor, waiting, tables.pipeline.alpha
+        )
         asked = gear_asked_for(
-            tables.meter, self.gear, self.load, longest_first_stage_queue, tables.alpha, starts, tables.gears
+            tables.pipeline.meter,
+            self.gear,
+            self.load,
+            longest_first_stage_queue,
+            tables.pipeline.alpha,
+            starts,
+            tables.pipeline.gears,
         )
         gear, self._eased_ticks = gear_in_force(
-            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
+            self.gear, asked, self._eased_ticks, self.load, starts, tables.pipeline.upshift_margin
         )
         return self.gear if self.pinned else gear
 
@@ -115,7 +123,9 @@ class Pipeline:
         self.meter = before.meter.copy()
         self.rate_qps = self.load = before.rate_qps
         tables = self.tables
-        return gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
+        return gear_asked_for(
+            tables.pipeline.meter, 0, self.load, 0, tables.pipeline.alpha, self._range_starts, tables.pipeline.gears
+        )
 
 
 class GearSettings:

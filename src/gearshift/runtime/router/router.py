@@ -66,8 +66,8 @@ class Router:
         self._settings = GearSettings(tables)
         self.pipeline = Pipeline(tables)
         self._queued = 0
-        self._starvation_ns = tables.starvation_ns
-        self._queues = [WaitingQueue(tables.starvation_ns) for _ in replicas]
+        self._starvation_ns = tables.pipeline.starvation_ns
+        self._queues = [WaitingQueue(tables.pipeline.starvation_ns) for _ in replicas]
         rules = deadlines or DeadlineRules(tables, late="answer")
         self.by_deadline = DeadlineQueues(rules, self._settings, self._queues, self._turns, self._devices, self._drop)
         self._running: list[Sequence[Sample]] = [() for _ in replicas]

@@ -132,15 +132,15 @@ def status_of(
     pipeline = router.pipeline
     return Status(
         plan=plan,
-        operator=tables.operator,
+        operator=tables.pipeline.name,
         state=state,
         uptime_s=uptime_s,
         load=pipeline.load,
         rate_qps=pipeline.rate_qps,
         gear=pipeline.gear,
-        last_gear=tables.gears - 1,
+        last_gear=tables.pipeline.gears - 1,
         pinned=pipeline.pinned,
-        load_range=tables.load_range(pipeline.gear),
+        load_range=tables.pipeline.load_range(pipeline.gear),
         cascade=tables.cascade(pipeline.gear),
         replicas=_replicas(tables, router, ready, silent),
         waiting=router.waiting,

@@ -39,7 +39,7 @@ class Turns:
 
     def share_among_the_living(self, gear: int) -> None:
         """Divide lost replicas' shares among the others in proportion, or evenly if all are 0."""
-        for g in range(self._tables.gears):
+        for g in range(self._tables.pipeline.gears):
             base = g * self._replicas
             for model, (begin, end) in enumerate(pairwise(self._model_begin)):
                 if self._tables.stage_of[g * self._models + model] < 0:

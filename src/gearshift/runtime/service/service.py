@@ -109,7 +109,7 @@ class Service:
             capacity_qps,
         )
         self.open_requests = OpenRequests(
-            tables.operator, self.room, deadlines, self._clock, self._metrics, spans, self._deliver_soon
+            tables.pipeline.name, self.room, deadlines, self._clock, self._metrics, spans, self._deliver_soon
         )
         self._ended: deque[tuple[Sample, int]] = deque()
         """Samples to answer, with the gear in which each ended."""
@@ -205,7 +205,7 @@ class Service:
 
     def pin_gear(self, gear: int) -> None:
         """Keep `gear` in force until `free_gear`; raises `InvalidInput` if the plan lacks it."""
-        last = self._tables.gears - 1
+        last = self._tables.pipeline.gears - 1
         require(0 <= gear <= last, f"there is no gear {gear}", remedy=f"pin one from 0 to {last}")
         self._journal.write("pin", gear=gear)
         self.router.pin(gear, self._clock.now_ns())
@@ -274,7 +274,7 @@ class Service:
         arrived_ns = self._clock.now_ns()
         request = Request(
             id=next(self._request_ids),
-            operator=self._tables.operator,
+            operator=self._tables.pipeline.name,
             arrived_ns=arrived_ns,
             rows=rows,
             sent_ns=sent_ns,
@@ -304,7 +304,7 @@ class Service:
         raise NotReady(why)
 
     def _count_refused(self, reason: str) -> None:
-        self._metrics.refused(self._tables.operator, reason)
+        self._metrics.refused(self._tables.pipeline.name, reason)
 
     def _abandon(self, opened: OpenRequest) -> None:
         if self.open_requests.abandon(opened):
@@ -367,10 +367,12 @@ class Service:
             self._journal.write("poisonous", request=sample.request.id, reason=sample.error)
 
     def _watch(self) -> None:
-        self._metrics.watch(self.router.pipeline, self, last_gear=self._tables.gears - 1, accuracies=self._accuracies)
+        self._metrics.watch(
+            self.router.pipeline, self, last_gear=self._tables.pipeline.gears - 1, accuracies=self._accuracies
+        )
         self._metrics.begin(
             Known(
-                operator=self._tables.operator,
+                operator=self._tables.pipeline.name,
                 models=self._tables.models,
                 replicas=self._tables.replica_ids,
                 devices=self._tables.device_ids,

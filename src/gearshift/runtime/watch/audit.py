@@ -145,7 +145,7 @@ class Audit:
 def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
     strongest = tables.models.index(strongest_of(profile, tables.models))
     replica = int(tables.model_begin[strongest])
-    gears = plan.pipelines[tables.operator].gears
+    gears = plan.pipelines[tables.pipeline.name].gears
     return Audit(
         tables,
         share=share,
@@ -168,7 +168,7 @@ def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -
         return {}
     rows = records.rows(tables.models)
     planned = {}
-    for gear in range(tables.gears):
+    for gear in range(tables.pipeline.gears):
         cascade = tables.cascade(gear)
         left = np.ones(len(records.part), dtype=np.bool_)
         for stage, name in enumerate(cascade.models):

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.errors import require
@@ -43,7 +42,7 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    pipeline = task.plan.pipelines[task.tables.operator]
+    pipeline = task.plan.pipelines[task.tables.pipeline.name]
     run_ns = task.run_ns
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
@@ -53,7 +52,7 @@ def make_service(
     attend_caches(task, backend, caches)
     backlog = _backlog(task, settings)
     return Service(
-        task.tables if scales else replace(task.tables, scale_minutes=0),
+        task.tables if scales else task.tables.unscaled(),
         backend,
         most_waiting_requests=backlog.most_waiting,
         most_waiting_bytes=most_waiting_bytes(settings),
@@ -111,7 +110,7 @@ def make_adapting(
     run_ns: Sequence[Sequence[int]],
 ) -> Adapting:
     """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
-    planned = task.plan.pipelines[task.tables.operator].planned_load
+    planned = task.plan.pipelines[task.tables.pipeline.name].planned_load
     share, seed = settings.audit_share, settings.audit_seed
     audit = make_audit(task.tables, task.plan, task.profile, share=share, seed=seed, run_ns=run_ns)
     as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)

@@ -117,7 +117,7 @@ class Replans:
     async def _made(self, window_s: float) -> tuple[str | None, str]:
         """Return a plan's name if it is better on the live load, else None, and a comparison."""
         task = self._task()
-        pipeline = task.plan.pipelines[task.tables.operator]
+        pipeline = task.plan.pipelines[task.tables.pipeline.name]
         counts = self._control.service.adapting.trace.latest(window_s)
         if sum(counts) == 0:
             raise Failed("no requests came")

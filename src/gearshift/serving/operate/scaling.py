@@ -62,7 +62,7 @@ def make_scaling(
         period_s=settings.scaler_period_s,
         effect_s=min(CORES_EFFECT_S, settings.scaler_period_s / 2),
         margin=DEFAULT_MARGIN if settings.scaler_margin is None else settings.scaler_margin,
-        slo_s=task.plan.pipelines[task.tables.operator].objective.latency_s,
+        slo_s=task.plan.pipelines[task.tables.pipeline.name].objective.latency_s,
     )
     times = scaled_times_ns(workers, task.plan, task.tables, task.profile, most_cores=cores, margin=scaling.margin)
     return VerticalScaling(

@@ -202,7 +202,7 @@ def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> Non
     other code.
     """
     for what, new, old in (
-        ("operator", task.tables.operator, served.tables.operator),
+        ("operator", task.tables.pipeline.name, served.tables.pipeline.name),
         ("inputs", task.inputs, served.inputs),
         ("outputs", task.outputs, served.outputs),
     ):

@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import PlanTables, only_pipeline, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import NAME_IT, read_profile
@@ -74,7 +74,7 @@ def read_task(
     """
     plan = read_plan(plan_path)
     served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
-    tables = plan_tables(plan, only_pipeline(plan))
+    tables = plan_tables(plan)
     folder = profile_path or plan_path.parent / plan.profile.path
     profile = read_profile(folder, remedy=NAME_IT)
     require(

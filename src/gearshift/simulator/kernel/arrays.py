@@ -17,6 +17,7 @@ Ints = NDArray[np.int64]
 def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None) -> Plan:
     return Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
+        range_starts=tables.pipeline.range_starts,
         run_ns=np.ascontiguousarray(run_ns),
         fastest_ns=fastest_ns(tables, run_ns),
         segment_ns=np.zeros((0, 0, 0), dtype=np.int64) if exits is None else exits.segment_ns,
@@ -32,10 +33,10 @@ def make_settings(
         models=len(tables.models),
         devices=len(tables.device_ids),
         most_stages=tables.most_stages,
-        meter=tables.meter,
-        alpha=tables.alpha,
-        upshift_margin=tables.upshift_margin,
-        starvation_ns=tables.starvation_ns,
+        meter=tables.pipeline.meter,
+        alpha=tables.pipeline.alpha,
+        upshift_margin=tables.pipeline.upshift_margin,
+        starvation_ns=tables.pipeline.starvation_ns,
         most_waiting=most_waiting,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
@@ -98,7 +99,7 @@ def make_outcome(tables: PlanTables, workload: Workload, largest_batch_size: int
         ended=np.zeros(samples, dtype=np.int8),
         busy_ns=np.zeros(devices, dtype=np.int64),
         batches=np.zeros((replicas, largest_batch_size + 1), dtype=np.int64),
-        arrived_in_gear=np.zeros(tables.gears, dtype=np.int64),
+        arrived_in_gear=np.zeros(tables.pipeline.gears, dtype=np.int64),
         shifts=np.zeros((most_shifts, 2), dtype=np.int64),
         log=np.zeros((log_rows, 5), dtype=np.int64),
     )

@@ -33,14 +33,18 @@ class Scaling(NamedTuple):
 
 
 def make_scaling(tables: PlanTables) -> Scaling:
-    bins = [load_scaling.load_bin(s, LOAD_EDGES) for s in tables.range_starts] if tables.scale_minutes else []
+    bins = (
+        [load_scaling.load_bin(s, LOAD_EDGES) for s in tables.pipeline.range_starts]
+        if tables.pipeline.scale_minutes
+        else []
+    )
     return Scaling(
-        minutes=tables.scale_minutes,
-        counts=np.zeros((tables.scale_minutes, BINS), dtype=np.int64),
+        minutes=tables.pipeline.scale_minutes,
+        counts=np.zeros((tables.pipeline.scale_minutes, BINS), dtype=np.int64),
         totals=np.zeros(BINS, dtype=np.int64),
         below=np.zeros(BINS + 1, dtype=np.int64),
         range_bins=np.array(bins, dtype=np.int64),
-        planned_shares=tables.planned_shares,
+        planned_shares=tables.pipeline.planned_shares,
     )
 
 

@@ -48,7 +48,7 @@ def answered(backend: EmulatedBackend) -> Answer:
     """What two samples are answered, the second one by both models."""
 
     async def main() -> Answer:
-        service = Service(plan_tables(little_plan(""), "sums"), backend)
+        service = Service(plan_tables(little_plan("")), backend)
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
@@ -64,7 +64,7 @@ def answered(backend: EmulatedBackend) -> Answer:
 @pytest.mark.parametrize("told", [False, True], ids=["own run times", "told run times"])
 def test_an_emulated_device_does_not_hold_what_the_service_takes_itself(profile: Profile, told: bool) -> None:
     plan, profile = little_plan(""), with_overheads(profile, per_batch_s=600.0, per_request_s=600.0)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     run_ns = run_times_ns(plan, tables, profile).tolist() if told else None
     answer = answered(EmulatedBackend(tables, plan, profile, run_ns=run_ns))
     assert (answer.outcome, len(answer.rows)) == ("answered", 2)
@@ -73,7 +73,7 @@ def test_an_emulated_device_does_not_hold_what_the_service_takes_itself(profile:
 @pytest.mark.parametrize("bare", [little_profile(), with_caches(little_profile())], ids=["whole", "caches"])
 def test_overheads_are_what_run_times_have_beyond_the_models(bare: Profile) -> None:
     plan, profile = little_plan(""), with_overheads(bare, 0.002, 0.0001)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     overheads = overheads_ns(plan, tables, profile)
     assert (overheads == run_times_ns(plan, tables, profile) - run_times_ns(plan, tables, bare)).all()
     assert overheads[0, :3].tolist() == [0, 2_100_000, 2_200_000]

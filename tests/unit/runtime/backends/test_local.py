@@ -35,7 +35,7 @@ def backend_of(folder: Path, task: str = TASK, plan: GearPlan | None = None, **o
     write_little_task(folder)
     (folder / "task.py").write_text(task)
     plan = plan or little_plan("")
-    return LocalBackend(plan_tables(plan, "sums"), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options)
+    return LocalBackend(plan_tables(plan), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options)
 
 
 def children() -> set[int]:
@@ -465,7 +465,7 @@ def small():
 """
     )
     plan = two_device_plan()
-    backend, ids = backend_of(tmp_path, task, plan), plan_tables(plan, "sums").replica_ids
+    backend, ids = backend_of(tmp_path, task, plan), plan_tables(plan).replica_ids
     small, other = ids.index("small-0"), ids.index("small-1")
 
     async def main() -> list[tuple[Any, ...]]:

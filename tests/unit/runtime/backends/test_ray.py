@@ -110,7 +110,7 @@ def backend_of(folder: Path, cluster: StandInCluster, task: str = TASK, **option
     (folder / "task.py").write_text(task)
     plan = little_plan("")
     return RayBackend(
-        plan_tables(plan, "sums"),
+        plan_tables(plan),
         plan,
         project=folder / "gearshift.toml",
         inputs=INPUTS,
@@ -307,7 +307,7 @@ def test_each_request_is_answered_once_while_a_node_is_lost_or_silent(tmp_path, 
     """A stand-in takes Ray's place here; the same with real nodes of Ray is a long test of `end_to_end`."""
     write_little_task(tmp_path)
     plan, cluster = two_node_plan(), StandInCluster(nodes=3)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     run_ns = [[0] + [1_000_000] * 8] * 3
     backend = RayBackend(
         tables,

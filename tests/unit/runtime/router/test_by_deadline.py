@@ -19,7 +19,7 @@ PLACED = {"a0": "d0", "b0": "d1"}
 
 def driven(plan: GearPlan | None = None, late: Late = "refuse", **gear: Any) -> Driven:
     plan = plan or small_plan(PLACED, small_gear(PLACED, "a b", (0.5,), **gear))
-    tables = plan_tables(plan, "task")
+    tables = plan_tables(plan)
     first_ms = {"a": 4, "b": 10}
     run_ns = [[(first_ms[replica[0]] + size) * MS for size in range(17)] for replica in tables.replica_ids]
     return Driven(plan, deadlines=DeadlineRules(tables, run_ns, late))

@@ -67,7 +67,7 @@ def told_by(folder: Path, plan: GearPlan) -> dict[str, str]:
     """Which CUDA devices the worker of each replica sees."""
     write_little_task(folder)
     (folder / "task.py").write_text(TELLS)
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     cores = {device.id: frozenset({0}) for device in plan.hardware.devices}
     backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS, cores=cores)
 

@@ -18,7 +18,7 @@ def two_gears() -> PlanTables:
         small_gear(placed, "a b", (0.5,), load=(0, 100), minimum={"a0": 1, "a1": 2, "b0": 3}, largest=4),
         small_gear(placed, "b", load=(100, None), minimum={"a0": 4, "a1": 5, "b0": 6}, largest=8, wait_ms=7),
     ]
-    return plan_tables(small_plan(placed, *gears), "task")
+    return plan_tables(small_plan(placed, *gears))
 
 
 def test_a_tick_counts_what_came_since_the_one_before() -> None:
@@ -72,7 +72,7 @@ def tables(*, over_s: float, objective: Objective) -> PlanTables:
     gears = [small_gear(placed, "a", load=(low or 0.0, high)) for low, high in pairwise(edges)]
     plan = small_plan(placed, *gears, planned_load=PlannedLoad(shares=(0.25,) * 4, over_s=over_s))
     operator = msgspec.structs.replace(plan.pipelines["task"], objective=objective)
-    return plan_tables(msgspec.structs.replace(plan, pipelines={"task": operator}), "task")
+    return plan_tables(msgspec.structs.replace(plan, pipelines={"task": operator}))
 
 
 def minute(scaling: LoadScaling, times: float) -> float:

@@ -24,7 +24,7 @@ class Bench(Driven):
     """Batches take 10 ms by the profile; `killers` end every worker that runs them."""
 
     def __init__(self, plan: GearPlan, *, killers: Sequence[int] = (), refuse: bool = False) -> None:
-        tables = plan_tables(plan, "task")
+        tables = plan_tables(plan)
         retries = Retries(
             tables.models,
             run_ns=[[10 * MS] * 40] * len(tables.replica_ids),

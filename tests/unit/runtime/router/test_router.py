@@ -25,7 +25,7 @@ class Log:
     """Decisions by name: `(ms, "start", replica, size, reason)`, `(ms, "route", sample, replica, stage)` and so on."""
 
     def __init__(self, plan: GearPlan, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-        tables = plan_tables(plan, "task")
+        tables = plan_tables(plan)
         ids, models = tables.replica_ids, tables.models
         self.rows: list[Row] = []
         for now_ns, kind, a, b, c in rows:
@@ -53,7 +53,7 @@ def run(
     plan: GearPlan, run_ms: Mapping[str, float], workload: Workload, certainty: Mapping[str, Sequence[float]] = {}
 ) -> Log:
     """`run_ms` is how long a model's batches take, whatever their size; certainties are 1 unless given."""
-    tables = plan_tables(plan, "task")
+    tables = plan_tables(plan)
     run_ns = [np.full(50, int(run_ms[replica[0]] * MS)) for replica in tables.replica_ids]
     sure = np.ones((len(tables.models), len(workload)))
     for model, values in certainty.items():

@@ -42,7 +42,7 @@ def serve(
 
     async def main() -> Any:
         served = plan or little_plan("")
-        tables = plan_tables(served, "sums")
+        tables = plan_tables(served)
         backend = backend_class(tables, served, little_profile())
         service = Service(tables, backend, **options)
         await service.start()
@@ -141,7 +141,7 @@ def test_a_fault_with_one_answer_keeps_no_other_back():
             await asyncio.sleep(0.001)
         return [*(answer.outcome for answer in told), *faults]
 
-    adapting = Faulty(plan_tables(little_plan(""), "sums"))
+    adapting = Faulty(plan_tables(little_plan("")))
     assert serve(use, adapting=adapting) == ["answered"] * 4 + ["a fault of ours"]
 
 
@@ -151,7 +151,7 @@ def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an
             raise RuntimeError("a fault of ours")
 
     async def main() -> list[Answer]:
-        tables = plan_tables(little_plan(""), "sums")
+        tables = plan_tables(little_plan(""))
         backend = EmulatedBackend(tables, little_plan(""), little_profile())
         service = Service(tables, backend, adapting=Faulty(tables))
         await service.start()
@@ -383,7 +383,7 @@ def test_a_service_that_has_been_taken_over_tells_no_more_of_its_replicas():
 
     async def use(service: Service, backend: EmulatedBackend) -> str:
         plan = little_plan("")
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         after = Service(tables, EmulatedBackend(tables, plan, little_profile()))
         await after.start()
         after.take_over_from(service)
@@ -406,7 +406,7 @@ def test_a_service_that_takes_over_has_its_scaler_count_from_then_on():
 
     async def use(service: Service, backend: EmulatedBackend) -> None:
         plan = little_plan("")
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         after = Service(tables, EmulatedBackend(tables, plan, little_profile()), vertical=scaling)
         await after.start()
         after.take_over_from(service)
@@ -617,7 +617,7 @@ def test_the_status_says_what_runs_and_what_waits():
 
 def test_a_service_that_loads_its_models_is_starting():
     plan = little_plan("")
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     service = Service(tables, EmulatedBackend(tables, plan, little_profile()))
     assert service.status(PLAN).state == "starting"
 

@@ -48,7 +48,7 @@ class ByHand:
     """A backend whose batches take `slow` times the profiled time of a manual clock."""
 
     def __init__(self, clock: ManualClock, plan: GearPlan) -> None:
-        tables, profile = plan_tables(plan, "sums"), little_profile()
+        tables, profile = plan_tables(plan), little_profile()
         self._clock, self._model_of = clock, tables.replica_model.tolist()
         self.run_ns = run_times_ns(plan, tables, profile).tolist()
         self._answers = RecordedAnswers(tables.models, profile.predictions)
@@ -91,7 +91,7 @@ class World:
     def __init__(self, plan: GearPlan, share: float, window_s: float, scale: Callable[[Audit], None]) -> None:
         self.clock, self.journal, self.metrics = ManualClock(), Kept(), Metrics()
         self.backend = ByHand(self.clock, plan)
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         audit = make_audit(tables, plan, little_profile(), share=share, seed=0, run_ns=self.backend.run_ns)
         scale(audit)
         self.audit, self.drifts = audit, 0
@@ -292,7 +292,7 @@ def test_the_planned_disagreement_is_that_of_the_records_each_stage_answers() ->
     same = np.array([["x"] * 10, ["x"] * 10])
     same[0, [0, 1]] = "y"  # of these the small model is certain of sample 0 alone
     changed = dataclasses.replace(profile.predictions, prediction=same)
-    tables = plan_tables(two_gear_plan(""), "sums")
+    tables = plan_tables(two_gear_plan(""))
     with_labels = dataclasses.replace(profile, predictions=changed)
     planned = planned_disagreement(tables, with_labels, tables.models.index("large"))
     assert sorted(planned) == [(0, 0), (1, 0)]

@@ -127,7 +127,7 @@ class World:
         write_little_task(folder)
         (folder / "task.py").write_text(task)
         plan = little_plan("")
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         self.told, self.registry, self.events, self.ids = Told(), CollectorRegistry(), Events(), iter(range(1, 1000))
         self.caches = CacheAdaptation(
             folder / "gearshift.toml",

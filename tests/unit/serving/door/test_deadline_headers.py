@@ -77,7 +77,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
 
 def rules(late: Late = "refuse") -> dict[str, Any]:
     plan, profile = little_plan(""), little_profile()
-    tables = plan_tables(plan, "sums")
+    tables = plan_tables(plan)
     return {"deadlines": DeadlineRules(tables, run_times_ns(plan, tables, profile).tolist(), late)}
 
 

@@ -90,7 +90,7 @@ def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **sett
 
     async def main() -> Any:
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         chosen = ServerSettings(grpc_port=0, **({"largest_body_bytes": LARGEST_BYTES} | settings))
         bounds = {
             "most_waiting_bytes": most_waiting_bytes(chosen),

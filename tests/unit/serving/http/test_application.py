@@ -110,7 +110,7 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
 
     async def main() -> Any:
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         backend = RememberingBackend(tables, plan, profile)
         running = Service(tables, backend, metrics=metrics, **(service or {}))
         access = {name: options[name] for name in ("keys", "names") if name in options}

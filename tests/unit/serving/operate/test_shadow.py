@@ -19,7 +19,7 @@ def compared(share: float, numbers: list[int], expected: list[str], **service: A
 
     async def main() -> Comparison:
         plan = little_plan("")
-        tables = plan_tables(plan, "sums")
+        tables = plan_tables(plan)
         running = Service(tables, EmulatedBackend(tables, plan, little_profile()), **service)
         await running.start()
         try:
