@@ -32,6 +32,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = LEAST_URGENT
     payload_bytes: int = 0
     attempt: int = 1
+    pipeline: int = 0
+    """Its number in the plan, whose name is `operator`."""
 
     @property
     def late_after_ns(self) -> int:
@@ -76,6 +78,8 @@ class Sample(msgspec.Struct, eq=False):
     """When the last batch that it was in ends by the profiled run times."""
     run_by_ns: int | None = None
     """The latest time to run, once a worker was lost while running it, or no worker is there."""
+    node: int = 0
+    """Its number in the plan."""
 
 
 class RowFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,7 +95,7 @@ def run_virtually(
         finished_ns[sample.sequence], written_ns[sample.sequence] = clock.now_ns(), free_ns
         model[sample.sequence] = sample.model
 
-    def shifted(before: int, gear: int) -> None:
+    def shifted(pipeline: int, before: int, gear: int) -> None:
         cores.shifted(gear, router.by_deadline)
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)

@@ -106,7 +106,7 @@ class DeadlineQueues:
         rules: DeadlineRules,
         settings: GearSettings,
         queues: Sequence[WaitingQueue],
-        turns: Turns,
+        turns: Sequence[Turns],
         devices: Devices,
         end: End,
     ) -> None:
@@ -120,7 +120,7 @@ class DeadlineQueues:
         deadline_ns = self._rules.aimed_ns(request)
         if not self._rules.refuses or deadline_ns == NO_DEADLINE_NS:
             return False
-        replicas = self._turns.sharing(model)
+        replicas = self._turns[request.pipeline].sharing(model)
         return bool(replicas) and not any(
             in_time(deadline_ns, self._devices.free_ns(replica, now_ns), self.run_ns[replica][1])
             for replica in replicas

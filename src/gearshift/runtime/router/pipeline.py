@@ -1,11 +1,14 @@
-"""A pipeline as the router sees it: its meter, its load, the gear in force and its settings."""
+"""A pipeline as the router sees it: its meter, its load, its gear and turns; and the settings in force."""
 
 from collections import deque
+from collections.abc import Sequence
 
-from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered_load
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE, load_bin, load_factor
+from gearshift.policies.sharing import settings_in_force
+from gearshift.runtime.router.turns import Turns
 
 
 class LoadScaling:
@@ -15,11 +18,11 @@ class LoadScaling:
     it stays 1 unless the plan is for accuracy alone.
     """
 
-    def __init__(self, tables: PlanTables) -> None:
+    def __init__(self, tables: PipelineTables) -> None:
         self.factor = 1.0
-        self._minutes = tables.pipeline.scale_minutes
-        self._planned: list[float] = tables.pipeline.planned_shares.tolist()
-        self._range_bins = [load_bin(start, LOAD_EDGES) for start in tables.pipeline.range_starts.tolist()]
+        self._minutes = tables.scale_minutes
+        self._planned: list[float] = tables.planned_shares.tolist()
+        self._range_bins = [load_bin(start, LOAD_EDGES) for start in tables.range_starts.tolist()]
         self._counts = [[0] * BINS for _ in range(self._minutes)]
         self._totals, self._below = [0] * BINS, [0] * (BINS + 1)
         self._ticks = 0
@@ -77,69 +80,82 @@ class Meter:
 
 
 class Pipeline:
-    """Meters arrivals and chooses the gear, of pipeline `number` of the decision log.
+    """Meters arrivals, chooses the gear, and takes turns, of pipeline `number` of the plan.
 
-    An operator of the plan is a pipeline of one node. It knows no devices: these may be shared.
+    `waiting` counts its request rows of which something waits. Its turns skip the `lost` replicas.
     """
 
-    def __init__(self, tables: PlanTables, number: int = 0) -> None:
-        self.tables, self.number = tables, number
+    def __init__(self, tables: PlanTables, number: int = 0, lost: Sequence[bool] = ()) -> None:
+        self.tables, self.number = tables.pipelines[number], number
+        self.name = self.tables.name
+        self._most_stages = tables.most_stages
         self._stage_models: list[int] = tables.stage_models.tolist()
-        self._range_starts: list[float] = tables.pipeline.range_starts.tolist()
+        self._range_starts: list[float] = self.tables.range_starts.tolist()
+        begin, end = tables.graph.entry_begin[number : number + 2]
+        self._entry_rows: list[int] = tables.first_row[tables.graph.entries[begin:end]].tolist()
+        self.first_node = self.tables.first_node
+        self.turns = Turns(tables, number, lost or [False] * len(tables.replica_ids))
         self.meter = Meter()
+        self.waiting = 0
         self._eased_ticks = 0
         self.rate_qps = self.load = 0.0
-        self.scaling = LoadScaling(tables)
+        self.scaling = LoadScaling(self.tables)
         self.pinned = False
-        self.gear, self.first_model = 0, self._stage_models[0]
+        self.gear = 0
+        self.shift(0)
 
-    def tick(self, waiting: int, longest_first_stage_queue: int, now_ns: int) -> int:
+    def tick(self, longest_first_stage_queue: int, now_ns: int) -> int:
         """Measure the load; return the gear that is to be in force."""
         tables, starts = self.tables, self._range_starts
         self.rate_qps = self.meter.tick(now_ns)
-        self.load = metered_load(
-            tables.pipeline.meter, self.rate_qps, self.scaling.factor, waiting, tables.pipeline.alpha
-        )
+        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
         asked = gear_asked_for(
-            tables.pipeline.meter,
-            self.gear,
-            self.load,
-            longest_first_stage_queue,
-            tables.pipeline.alpha,
-            starts,
-            tables.pipeline.gears,
+            tables.meter, self.gear, self.load, longest_first_stage_queue, tables.alpha, starts, tables.gears
         )
         gear, self._eased_ticks = gear_in_force(
-            self.gear, asked, self._eased_ticks, self.load, starts, tables.pipeline.upshift_margin
+            self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
         )
         return self.gear if self.pinned else gear
 
     def shift(self, gear: int) -> None:
         self.gear, self._eased_ticks = gear, 0
-        self.first_model = self._stage_models[gear * self.tables.most_stages]
+        self.first_models = [self._stage_models[(row + gear) * self._most_stages] for row in self._entry_rows]
+        self.first_model = self.first_models[0]
+        self.turns.share(gear)
 
     def take_meter(self, before: "Pipeline") -> int:
         """Take over the meter of `before`; return its arrivals' gear. Waiting samples do not count."""
         self.meter = before.meter.copy()
         self.rate_qps = self.load = before.rate_qps
         tables = self.tables
-        return gear_asked_for(
-            tables.pipeline.meter, 0, self.load, 0, tables.pipeline.alpha, self._range_starts, tables.pipeline.gears
-        )
+        return gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
 
 
 class GearSettings:
-    """The settings of replicas in the gear in force: lists by replica, looked up once per shift."""
+    """The settings of replicas in the gears in force: lists by replica, resolved once per shift."""
 
-    def __init__(self, tables: PlanTables) -> None:
-        self._replicas = len(tables.replica_ids)
+    def __init__(self, tables: PlanTables, pipelines: Sequence[Pipeline]) -> None:
+        self._pipelines, self._replicas = pipelines, len(tables.replica_ids)
+        self._shares: list[int] = tables.shares.tolist()
         self._minimum_queue_lengths: list[int] = tables.minimum_queue_length.tolist()
         self._largest_batch_sizes: list[int] = tables.largest_batch_size.tolist()
         self._longest_waits_ns: list[int] = tables.longest_wait_ns.tolist()
-        self.shift(0)
+        self.shift()
 
-    def shift(self, gear: int) -> None:
-        here = slice(gear * self._replicas, (gear + 1) * self._replicas)
-        self.minimum_queue_length = self._minimum_queue_lengths[here]
-        self.largest_batch_size = self._largest_batch_sizes[here]
-        self.longest_wait_ns = self._longest_waits_ns[here]
+    def shift(self) -> None:
+        rows = [pipeline.tables.first_gear + pipeline.gear for pipeline in self._pipelines]
+        in_force = [
+            settings_in_force(
+                replica,
+                rows,
+                self._replicas,
+                self._shares,
+                self._minimum_queue_lengths,
+                self._largest_batch_sizes,
+                self._longest_waits_ns,
+            )
+            for replica in range(self._replicas)
+        ]
+        self.minimum_queue_length = [minimum for minimum, _, _ in in_force]
+        self.largest_batch_size = [largest for _, largest, _ in in_force]
+        self.longest_wait_ns = [wait_ns for _, _, wait_ns in in_force]

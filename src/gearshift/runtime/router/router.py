@@ -1,4 +1,4 @@
-"""The router: takes all events of an operator and makes all decisions; no clock, no I/O.
+"""The router: takes all events of a plan's pipelines and makes all decisions; no clock, no I/O.
 
 It decides at five points: a stage ended, an executor is free, the meter ticks, a request arrives,
 a timer ends. At each it calls the policies and then starts batches on the devices it touched.
@@ -20,21 +20,21 @@ from gearshift.runtime.router.devices import Devices
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import WaitingQueue
 from gearshift.runtime.router.retries import Retries
-from gearshift.runtime.router.turns import Turns
 
 Start = Callable[[int, list[Sample], int], None]
 Answered = Callable[[Sample], None]
 Log = Callable[[LogRow], None]
-Shifted = Callable[[int, int], None]
+Shifted = Callable[[int, int, int], None]
 
 WITHDRAWN = "nobody waits for this answer any more"
 
 
 class Router:
-    """State of one operator's queues, devices and meter.
+    """State of the pipelines, and of the queues and devices that they share.
 
     `start(replica, samples, reason)` hands a batch to the backend; `answered(sample)` hands back a
-    sample with its result or error; `log(row)` and `shifted(from, to)` report decisions.
+    sample with its result or error; `log(row)` and `shifted(pipeline, from, to)` report
+    decisions.
     `retries` decides what happens to samples whose replica is lost, `deadlines` what clients'
     deadlines do; without it batches count as taking no time, and late answers are wanted.
     """
@@ -54,6 +54,7 @@ class Router:
         self._start, self._answered, self._log, self._shifted = start, answered, log, shifted
         self._retries = retries or Retries(tables.models)
         replicas, self._models = range(len(tables.replica_ids)), len(tables.models)
+        self._most_stages = tables.most_stages
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
         self._devices = Devices(tables)
@@ -62,26 +63,37 @@ class Router:
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
         self._stage_of: list[int] = tables.stage_of.tolist()
-        self._turns = Turns(tables)
-        self._settings = GearSettings(tables)
-        self.pipeline = Pipeline(tables)
-        self._queued = 0
-        self._starvation_ns = tables.pipeline.starvation_ns
-        self._queues = [WaitingQueue(tables.pipeline.starvation_ns) for _ in replicas]
+        self._lost = [False] * len(replicas)
+        self.pipelines = tuple(Pipeline(tables, number, self._lost) for number in range(len(tables.pipelines)))
+        self._pipeline_of: list[Pipeline] = [self.pipelines[number] for number in tables.pipeline_of.tolist()]
+        self._first_row: list[int] = tables.first_row.tolist()
+        self._settings = GearSettings(tables, self.pipelines)
+        self._starvation_ns: list[int] = tables.starvation_ns.tolist()
+        self._queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
         rules = deadlines or DeadlineRules(tables, late="answer")
-        self.by_deadline = DeadlineQueues(rules, self._settings, self._queues, self._turns, self._devices, self._drop)
+        turns = [pipeline.turns for pipeline in self.pipelines]
+        self.by_deadline = DeadlineQueues(rules, self._settings, self._queues, turns, self._devices, self._drop)
         self._running: list[Sequence[Sample]] = [() for _ in replicas]
         self._in_batch = [False] * len(replicas)
         self._started_ns = [0] * len(replicas)
         self._touched: list[int] = []
 
     @property
+    def pipeline(self) -> Pipeline:
+        """The first pipeline, for what serves only one."""
+        return self.pipelines[0]
+
+    @property
     def gear(self) -> int:
-        return self.pipeline.gear
+        return self.pipelines[0].gear
 
     @property
     def waiting(self) -> int:
-        return self._queued + self._retries.count
+        """The backlog of all pipelines together."""
+        waiting = 0
+        for pipeline in self.pipelines:
+            waiting += pipeline.waiting
+        return waiting
 
     # Events. At the same instant they are handled in this order.
 
@@ -120,28 +132,34 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        pipeline = self.pipeline
-        self._shift(pipeline.tick(self.waiting, self._longest_first_stage_queue(), now_ns), now_ns)
-        pipeline.scaling.ticked(pipeline.rate_qps)
+        for pipeline in self.pipelines:
+            self._shift(pipeline, pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns), now_ns)
+            pipeline.scaling.ticked(pipeline.rate_qps)
 
-    def pin(self, gear: int, now_ns: int) -> None:
-        self.pipeline.pinned = True
-        self._shift(gear, now_ns)
+    def pin(self, gear: int, now_ns: int, pipeline: int = 0) -> None:
+        self.pipelines[pipeline].pinned = True
+        self._shift(self.pipelines[pipeline], gear, now_ns)
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
-        """Take over the meter of `before` and its arrivals' gear."""
-        self._shift(self.pipeline.take_meter(before.pipeline), now_ns)
+        """Take over the meters of the pipelines of `before` with the same names, and their arrivals' gears."""
+        by_name = {pipeline.name: pipeline for pipeline in before.pipelines}
+        for pipeline in self.pipelines:
+            if pipeline.name in by_name:
+                self._shift(pipeline, pipeline.take_meter(by_name[pipeline.name]), now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue a request's samples; refuse them if no replica can be in time."""
-        first = self.pipeline.first_model
-        late = self.by_deadline.misses_anyway(samples[0].request, first, now_ns)
+        request = samples[0].request
+        pipeline = self.pipelines[request.pipeline]
+        node, first = pipeline.first_node, pipeline.first_model
+        late = self.by_deadline.misses_anyway(request, first, now_ns)
         for sample in samples:
-            self.pipeline.meter.arrived(now_ns)
+            pipeline.meter.arrived(now_ns)
             if late:
                 self._write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
                 self._answered(end_early(sample, Ending.INFEASIBLE))
             else:
+                sample.node = node
                 self._route(sample, first, now_ns)
         self._start_on_touched(now_ns)
 
@@ -155,6 +173,7 @@ class Router:
             self._start_on(device, now_ns)
         if self._retries.count:
             for sample in self._retries.end_expired(now_ns):
+                self._leaves(sample)
                 self._end(sample, now_ns)
 
     def next_timer_ns(self) -> int:
@@ -170,13 +189,13 @@ class Router:
     def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
         """Move queued samples to other replicas; run running ones again, apart from others."""
         for replica in replicas:
-            self._turns.lost[replica] = True
-        self._turns.share_among_the_living(self.pipeline.gear)
+            self._lost[replica] = True
+        self._share_among_the_living()
         for replica in replicas:
             queued = self._queues[replica].clear()
             self.by_deadline.watch(replica, now_ns)
-            self._queued -= len(queued)
             for sample in queued:
+                self._leaves(sample)
                 sample.queue_ns += now_ns - sample.entered_ns
                 self._place(sample, now_ns)
             was_running, self._running[replica] = self._running[replica], ()
@@ -188,8 +207,8 @@ class Router:
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
-        self._turns.lost[replica] = False
-        self._turns.share_among_the_living(self.pipeline.gear)
+        self._lost[replica] = False
+        self._share_among_the_living()
         self._place_stranded(now_ns)
         self._touched.extend(self._spans[replica])
         self._start_on_touched(now_ns)
@@ -199,9 +218,12 @@ class Router:
         for sample in samples:
             sample.error = sample.error or WITHDRAWN
             replica = sample.replica
-            if self._retries.remove(sample) or replica < 0 or not self._queues[replica].remove(sample):
+            if self._retries.remove(sample):
+                self._leaves(sample)
                 continue
-            self._queued -= 1
+            if replica < 0 or not self._queues[replica].remove(sample):
+                continue
+            self._leaves(sample)
             self._touched.extend(self._spans[replica])
             self.by_deadline.watch(replica, now_ns)
         self._start_on_touched(now_ns)
@@ -212,12 +234,20 @@ class Router:
 
     @property
     def lacks_first_model(self) -> bool:
-        return not self._turns.lives(self.pipeline.first_model)
+        return bool(self.lacking(0))
+
+    def lacking(self, pipeline: int) -> str:
+        """A model with which requests of `pipeline` begin, and which has no replica; empty if each has one."""
+        of = self.pipelines[pipeline]
+        for model in of.first_models:
+            if not of.turns.lives(model):
+                return str(self._tables.models[model])
+        return ""
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
         others = [other for device in self._spans[replica] for other in self._devices.on_device[device]]
-        if self._turns.lost[replica] or self._devices.any_busy(replica) or any(len(self._queues[r]) for r in others):
+        if self._lost[replica] or self._devices.any_busy(replica) or any(len(self._queues[r]) for r in others):
             return False
         self._run(replica, [sample], reason, now_ns)
         return True
@@ -232,32 +262,47 @@ class Router:
     # Steps.
 
     def _answer(self, sample: Sample, now_ns: int, kind: Decision = Decision.ANSWER) -> None:
-        self._write(now_ns, kind, sample.sequence, sample.model, self.pipeline.gear)
+        self._write(now_ns, kind, sample.sequence, sample.model, self._pipeline_of[sample.node].gear)
         self._answered(sample)
 
     def _next_step(self, sample: Sample) -> int:
+        node: int = sample.node
+        row = self._first_row[node] + self._pipeline_of[node].gear
         return next_step(
-            self._stage_of[self.gear * self._models + sample.model],
+            self._stage_of[row * self._models + sample.model],
             sample.certainty,
             sample.visited,
-            self._stage_count[self.gear],
+            self._stage_count[row],
             self._stage_models,
             self._thresholds,
-            self.gear * self._tables.most_stages,
+            row * self._most_stages,
         )
 
+    def _first_model_of(self, node: int) -> int:
+        row = self._first_row[node] + self._pipeline_of[node].gear
+        return self._stage_models[row * self._most_stages]
+
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
-        replica = self._turns.choose(model)
+        pipeline = self._pipeline_of[sample.node]
+        replica = pipeline.turns.choose(model)
         if replica < 0:
-            if not self._retries.keep(sample, model, now_ns):
+            if self._retries.keep(sample, model, now_ns):
+                self._waits(sample)
+            else:
                 self._end(sample, now_ns)
             return
         sample.replica = replica
         self._queues[replica].add(sample, now_ns)
-        self._queued += 1
+        pipeline.waiting += 1
         self._touched.extend(self._spans[replica])
         self.by_deadline.routed(sample, replica, now_ns)
         self._write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
+    def _waits(self, sample: Sample) -> None:
+        self._pipeline_of[sample.node].waiting += 1
+
+    def _leaves(self, sample: Sample) -> None:
+        self._pipeline_of[sample.node].waiting -= 1
 
     def _start_on_touched(self, now_ns: int) -> None:
         for device in dict.fromkeys(self._touched):  # once each, in the order of first touch
@@ -291,7 +336,7 @@ class Router:
                     self._devices.wake_by(device, start_ns)
                     continue
                 reason = DEADLINE
-            starving = is_starving(oldest_ns, now_ns, self._starvation_ns)
+            starving = is_starving(oldest_ns, now_ns, self._starvation_ns[replica])
             if not starving and self._devices.any_busy(replica):
                 continue
             head = queue.head().request
@@ -306,7 +351,8 @@ class Router:
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
         size = batch_size(len(self._queues[replica]), self._settings.largest_batch_size[replica])
         batch = self.by_deadline.fill(replica, size, now_ns)
-        self._queued -= len(batch)
+        for sample in batch:
+            self._leaves(sample)
         self._run(replica, batch, reason, now_ns)
 
     def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
@@ -321,28 +367,29 @@ class Router:
             self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
         self._start(replica, samples, reason)
 
-    def _shift(self, gear: int, now_ns: int) -> None:
-        before = self.pipeline.gear
+    def _shift(self, pipeline: Pipeline, gear: int, now_ns: int) -> None:
+        before = pipeline.gear
         if gear == before:
             return
-        self.pipeline.shift(gear)
-        self._settings.shift(gear)
-        self._turns.share(gear)
-        self._write(now_ns, Decision.SHIFT, before, gear, self.pipeline.number)
+        pipeline.shift(gear)
+        self._settings.shift()
+        self._write(now_ns, Decision.SHIFT, before, gear, pipeline.number)
         if self._shifted is not None:
-            self._shifted(before, gear)
+            self._shifted(pipeline.number, before, gear)
         self._place_stranded(now_ns)
         self._touched.clear()
         for device in range(len(self._devices.busy)):
             self._start_on(device, now_ns)
 
-    def _longest_first_stage_queue(self) -> int:
-        return max(len(self._queues[replica]) for replica in self._replicas_of(self.pipeline.first_model))
+    def _longest_first_stage_queue(self, pipeline: Pipeline) -> int:
+        return max(
+            len(self._queues[replica]) for model in pipeline.first_models for replica in self._replicas_of(model)
+        )
 
     # Steps for deadlines.
 
     def _drop(self, sample: Sample, replica: int, ending: Ending, now_ns: int) -> None:
-        self._queued -= 1
+        self._leaves(sample)
         sample.queue_ns += now_ns - sample.entered_ns
         if ending == Ending.DEGRADED:
             self._answer(end_early(sample, ending), now_ns, Decision.DEGRADE)
@@ -353,7 +400,7 @@ class Router:
     # Steps after a loss.
 
     def _place(self, sample: Sample, now_ns: int) -> None:
-        following = self._next_step(sample) if sample.visited else self.pipeline.first_model
+        following = self._next_step(sample) if sample.visited else self._first_model_of(sample.node)
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
             self._answer(sample, now_ns)
@@ -363,6 +410,7 @@ class Router:
 
     def _place_stranded(self, now_ns: int) -> None:
         for sample in self._retries.take_stranded(now_ns):
+            self._leaves(sample)
             self._place(sample, now_ns)
 
     def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
@@ -370,18 +418,24 @@ class Router:
         model = self._model_of[replica]
         for sample in samples:
             sample.run_ns += now_ns - self._started_ns[replica]
+        for sample in samples:
+            self._waits(sample)
         ended = self._retries.keep_batch(replica, model, samples, now_ns)
-        if all(self._turns.lost[other] for other in self._replicas_of(model)):
+        if all(self._lost[other] for other in self._replicas_of(model)):
             ended += self._retries.end_answered(model, now_ns)
         for sample in ended:
+            self._leaves(sample)
             self._end(sample, now_ns)
         self._touched.extend(device for other in self._replicas_of(model) for device in self._spans[other])
 
     def _start_group(self, device: int, now_ns: int) -> bool:
         for replica in self._devices.on_device[device]:
             model = self._model_of[replica]
-            if self._retries.has_group(model) and not self._turns.lost[replica] and not self._devices.any_busy(replica):
-                self._run(replica, self._retries.take_group(model), RETRY, now_ns)
+            if self._retries.has_group(model) and not self._lost[replica] and not self._devices.any_busy(replica):
+                group = self._retries.take_group(model)
+                for sample in group:
+                    self._leaves(sample)
+                self._run(replica, group, RETRY, now_ns)
                 return True
         return False
 
@@ -390,6 +444,10 @@ class Router:
             self._answer(sample, now_ns)
         else:
             self._answered(sample)
+
+    def _share_among_the_living(self) -> None:
+        for pipeline in self.pipelines:
+            pipeline.turns.share_among_the_living(pipeline.gear)
 
     def _replicas_of(self, model: int) -> range:
         return range(self._model_begin[model], self._model_begin[model + 1])

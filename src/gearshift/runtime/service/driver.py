@@ -101,7 +101,7 @@ class Driver:
         self._metrics.batch_started(self._model_names[replica], len(samples), reason)
         self._metrics.deadlines.started(samples, now_ns)
 
-    def _shifted(self, before: int, after: int) -> None:
+    def _shifted(self, pipeline: int, before: int, after: int) -> None:
         self._journal.write("shift", **shift_facts(self.router, before, after))
         if self.vertical is not None:
             self.vertical.shifted(after)

@@ -39,10 +39,10 @@ def test_a_copy_goes_its_own_way() -> None:
 
 
 def test_pipelines_beside_each_other_measure_and_shift_each_on_its_own() -> None:
-    busy, idle = Pipeline(two_gears(), 0), Pipeline(two_gears(), 1)
+    busy, idle = Pipeline(two_gears()), Pipeline(two_gears())
     for ms in range(40):
         busy.meter.arrived(ms * MS)
-    gears = [one.tick(0, 0, 100 * MS) for one in (busy, idle)]
+    gears = [one.tick(0, 100 * MS) for one in (busy, idle)]
     for one, gear in zip((busy, idle), gears, strict=True):
         one.shift(gear)
     assert [(one.gear, one.rate_qps) for one in (busy, idle)] == [(1, 400.0), (0, 0.0)]
@@ -55,13 +55,15 @@ def test_a_pinned_pipeline_measures_the_load_and_keeps_its_gear() -> None:
     pipeline.pinned = True
     for ms in range(40):
         pipeline.meter.arrived(ms * MS)
-    assert (pipeline.tick(0, 0, 100 * MS), pipeline.load) == (0, 400.0)
+    assert (pipeline.tick(0, 100 * MS), pipeline.load) == (0, 400.0)
 
 
 def test_the_settings_of_replicas_are_those_of_the_gear_in_force() -> None:
-    settings = GearSettings(two_gears())
+    pipeline = Pipeline(two_gears())
+    settings = GearSettings(two_gears(), [pipeline])
     assert (settings.minimum_queue_length, settings.largest_batch_size) == ([1, 2, 3], [4] * 3)
-    settings.shift(1)
+    pipeline.shift(1)
+    settings.shift()
     assert (settings.minimum_queue_length, settings.largest_batch_size) == ([1, 1, 6], [8] * 3)  # a has no share
     assert settings.longest_wait_ns[2] == 7 * MS
 
@@ -83,23 +85,23 @@ def minute(scaling: LoadScaling, times: float) -> float:
 
 
 def test_the_factor_is_estimated_each_minute_once_the_planned_span_has_passed() -> None:
-    scaling = LoadScaling(tables(over_s=180.0, objective=Objective(accuracy=0.9)))
+    scaling = LoadScaling(tables(over_s=180.0, objective=Objective(accuracy=0.9)).pipeline)
     assert [minute(scaling, 4.0), minute(scaling, 4.0)] == [1.0, 1.0]
     assert 0.25 < minute(scaling, 4.0) < 0.36  # from 10 / 28 on all loads are in their ranges
 
 
 def test_minutes_before_the_planned_span_are_forgotten() -> None:
-    scaling = LoadScaling(tables(over_s=120.0, objective=Objective(accuracy=0.9)))
+    scaling = LoadScaling(tables(over_s=120.0, objective=Objective(accuracy=0.9)).pipeline)
     factors = [minute(scaling, times) for times in (8.0, 8.0, 1.0, 1.0, 1.0)]
     assert factors[1] < 0.2
     assert factors[3] == factors[4] == 1.0
 
 
 def test_a_load_as_planned_is_not_scaled() -> None:
-    scaling = LoadScaling(tables(over_s=60.0, objective=Objective(accuracy=0.9)))
+    scaling = LoadScaling(tables(over_s=60.0, objective=Objective(accuracy=0.9)).pipeline)
     assert [minute(scaling, 1.0) for _ in range(3)] == [1.0] * 3
 
 
 def test_a_plan_with_a_latency_objective_is_never_scaled() -> None:
-    scaling = LoadScaling(tables(over_s=60.0, objective=Objective(accuracy=0.9, latency_s=0.1)))
+    scaling = LoadScaling(tables(over_s=60.0, objective=Objective(accuracy=0.9, latency_s=0.1)).pipeline)
     assert [minute(scaling, 4.0) for _ in range(3)] == [1.0] * 3
