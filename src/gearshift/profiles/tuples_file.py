@@ -110,16 +110,15 @@ class _Reading:
         """The samples (rows,) in a column, each of the operator of its node; none for `OUTERMOST`."""
         finders = [_finder(node.operator, self.samples) for node in self.nodes.values()]
         seen: dict[tuple[int, str], int] = {}
-        found = np.empty(len(of_node), dtype=np.int64)
-        for i, pair in enumerate(zip(of_node.tolist(), self.table.columns[column], strict=True)):
-            if pair not in seen:
-                of, cell = pair
-                try:
-                    seen[pair] = _nothing(cell) if of == OUTERMOST else finders[of](cell)
-                except InvalidInput as error:
-                    raise InvalidInput(error.what, where=self.table.where(i, column), remedy=error.remedy) from None
-            found[i] = seen[pair]
-        return found
+        pairs = list(zip(of_node.tolist(), self.table.columns[column], strict=True))
+        for pair in dict.fromkeys(pairs):
+            of, cell = pair
+            try:
+                seen[pair] = _nothing(cell) if of == OUTERMOST else finders[of](cell)
+            except InvalidInput as error:
+                where = self.table.where(pairs.index(pair), column)
+                raise InvalidInput(error.what, where=where, remedy=error.remedy) from None
+        return np.fromiter(map(seen.__getitem__, pairs), dtype=np.int64, count=len(pairs))
 
     def _found_around(
         self, name: str, is_fan_out: NDArray[np.bool_], of_tuple: Ints, row: Ints, within: Ints, parents: Ints
@@ -209,12 +208,12 @@ def _finder(operator: str, samples: Mapping[str, int | Sequence[str]]) -> Callab
 
 
 def _numbered(operator: str, count: int, cell: str) -> int:
-    sample = WHOLE(cell)
-    require(
-        sample < count,
-        f"the cell is {shown(cell)}, and operator {operator!r} has predictions of {count} samples",
-        remedy=f"give 0 to {count - 1}, the sample's place in the predictions",
-    )
+    sample = int(cell) if cell.isdecimal() and len(cell) < 16 else WHOLE(cell)
+    if sample >= count:
+        raise InvalidInput(
+            f"the cell is {shown(cell)}, and operator {operator!r} has predictions of {count} samples",
+            remedy=f"give 0 to {count - 1}, the sample's place in the predictions",
+        )
     return sample
 
 

@@ -81,6 +81,7 @@ def test_a_pipeline_without_fan_out_needs_no_column_of_parents(tmp_path: Path) -
             "a,digit,,100",
             "line 4, column 'row': the cell is '100', and operator 'digit' has predictions",
         ),
+        ("a,digit,,11", f"a,digit,,{'9' * 5000}", "line 4, column 'row': the cell is '9999"),
         ("a,digit,,11", "a,digit,,-1", "line 4, column 'row': the cell is '-1'; give a whole number"),
         ("a,digit,,11", "a,digit,0,11", "line 4, column 'parent': the cell is '0', and no fan-out is around this node"),
         ("a,check,11,21", "a,check,,21", "line 5, column 'parent': the cell is empty"),
