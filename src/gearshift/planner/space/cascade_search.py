@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gearshift.cascade import Cascade
 from gearshift.hardware import Device
 from gearshift.planner.space.hosts import hosts_of
+from gearshift.planner.space.pareto import front_indices
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import device_seconds, ways
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
@@ -70,11 +71,7 @@ class CascadeSpace:
         return Cascade(models=models, thresholds=cut)
 
     def front(self) -> NDArray[np.int64]:
-        order = np.lexsort((-self.accuracy, self.work_s))
-        best = np.maximum.accumulate(self.accuracy[order])
-        improves = np.concatenate([[True], self.accuracy[order][1:] > best[:-1]])
-        front: NDArray[np.int64] = order[improves]
-        return front
+        return front_indices(self.work_s, self.accuracy)
 
 
 def work_per_request_s(profile: Profile, device: Device) -> dict[str, float]:

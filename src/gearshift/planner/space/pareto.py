@@ -3,7 +3,19 @@
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gearshift.errors import require
+
+
+def front_indices(work: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Indices of points (n,) with more score than all with as little work, by rising work."""
+    order = np.lexsort((-score, work))
+    best = np.maximum.accumulate(score[order])
+    improves = np.concatenate([[True], score[order][1:] > best[:-1]])
+    front: NDArray[np.int64] = order[improves]
+    return front
 
 
 def undominated(points: Sequence[tuple[float, float]]) -> list[int]:
