@@ -24,7 +24,8 @@ from gearshift.gear import (
 )
 from gearshift.hardware import Device, Hardware
 from gearshift.models.certainty import BUILT_IN
-from gearshift.models.config import ModelSettings, ProfileSettings, Project, RemoteSettings
+from gearshift.models.config import ModelSettings, OneOperator, Operator, PipelineSettings, ProfileSettings, Project
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.objective import Asked, Objective
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement, Replica
@@ -126,11 +127,15 @@ def configuration_page() -> str:
             NOTE,
             "# Configuration\n\n",
             "## gearshift.toml\n\n",
-            f"{described(Project)}\n\n{fields_table(Project)}\n",
+            f"{described(OneOperator)}\n\n{fields_table(OneOperator)}\n",
             f"Built-in certainties: {built_in}.\n\n",
             f"### [models.NAME]\n\n{described(ModelSettings)}\n\n{fields_table(ModelSettings)}\n",
             f"### [models.NAME.remote]\n\n{described(RemoteSettings)}\n\n{fields_table(RemoteSettings)}\n",
             f"### [profile]\n\n{described(ProfileSettings)}\n\n{fields_table(ProfileSettings)}\n",
+            f"### Several operators, and pipelines\n\n{described(Project)}\n\n{fields_table(Project)}\n",
+            f"#### [operators.NAME]\n\n{described(Operator)}\n\n{fields_table(Operator)}\n",
+            f"#### [pipelines.NAME]\n\n{described(PipelineSettings)}\n\n{fields_table(PipelineSettings)}\n"
+            "Nodes and edges are those of the [plan file](plan-file.md#node).\n\n",
             "A field that is not listed here is an error.\n\n",
             "## Server\n\n",
             "Each field is an option of [`gearshift serve`](cli.md#gearshift-serve) and an argument of "

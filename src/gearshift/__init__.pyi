@@ -3,6 +3,7 @@
 from gearshift.cascade import Cascade as Cascade
 from gearshift.client.client import AsyncClient as AsyncClient
 from gearshift.client.client import Client as Client
+from gearshift.composition import Pipeline as Pipeline
 from gearshift.errors import GearshiftError as GearshiftError
 from gearshift.errors import Infeasible as Infeasible
 from gearshift.errors import InvalidInput as InvalidInput

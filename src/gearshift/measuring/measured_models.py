@@ -16,7 +16,7 @@ from gearshift.measuring.timing import BatchTimer, Disturbance, Timings, curve_f
 from gearshift.measuring.turnaround import Turnaround
 from gearshift.model import Predicted
 from gearshift.models.classes import class_names
-from gearshift.models.config import Project
+from gearshift.models.config import ModelSettings, Project, models_of
 from gearshift.models.samples import Samples
 from gearshift.profiles.doubts import require_common_class
 from gearshift.profiles.profile import RunTimeCurve
@@ -51,14 +51,19 @@ async def no_front_end(samples: Samples) -> AsyncIterator[FrontEndTime]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """A project's models and samples, to be measured next to `front_end`."""
+    """An operator of a project, and the samples for which it is measured next to `front_end`."""
 
     project: Project
+    operator: str
     path: Path
     samples: Samples
     seed: int
     front_end: FrontEnd
     paid: PaidWork
+
+    @property
+    def models(self) -> Mapping[str, ModelSettings]:
+        return models_of(self.operator, self.project.operators[self.operator])
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -155,7 +160,7 @@ def _curves(
 ) -> tuple[RunTimeCurve, ...]:
     runs, trips = timings
     per_batch_s, per_request_s = fit_overheads(task.sizes, trips, [run.sum(axis=1) for run in runs])
-    given_mib = task.project.models[name].memory_mib
+    given_mib = task.models[name].memory_mib
     require(
         given_mib is not None or memory_bytes > 0,
         f"the memory that model {name!r} takes on device kind {device.kind!r} cannot be measured",

@@ -201,7 +201,14 @@ def forget(profile_folder: Path) -> None:
 
 def answers_key(project: Project, directory: Path, name: str) -> str:
     """A hash of everything that answers of remote model `name` depend on, except the samples."""
-    return _hash([VERSION, name, _settings(project.models[name], without=OF_ASKING), _certainty(project, directory)])
+    return _hash(
+        [
+            VERSION,
+            name,
+            _settings(project.models[name], without=OF_ASKING),
+            _certainty(project.operator_with(name).certainty, directory),
+        ]
+    )
 
 
 def runs_key(project: Project, names: Sequence[str], samples: Samples, seed: int) -> str:
@@ -244,12 +251,12 @@ def _settings(settings: ModelSettings, *, without: tuple[str, ...]) -> dict[str,
     return {name: value for name, value in plain.items() if name != "memory_mib"}
 
 
-def _certainty(project: Project, directory: Path) -> str:
-    file, colon, _ = project.certainty.rpartition(":")
+def _certainty(certainty: str, directory: Path) -> str:
+    file, colon, _ = certainty.rpartition(":")
     if not colon:
-        return project.certainty
+        return certainty
     try:
-        return project.certainty + hashlib.sha256((directory / file).read_bytes()).hexdigest()
+        return certainty + hashlib.sha256((directory / file).read_bytes()).hexdigest()
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(directory / file)) from None
 

@@ -69,10 +69,11 @@ def profile_project(
     project_path = project_path.resolve()
     project = read_project(project_path)
     counts = _core_counts(cores, core_share, project, where=str(project_path))
+    (operator,) = project.operators
     samples = load_samples(project, project_path.parent)
-    require_askable(project, samples)
+    require_askable(project.models, samples)
     split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, seed)  # fails early
-    task = Assignment(project, project_path, samples, seed, front_end, PaidWork(folder))
+    task = Assignment(project, operator, project_path, samples, seed, front_end, PaidWork(folder))
     measured = run_in_own_loop(
         _measure_all(task, counts, core_share, progress, notice), loop_factory=uvloop.new_event_loop
     )
@@ -91,7 +92,7 @@ def _profile_of(task: Assignment, measured: Sequence[MeasuredModel], quota: str,
     strongest = strongest_model(curves, exits)
     records = records_from_answers(tuple(answers), answers, samples, task.seed, strongest=strongest)
     return Profile(
-        operator=project.operator,
+        operator=task.operator,
         curves=curves,
         predictions=without_unusable(records, answers),
         warnings=(
@@ -108,7 +109,7 @@ def _profile_of(task: Assignment, measured: Sequence[MeasuredModel], quota: str,
             for one in measured
             if one.answers is not None
         ),
-        certainty=project.certainty,
+        certainty=project.operators[task.operator].certainty,
         performance=performance_models(curves),
         front_end_s=_mean([one.front_end.mean_s for one in measured]),
         router_s=_mean([one.front_end.router_s for one in measured]),
@@ -149,7 +150,7 @@ async def _measure_all(
     Remote models have their own worker, on a device of kind `remote`, whose cores do not matter.
     Answers are recorded on the first core count.
     """
-    project, first, groups = task.project, core_counts[0], _groups(task.project)
+    project, first, groups = task.project, core_counts[0], _groups(task)
     rounds = [
         (names, kind, count) for count in core_counts for names, kind in groups if kind != REMOTE or count == first
     ]
@@ -175,13 +176,14 @@ async def _measure_all(
                 measured[one.model, count] = one
     finally:
         pin(cores_before)
-    return [measured[name, count] for count in core_counts for name in project.models if (name, count) in measured]
+    return [measured[name, count] for count in core_counts for name in task.models if (name, count) in measured]
 
 
-def _groups(project: Project) -> list[tuple[list[str], str]]:
+def _groups(task: Assignment) -> list[tuple[list[str], str]]:
     """Groups of models that share a worker, with the kind of device that they are measured on."""
-    remote = [name for name in project.models if is_remote_model(project, name)]
-    local = [name for name in project.models if name not in remote]
+    project = task.project
+    remote = [name for name in task.models if is_remote_model(project, name)]
+    local = [name for name in task.models if name not in remote]
     kinds = [(local, project.profile.device_kind), (remote, REMOTE)]
     if project.profile.together:
         return [(names, kind) for names, kind in kinds if names]

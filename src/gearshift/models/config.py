@@ -1,176 +1,19 @@
-"""`gearshift.toml`: which models a user brings, here or behind an HTTP endpoint, and how to measure them."""
+"""`gearshift.toml`: operators, their models or functions, and the pipelines made of them."""
 
-import os
-import re
+from collections.abc import Mapping
 from pathlib import Path
-from string import Formatter
-from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import is_cuda
 from gearshift.models.certainty import BUILT_IN
+from gearshift.models.remote_settings import RemoteSettings
+from gearshift.pipeline import Edge, Node, require_graph
 from gearshift.support.files import read_text
 
 PROJECT_FILE = "gearshift.toml"
 ONNX_SUFFIX = ".onnx"
-Protocol = Literal["v2", "openai"]
-TokensField = Literal["", "max_tokens", "max_completion_tokens"]
-AUTHORIZATION = "Authorization"
-LARGEST_MOST_REQUESTS = 256
-LARGEST_MOST_ATTEMPTS = 100
-LONGEST_PROMPT = 100_000
-OURS = frozenset({"model", "messages", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "stream", "n"})
-"""Fields of a body that Gearshift sets and a project must not."""
-OUR_HEADERS = frozenset(
-    {"authorization", "connection", "content-length", "content-type", "host", "inference-header-content-length", "te",
-     "transfer-encoding", "upgrade"}
-)  # fmt: skip
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-
-
-class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model that another server runs: where it is, how it is asked, and within which bounds.
-
-    `url` is the part before `/v2/...`, or before `/chat/completions`, and may end in
-    `?name=value`; `model` is its name there. `longest_s` is the time for a batch; `most_requests`
-    is how many requests of one batch are open at a time (V2 needs one). `api_key_env` names the
-    environment variable that holds the key, which is sent as `Authorization: Bearer`, or alone in
-    another `api_key_header`; `headers` are sent, too. `ca_file`, relative to the project file,
-    holds the certificates to trust in place of the system's.
-
-    While profiling, a request that fails temporarily is sent up to `most_attempts` times, as long
-    as the next attempt is at most `longest_asking_s` after the first; while serving
-    `most_attempts_served` times, all within `longest_s`.
-
-    V2: `outputs` are the outputs to ask for, and the name of each here: `certainty`, `scores`,
-    `label` or any other name; by default all, under their own names.
-
-    OpenAI: `prompt` is the message of one sample, with `{name}` for each input; `classes`, if
-    given, are the only answers that count. `most_tokens` bounds the answer, in `tokens_field`: by
-    default `max_tokens`, and `max_completion_tokens` where the endpoint requires that.
-    `temperature` and `body` (other fields) are sent as they are, except for the fields in
-    `leave_out`.
-    """
-
-    url: str
-    protocol: Protocol
-    model: str
-    longest_s: float = 5.0
-    most_requests: int = 8
-    most_attempts: int = 6
-    longest_asking_s: float = 120.0
-    most_attempts_served: int = 1
-    api_key_env: str | None = None
-    api_key_header: str = AUTHORIZATION
-    headers: dict[str, str] = {}
-    ca_file: str | None = None
-    largest_answer_bytes: int = 64 << 20
-    outputs: dict[str, str] = {}
-    prompt: str = ""
-    classes: tuple[str, ...] = ()
-    most_tokens: int = 16
-    tokens_field: TokensField = ""
-    temperature: float = 0.0
-    body: dict[str, Any] = {}
-    leave_out: tuple[Literal["temperature", "max_tokens"], ...] = ()
-
-    def __post_init__(self) -> None:
-        self._check_url()
-        require(bool(self.model), "model is empty", remedy="give the model's name at the endpoint")
-        attempts = f"1 to {LARGEST_MOST_ATTEMPTS}"
-        for name, usable, needs in (
-            ("longest_s", 0 < self.longest_s <= 3600, "more than 0, up to 3600"),
-            ("most_requests", 1 <= self.most_requests <= LARGEST_MOST_REQUESTS, f"1 to {LARGEST_MOST_REQUESTS}"),
-            ("largest_answer_bytes", self.largest_answer_bytes >= 1, "1 or more"),
-            ("most_tokens", self.most_tokens >= 1, "at least 1"),
-            ("most_attempts", 1 <= self.most_attempts <= LARGEST_MOST_ATTEMPTS, attempts),
-            ("most_attempts_served", 1 <= self.most_attempts_served <= LARGEST_MOST_ATTEMPTS, attempts),
-            ("longest_asking_s", 0 < self.longest_asking_s <= 86_400, "more than 0, up to 86400"),
-            ("temperature", 0 <= self.temperature <= 100, "0 to 100"),
-        ):
-            require(usable, f"{name} is {getattr(self, name)}, needs {needs}")
-        self._check_headers()
-        if self.protocol == "v2":
-            chat = self.prompt or self.classes or self.body or self.leave_out or self.tokens_field
-            require(not chat, "body, leave_out, tokens_field, prompt and classes are of protocol openai alone")
-            require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
-        else:
-            require(not self.outputs, "outputs are of protocol v2 alone")
-            require(
-                all(one.strip() for one in self.classes), "a class is empty", remedy="name what the model is to answer"
-            )
-            ours = sorted(OURS & set(self.body))
-            require(
-                not ours,
-                f"body holds {ours[0]!r}, which is set otherwise" if ours else "",
-                remedy="use model, prompt, most_tokens, tokens_field, temperature or leave_out",
-            )
-            self._check_prompt()
-
-    def _check_url(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        require(usable, f"url is {self.url!r}", remedy="give it as https://HOST:PORT/PATH, or with http")
-        require(
-            not (parts.fragment or parts.username or parts.password),
-            "url holds more than host, port and path",
-            remedy="let ?name=value alone follow the path, and name the key's environment variable by api_key_env",
-        )
-        plain = self.url.isascii() and self.url.isprintable() and " " not in self.url
-        require(plain, f"url is {self.url!r}", remedy="write it in plain ASCII")
-
-    def _check_headers(self) -> None:
-        for name in (self.api_key_header, *self.headers):
-            require(bool(_HEADER.fullmatch(name)), f"{name!r} is no name of a header")
-        key_fits = self.api_key_header.lower() not in OUR_HEADERS - {AUTHORIZATION.lower()}
-        require(key_fits, f"api_key_header is {self.api_key_header!r}, which is set otherwise")
-        for name, value in self.headers.items():
-            plain = value.isascii() and value.isprintable()
-            require(plain, f"the header {name!r} holds more than one line of plain ASCII")
-        fixed = [name for name in self.headers if name.lower() in OUR_HEADERS | {self.api_key_header.lower()}]
-        require(
-            not fixed,
-            f"headers hold {fixed[0]!r}, which is set otherwise" if fixed else "",
-            remedy="leave it out; the key comes from the variable that api_key_env names",
-        )
-
-    @property
-    def shown_url(self) -> str:
-        """The URL without its query, which may be secret."""
-        return self.url.partition("?")[0]
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        return frozenset(name for _, name, _, _ in Formatter().parse(self.prompt) if name is not None)
-
-    def _check_prompt(self) -> None:
-        remedy = "write {name} for an input, and {{ or }} for a brace"
-        require(0 < len(self.prompt) <= LONGEST_PROMPT, "prompt is empty or too long", remedy=remedy)
-        try:
-            fields = [(name, spec, how) for _, name, spec, how in Formatter().parse(self.prompt) if name is not None]
-        except ValueError as error:
-            raise InvalidInput(f"prompt is no template ({error})", remedy=remedy) from error
-        plain = all(name.isidentifier() and not spec and not how for name, spec, how in fields)
-        require(plain and bool(fields), "prompt has no input, or more than the name of one in braces", remedy=remedy)
-
-    def key(self, where: str) -> str | None:
-        """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
-        if self.api_key_env is None:
-            return None
-        key = os.environ.get(self.api_key_env, "")
-        require(
-            bool(key) and key.isascii() and key.isprintable(),
-            f"the environment variable {self.api_key_env!r} holds no key",
-            where=where,
-            remedy="set it where `gearshift` is started",
-        )
-        return key
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,8 +73,36 @@ class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         )
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `gearshift.toml`.
+class Operator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models of one task with the same inputs and outputs, or one plain function.
+
+    `function` (`file.py:function`) takes arrays by name, with one element for each item of a
+    batch, and returns arrays by name, with one element for each item; these may differ in length.
+    `samples` (`file.py:function`) returns `gearshift.Samples`; it is left out where a pipeline with
+    samples uses the operator, because the pipeline's requests give its items. `certainty` names a
+    built-in function or `file.py:function`.
+    """
+
+    samples: str = ""
+    models: dict[str, ModelSettings] = {}
+    certainty: str = "top_two_difference"
+    function: str = ""
+
+    def __post_init__(self) -> None:
+        if self.samples:
+            _check_reference(self.samples, "samples")
+        if self.function:
+            _check_reference(self.function, "function")
+            require(not self.models, "function and models are both given", remedy="give one of them")
+        else:
+            require(
+                len(self.models) >= 1, "there are no models", remedy="add a [models.NAME] section, or name a function"
+            )
+        _check_certainty(self.certainty)
+
+
+class OneOperator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `gearshift.toml` for one operator.
 
     `samples` (`file.py:function`) returns `gearshift.Samples`; `certainty` names a built-in
     function or `file.py:function`; `operator` is the name under which the task is served.
@@ -247,14 +118,130 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         require_operator_name(self.operator)
         _check_reference(self.samples, "samples")
         require(len(self.models) >= 1, "there are no models", remedy="add a [models.NAME] section")
-        if ":" in self.certainty:
-            _check_reference(self.certainty, "certainty")
-        else:
+        _check_certainty(self.certainty)
+
+    def as_project(self) -> "Project":
+        operator = Operator(samples=self.samples, models=self.models, certainty=self.certainty)
+        return Project(operators={self.operator: operator}, profile=self.profile)
+
+
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline: its nodes, the edges between them, and the node whose answer is the request's.
+
+    `samples` (`file.py:function`) returns `gearshift.Samples` of whole requests. Without it each
+    operator of the pipeline needs samples of its own, and there are no joint records.
+    """
+
+    output: str
+    nodes: dict[str, Node]
+    edges: tuple[Edge, ...] = ()
+    samples: str = ""
+
+    def __post_init__(self) -> None:
+        if self.samples:
+            _check_reference(self.samples, "samples")
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `gearshift.toml` for several operators and pipelines.
+
+    Each pipeline is served under its name, and so is each operator that no pipeline uses, as a
+    pipeline of one node.
+    """
+
+    operators: dict[str, Operator]
+    pipelines: dict[str, PipelineSettings] = {}
+    profile: ProfileSettings = ProfileSettings()
+
+    def __post_init__(self) -> None:
+        require(len(self.operators) >= 1, "there are no operators", remedy="add an [operators.NAME] section")
+        for name in (*self.operators, *self.pipelines):
+            require_operator_name(name)
+        for name, pipeline in self.pipelines.items():
+            self._check_pipeline(name, pipeline)
+        self._check_model_names()
+        for name, operator in self.operators.items():
+            self._check_samples(name, operator)
+
+    def _check_pipeline(self, name: str, pipeline: PipelineSettings) -> None:
+        where = f"pipelines.{name}"
+        try:
+            require_graph(pipeline.nodes, pipeline.edges, pipeline.output)
+        except InvalidInput as error:
+            raise InvalidInput(error.what, where=where, remedy=error.remedy) from None
+        for node, one in pipeline.nodes.items():
             require(
-                self.certainty in BUILT_IN,
-                f"certainty is {self.certainty!r}",
-                remedy=f"use one of {', '.join(BUILT_IN)}, or file.py:function",
+                one.operator in self.operators,
+                f"node {node!r} names operator {one.operator!r}, which is not there",
+                where=where,
+                remedy=f"use one of {', '.join(self.operators)}, or add [operators.{one.operator}]",
             )
+        is_it = [node.operator for node in pipeline.nodes.values()] == [name]
+        require(
+            name not in self.operators or is_it,
+            "the pipeline has the name of an operator that it is not",
+            where=where,
+            remedy="give one of them another name",
+        )
+
+    def _check_model_names(self) -> None:
+        owner: dict[str, str] = {}
+        for name, operator in self.operators.items():
+            for model in models_of(name, operator):
+                require(
+                    model not in owner,
+                    f"operators {owner.get(model)!r} and {name!r} both have a model {model!r}",
+                    remedy="give one of them another name: replicas are named by their model",
+                )
+                owner[model] = name
+
+    def _check_samples(self, name: str, operator: Operator) -> None:
+        users = [pipeline for pipeline, one in self.pipelines.items() if name in _operators_of(one)]
+        givers = [pipeline for pipeline in users if self.pipelines[pipeline].samples]
+        require(
+            not (operator.samples and givers),
+            f"it has samples, and gets its items from pipeline {givers[0]!r}" if givers else "",
+            where=f"operators.{name}",
+            remedy="leave its samples out",
+        )
+        require(
+            bool(operator.samples or givers),
+            "it has no samples" if not users else f"neither it nor pipeline {users[0]!r} has samples",
+            where=f"operators.{name}",
+            remedy='add samples = "file.py:function"' + ("" if not users else " to one of them"),
+        )
+
+    @property
+    def models(self) -> dict[str, ModelSettings]:
+        """The models of all operators; a function is the one model of its operator."""
+        return {
+            model: settings
+            for name, operator in self.operators.items()
+            for model, settings in models_of(name, operator).items()
+        }
+
+    def operator_with(self, model: str) -> Operator:
+        """Raises `KeyError` for a model that no operator has."""
+        return next(one for name, one in self.operators.items() if model in models_of(name, one))
+
+    @property
+    def served(self) -> dict[str, PipelineSettings]:
+        """All pipelines, with those of one node that are named like their operator."""
+        used = {operator for pipeline in self.pipelines.values() for operator in _operators_of(pipeline)}
+        alone = {
+            name: PipelineSettings(output=name, nodes={name: Node(operator=name)}, samples=one.samples)
+            for name, one in self.operators.items()
+            if name not in used
+        }
+        return self.pipelines | alone
+
+
+def models_of(name: str, operator: Operator) -> Mapping[str, ModelSettings]:
+    return {name: ModelSettings(load=operator.function)} if operator.function else operator.models
+
+
+def _operators_of(pipeline: PipelineSettings) -> set[str]:
+    return {node.operator for node in pipeline.nodes.values()}
 
 
 def require_operator_name(name: str) -> None:
@@ -275,9 +262,23 @@ def read_project(path: Path) -> Project:
     """Read the project in `path`; raises `InvalidInput` naming file, field and remedy."""
     text = read_text(path, remedy="make one with `gearshift init`")
     try:
-        return msgspec.toml.decode(text, type=Project)
+        content = msgspec.toml.decode(text)
+        if "operators" in content or "pipelines" in content:
+            return msgspec.convert(content, Project)
+        return msgspec.convert(content, OneOperator).as_project()
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
+
+
+def _check_certainty(certainty: str) -> None:
+    if ":" in certainty:
+        _check_reference(certainty, "certainty")
+    else:
+        require(
+            certainty in BUILT_IN,
+            f"certainty is {certainty!r}",
+            remedy=f"use one of {', '.join(BUILT_IN)}, or file.py:function",
+        )
 
 
 def _check_reference(reference: str, field: str, form: str = "file.py:function") -> None:

@@ -43,6 +43,13 @@ class DeclaredOutputs:
             made[SCORES] = made[SCORES][:, self._columns]
         return made
 
+    def empty(self, name: str) -> NDArray[Any] | None:
+        """One element of the published output `name` without rows; None if it is not published."""
+        for spec, dtype in self._specs:
+            if spec.name == name:
+                return np.empty([max(0, dimension) for dimension in spec.shape[1:]], dtype or object)
+        return None
+
 
 EVERY_OUTPUT = DeclaredOutputs(())
 

@@ -98,7 +98,7 @@ def settings_of(project: Project, model: str) -> str:
     settings = project.models[model]
     given = _given(settings, NOT_OF_ANSWERS)
     remote = {} if settings.remote is None else _given(settings.remote, NOT_OF_REMOTE_ANSWERS)
-    return _hash(msgspec.json.encode([project.certainty, given, remote], order="deterministic"))
+    return _hash(msgspec.json.encode([project.operator_with(model).certainty, given, remote], order="deterministic"))
 
 
 def fingerprint(path: Path) -> str:

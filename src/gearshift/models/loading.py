@@ -6,6 +6,7 @@ from typing import Any
 from gearshift.errors import ModelFailed, require
 from gearshift.models.certainty import BUILT_IN, CertaintyFunction
 from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.function_model import load_function
 from gearshift.models.onnx_file import open_onnx_file
 from gearshift.models.torch_module import is_module, placed
 from gearshift.models.user_code import call_in_folder, function_in_folder, said_in_one_line
@@ -28,8 +29,11 @@ def load_model(
         where=where,
         remedy=f"use one of {', '.join(project.models)}",
     )
-    certainty = load_certainty(project, directory)
-    settings = project.models[name]
+    operator = project.operator_with(name)
+    if operator.function:
+        return load_function(name, operator.function, directory)
+    certainty = load_certainty(project, directory, name)
+    settings = operator.models[name]
     if settings.is_onnx_file:
         field = f"{where}.{name}.load"
         model: Any = open_onnx_file(name, directory / settings.load, device_kind=device_kind, where=field)
@@ -59,8 +63,9 @@ def _set_up(name: str, model: Any, reference: str, lookups: str | None) -> None:
             raise ModelFailed(f"model {name!r} raised {said_in_one_line(error)} in setup") from error
 
 
-def load_certainty(project: Project, directory: Path) -> CertaintyFunction:
-    if ":" in project.certainty:
+def load_certainty(project: Project, directory: Path, model: str) -> CertaintyFunction:
+    certainty = project.operator_with(model).certainty
+    if ":" in certainty:
         where = f"{PROJECT_FILE}, field certainty"
-        return function_in_folder(project.certainty, directory, field="certainty", where=where)
-    return BUILT_IN[project.certainty]
+        return function_in_folder(certainty, directory, field="certainty", where=where)
+    return BUILT_IN[certainty]

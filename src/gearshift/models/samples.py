@@ -71,18 +71,25 @@ class Samples:
         return {name: array[rows] for name, array in self.arrays.items()}
 
 
-def load_samples(project: Project, directory: Path) -> Samples:
-    """Call the project's `samples` function; `directory` is the folder of `gearshift.toml`.
+def load_samples(project: Project, directory: Path, pipeline: str | None = None) -> Samples:
+    """Call the `samples` function of a served pipeline, or of the only one.
 
-    Raises `InvalidInput` for a missing file or function and for unusable samples, `ModelFailed`
-    where the function raises or returns another type.
+    `directory` is the folder of `gearshift.toml`. Raises `InvalidInput` for a missing file or
+    function and for unusable samples, `ModelFailed` where the function raises or returns another
+    type.
     """
-    samples = call_in_folder(project.samples, directory, field="samples")
+    served = project.served
+    name = next(iter(served)) if pipeline is None and len(served) == 1 else pipeline
+    require(name in served, f"there is no pipeline {name!r}", remedy=f"name one of {', '.join(served)}")
+    return samples_at(served[str(name)].samples, directory)
+
+
+def samples_at(reference: str, directory: Path) -> Samples:
+    """As `load_samples`, for the function `reference` (`file.py:function`)."""
+    samples = call_in_folder(reference, directory, field="samples")
     if not isinstance(samples, Samples):
-        raise ModelFailed(
-            f"{project.samples} answered {type(samples).__name__}; answer gearshift.Samples(inputs, labels)"
-        )
-    _require_classes(samples.labels, project.samples)
+        raise ModelFailed(f"{reference} answered {type(samples).__name__}; answer gearshift.Samples(inputs, labels)")
+    _require_classes(samples.labels, reference)
     return samples
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.models.config import ProfileSettings, RemoteSettings, project_file, read_project
+from gearshift.models.config import ProfileSettings, project_file, read_project
+from gearshift.models.remote_settings import RemoteSettings
 
 PROJECT = """\
 operator = "pets"
@@ -26,12 +27,12 @@ def test_a_project_is_read_with_its_defaults(tmp_path: Path) -> None:
     project = read_project(write(tmp_path, PROJECT))
     assert list(project.models) == ["small", "large"]
     assert project.models["large"].memory_mib == 12.5
-    assert (project.certainty, project.profile) == ("top_two_difference", ProfileSettings())
+    assert (project.operators["pets"].certainty, project.profile) == ("top_two_difference", ProfileSettings())
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_byte_order_mark_is_left_out(tmp_path: Path, encoding: str) -> None:
-    assert read_project(write(tmp_path, PROJECT.encode(encoding))).operator == "pets"
+    assert list(read_project(write(tmp_path, PROJECT.encode(encoding))).operators) == ["pets"]
 
 
 @pytest.mark.parametrize(("load", "is_onnx_file"), [("models.py:large", False), ("folder/large.onnx", True)])
@@ -111,7 +112,8 @@ def test_two_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_user_certainty_is_a_reference(tmp_path: Path) -> None:
-    assert read_project(write(tmp_path, f'certainty = "c.py:sure"\n{PROJECT}')).certainty == "c.py:sure"
+    project = read_project(write(tmp_path, f'certainty = "c.py:sure"\n{PROJECT}'))
+    assert project.operators["pets"].certainty == "c.py:sure"
     with pytest.raises(InvalidInput, match="certainty is 'c:sure'"):
         read_project(write(tmp_path, f'certainty = "c:sure"\n{PROJECT}'))
 
@@ -251,3 +253,124 @@ def test_a_wrong_declaration_names_the_file(tmp_path, old, new, told):
     path.write_text(text.replace(old, new))
     with pytest.raises(InvalidInput, match=told):
         read_project(path)
+
+
+PIPELINES = """\
+[operators.split]
+function = "steps.py:split"
+[operators.read.models.small]
+load = "models.py:small"
+[operators.read.models.large]
+load = "models.py:large"
+[operators.join]
+function = "steps.py:join"
+
+[pipelines.digits]
+output = "join"
+samples = "samples.py:load"
+edges = [{from = "split", to = "read"}, {from = "read", to = "join"}]
+[pipelines.digits.nodes.split]
+operator = "split"
+inputs = {strip = "strip"}
+[pipelines.digits.nodes.read]
+operator = "read"
+inputs = {image = "split.parts"}
+fan_out = {per_row = "split.parts", most = 8}
+[pipelines.digits.nodes.join]
+operator = "join"
+inputs = {labels = "read.label"}
+fan_in = true
+"""
+
+
+def test_operators_and_pipelines_are_read(tmp_path: Path) -> None:
+    project = read_project(write(tmp_path, PIPELINES))
+    assert list(project.models) == ["split", "small", "large", "join"]
+    assert project.operator_with("large") is project.operators["read"]
+    assert list(project.served) == ["digits"]
+    assert project.pipelines["digits"].nodes["join"].fan_in
+
+
+def test_an_operator_that_no_pipeline_uses_is_a_pipeline_of_one_node(tmp_path: Path) -> None:
+    other = '[operators.spam]\nsamples = "spam.py:load"\n[operators.spam.models.rules]\nload = "spam.py:rules"\n'
+    served = read_project(write(tmp_path, PIPELINES + other)).served
+    assert list(served) == ["digits", "spam"]
+    assert (served["spam"].output, list(served["spam"].nodes)) == ("spam", ["spam"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            'edges = [{from = "split", to = "read"}',
+            'edges = [{from = "join", to = "split"}, {from = "split", to = "read"}',
+            r"pipelines.digits: the nodes .*split > read > join.* form a cycle",
+        ),
+        (
+            'operator = "read"\n',
+            'operator = "reader"\n',
+            r"node 'read' names operator 'reader', which is not there; use one of split, read, join, or add "
+            r"\[operators.reader\]",
+        ),
+        (
+            ', {from = "read", to = "join"}]',
+            "]",
+            r"pipelines.digits: nodes \['read', 'split'\] do not lead to the output 'join'; leave them out, or add",
+        ),
+        (
+            'edges = [{from = "split", to = "read"}, ',
+            "edges = [",
+            "node 'read' takes 'split.parts', and no node 'split' comes before it|do not lead to the output",
+        ),
+        ('output = "join"', 'output = "sum"', "the output is node 'sum', which the pipeline does not have"),
+        ('output = "join"', 'output = ["join", "read"]', r"Expected `str`, got `array` - at `\$.pipelines"),
+        ("models.large]", "models.split]", "operators 'split' and 'read' both have a model 'split'; give one of them"),
+        ("pipelines.digits", "pipelines.read", "pipelines.read: the pipeline has the name of an operator that it is"),
+        (
+            '[operators.split]\n',
+            '[operators.split]\nsamples = "s.py:s"\n',
+            "operators.split: it has samples, and gets its items from pipeline 'digits'; leave its samples out",
+        ),
+        (
+            'samples = "samples.py:load"\n',
+            "",
+            "operators.split: neither it nor pipeline 'digits' has samples; add samples",
+        ),
+        (
+            '[operators.split]\n',
+            '[operators.split.models.a]\nload = "a.py:a"\n[operators.split]\n',
+            "function and models are both given; give one of them",
+        ),
+        ('[operators.split]\nfunction = "steps.py:split"', "[operators.split]", "there are no models; .*or name a"),
+        ("steps.py:split", "split", "function is 'split'; write it as file.py:function"),
+        ("most = 8", "most = 0", "fan-out over 'split.parts' has most 0, needs at least 1"),
+        ("fan_in = true\n", "", "the output node 'join' runs for each row of a fan-out; give it fan_in"),
+        ("[operators.join]", "[operators.'joi n']", "operator is 'joi n'; use up to 64 letters"),
+    ],
+)  # fmt: skip
+def test_a_wrong_pipeline_is_told_in_a_sentence(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in PIPELINES
+    path = write(tmp_path, PIPELINES.replace(old, new))
+    with pytest.raises(InvalidInput, match=told) as caught:
+        read_project(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_pipeline_named_like_another_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="digits"):
+        read_project(write(tmp_path, PIPELINES + '[pipelines.digits]\noutput = "join"\n'))
+
+
+def test_a_pipeline_of_one_node_may_be_named_like_its_operator(tmp_path: Path) -> None:
+    text = PIPELINES + '[pipelines.read]\noutput = "read"\nsamples = "s.py:s"\n[pipelines.read.nodes.read]\n'
+    assert list(read_project(write(tmp_path, text + 'operator = "read"\n')).served) == ["digits", "read"]
+
+
+def test_pipelines_without_samples_take_those_of_their_operators(tmp_path: Path) -> None:
+    text = PIPELINES.replace('samples = "samples.py:load"\n', "")
+    for name in ("split", "read", "join"):
+        head = f"[operators.{name}]\n"
+        text = text.replace(head, "") if name != "read" else text
+        text += "" if name != "read" else f'{head}samples = "s.py:s"\n'
+        text = text.replace(f'function = "steps.py:{name}"', f'{head}samples = "s.py:s"\nfunction = "steps.py:{name}"')
+    assert read_project(write(tmp_path, text)).served["digits"].samples == ""

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import softmax, top_two_difference
-from gearshift.models.config import ModelSettings, Project
+from gearshift.models.config import ModelSettings, OneOperator
 from gearshift.models.loading import load_model
 from gearshift.models.onnx_file import open_onnx_file
 from gearshift.models.user_model import UserModel
@@ -22,7 +22,8 @@ FIELD = "gearshift.toml, field models.m.load"
 
 def loaded(file: Path, **settings: Any) -> UserModel:
     models = {"m": ModelSettings(load=file.name, **settings)}
-    return load_model(Project(operator="pets", samples="samples.py:load", models=models), file.parent, "m")
+    project = OneOperator(operator="pets", samples="samples.py:load", models=models).as_project()
+    return load_model(project, file.parent, "m")
 
 
 def refusal(file: Path) -> str:

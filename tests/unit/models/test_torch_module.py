@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 import gearshift
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.models.certainty import highest_probability, softmax, top_two_difference
-from gearshift.models.config import ModelSettings, Project
+from gearshift.models.config import ModelSettings, OneOperator
 from gearshift.models.loading import load_model
 from gearshift.models.torch_module import TorchModule, arrays_of, cuda_bytes, device_name, load_weights, placed
 from gearshift.models.user_model import UserModel
@@ -42,7 +42,8 @@ def linear() -> torch.nn.Linear:
 def test_a_loader_may_answer_a_module(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text("import torch\ndef load(): return torch.nn.Linear(2, 3)\n")
     models = {"m": ModelSettings(load="models.py:load", softmax=True)}
-    model = load_model(Project(operator="pets", samples="s.py:load", models=models), tmp_path, "m")
+    project = OneOperator(operator="pets", samples="s.py:load", models=models).as_project()
+    model = load_model(project, tmp_path, "m")
     assert isinstance(model.model, TorchModule)
     assert model.run({"x": X}).outputs["scores"].sum(axis=1) == pytest.approx([1, 1])
 
@@ -124,7 +125,8 @@ def test_a_module_with_a_predict_of_its_own_is_left_as_it_is(tmp_path: Path) -> 
     """
     (tmp_path / "models.py").write_text("\n".join(line[8:] for line in text.splitlines()))
     models = {"m": ModelSettings(load="models.py:load")}
-    model = load_model(Project(operator="pets", samples="s.py:load", models=models), tmp_path, "m")
+    project = OneOperator(operator="pets", samples="s.py:load", models=models).as_project()
+    model = load_model(project, tmp_path, "m")
     assert model.run({"x": X}).outputs["scores"].tolist() == X.tolist()
 
 

@@ -2,12 +2,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from gearshift.models.config import ModelSettings, Project
+from gearshift.models.config import ModelSettings, OneOperator, Project
 
 
 def project(**changes: Any) -> Project:
     models = {"m": ModelSettings(load="models.py:load")}
-    return Project(**({"operator": "pets", "samples": "samples.py:load", "models": models} | changes))
+    return OneOperator(**({"operator": "pets", "samples": "samples.py:load", "models": models} | changes)).as_project()
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from gearshift.caches.adapting.settings import adaptation_of
 from gearshift.cli.main import main_group
 from gearshift.errors import InvalidInput
-from gearshift.models.config import ModelSettings, Project, RemoteSettings, read_project
+from gearshift.models.config import ModelSettings, OneOperator, read_project
 from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
@@ -97,7 +98,7 @@ def test_the_command_line_has_a_flag_and_choices_for_them():
 def test_a_worker_may_wait_for_an_endpoint_as_long_as_the_project_says(longest_s, waits_s):
     remote = RemoteSettings(url="https://models.example", protocol="v2", model="large", longest_s=longest_s)
     models = {"small": ModelSettings(load="a.py:b"), "large": ModelSettings(remote=remote)}
-    project = Project(operator="sums", samples="a.py:c", models=models)
+    project = OneOperator(operator="sums", samples="a.py:c", models=models).as_project()
     assert longest_remote_s(project) == waits_s
 
 

@@ -12,7 +12,7 @@ FORKS = """
 import asyncio, os, sys
 from pathlib import Path
 from gearshift import AsyncClient, Client
-from gearshift.models.config import RemoteSettings
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Endpoint
 
 url = sys.argv[1]

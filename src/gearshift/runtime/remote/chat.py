@@ -11,7 +11,7 @@ import numpy as np
 
 from gearshift.errors import ModelFailed
 from gearshift.model import LABEL, Arrays, Predicted
-from gearshift.models.config import RemoteSettings
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Asking, Endpoint, Reply
 
 LEFT = " \t\r\n\v\f\"'`*_([{<\u201c\u2018\u00ab"

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
-from gearshift.models.config import AUTHORIZATION, RemoteSettings
+from gearshift.models.remote_settings import AUTHORIZATION, RemoteSettings
 from gearshift.support.of_process import KeptConnections, OfProcess
 from gearshift.support.retry_after import asked_pause_s
 

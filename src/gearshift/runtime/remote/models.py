@@ -1,5 +1,6 @@
 """A remote endpoint as a model: batches become requests, answers are checked like a model's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from gearshift.errors import ModelFailed, require
 from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.models.classes import class_name, class_names
-from gearshift.models.config import PROJECT_FILE, Project, RemoteSettings
+from gearshift.models.config import PROJECT_FILE, ModelSettings, Project
 from gearshift.models.loading import load_certainty
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.models.samples import Samples
 from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.chat import RemoteChat
@@ -50,7 +52,7 @@ def open_remote(project: Project, directory: Path, name: str, *, profiling: bool
     else:
         asking = Asking(endpoint, settings.remote, profiling=profiling)
         model = RemoteChat(name, settings.remote, endpoint, asking, quoting=profiling)
-    return UserModel(name, model, load_certainty(project, directory), settings.softmax)
+    return UserModel(name, model, load_certainty(project, directory, name), settings.softmax)
 
 
 def without_answers(n: int, failure: str) -> Predicted:
@@ -151,9 +153,9 @@ class RemoteV2:
 MOST_NAMED = 5
 
 
-def require_askable(project: Project, samples: Samples) -> None:
+def require_askable(models: Mapping[str, ModelSettings], samples: Samples) -> None:
     """Raise `InvalidInput` if a remote model lacks its key, or does not fit the samples."""
-    for name, model in project.models.items():
+    for name, model in models.items():
         if model.remote is not None:
             where = f"{PROJECT_FILE}, field models.{name}.remote"
             model.remote.key(f"{where}.api_key_env")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.model import Arrays, Predicted
+from gearshift.models.function_model import FunctionModel
 from gearshift.models.user_model import EarlyExitModel, UserModel
 from gearshift.observability.logs import SELDOM
 from gearshift.runtime.wire.batch_messages import part_bytes
@@ -86,10 +87,21 @@ class Attempt:
             self._run_by_exit(self._model, inputs, as_they_came, rows)
             return
         try:
-            predicted = self._timed(inputs, len(rows))
-            self._take(predicted, rows)
+            if isinstance(self._model, FunctionModel):
+                self._run_function(self._model, inputs, rows)
+            else:
+                self._take(self._timed(inputs, len(rows)), rows)
         except Exception as error:  # noqa: BLE001  user code may raise anything
             self._fail(error, as_they_came, rows)
+
+    def _run_function(self, function: FunctionModel, inputs: Arrays, rows: Sequence[int]) -> None:
+        begun = time.perf_counter()
+        try:
+            pieces = function.pieces(inputs)
+        finally:
+            self.run_s += time.perf_counter() - begun
+        for taken, predicted in pieces:
+            self._take(predicted, [rows[i] for i in taken])
 
     def _run_by_exit(self, model: EarlyExitModel, inputs: Arrays, as_they_came: Arrays, rows: Sequence[int]) -> None:
         """Run `rows`; send those that leave early at once. After a failure, the rest run again."""

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gearshift.models.config import ModelSettings, Project, RemoteSettings
+from gearshift.models.config import ModelSettings, OneOperator
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.models.user_model import UserModel
 from gearshift.runtime.remote.models import open_remote
 
@@ -80,7 +81,7 @@ def endpoint(answer: Callable[[str, bytes], Answer], certificate: dict[str, str]
 def opened(remote: dict[str, Any], folder: Path = Path(), *, profiling: bool = False, **model: Any) -> UserModel:
     """The model that such a section of a project declares."""
     settings = ModelSettings(remote=RemoteSettings(**remote), **model)
-    project = Project(operator="o", samples="s.py:s", models={"large": settings})
+    project = OneOperator(operator="o", samples="s.py:s", models={"large": settings}).as_project()
     OPENED.append(open_remote(project, folder, "large", profiling=profiling))
     return OPENED[-1]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.models.config import RemoteSettings
+from gearshift.models.remote_settings import RemoteSettings
 from gearshift.runtime.remote.endpoint import Asked, Asking, Patience, Reply, pause_s
 from tests.certificates import write_certificate
 from tests.unit.runtime.remote.endpoints import Answer, as_json, endpoint, opened

@@ -4,6 +4,7 @@ import pytest
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted
 from gearshift.models.certainty import top_two_difference
+from gearshift.models.function_model import FunctionModel
 from gearshift.models.user_model import EarlyExitModel
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.request import Request, Sample
@@ -345,3 +346,18 @@ def test_a_batch_that_goes_through_is_told_once_with_the_time_of_each_segment():
     assert told == [(False, [0, 1])]
     assert [sample.exit_segment for sample in samples] == [1, 1]
     assert done.segment_s == (0.25, 0.5)
+
+
+def test_a_functions_rows_of_several_shapes_come_back_each_with_its_own():
+    def split(x):
+        if (x < 0).any():
+            raise ValueError("negative")
+        return {"parts": [np.full(int(n), n) for n in x]}
+
+    function = FunctionModel("split", split, top_two_difference, inputs=("x",))
+    samples, done = run_through(function, *rows(2.0, -1.0, 0.0, 2.0))
+    assert [None if s.result is None else s.result["parts"].shape for s in samples] == [(1, 2), None, (1, 0), (1, 2)]
+    assert samples[3].result["parts"].tolist() == [[2.0, 2.0]]
+    assert (samples[0].certainty, samples[1].error) == (1.0, "model 'm' failed on this sample")
+    assert "raised ValueError: negative" in done.first_failure
+    assert done.run_s > 0
