@@ -1,20 +1,20 @@
 """Metrics of how far load, run times and answers have moved from what the plan was made for."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
-class AdaptingMetrics:
-    """Gauges and counters in `registry`; those labelled by plan are cleared at a swap."""
+class AdaptingFamilies:
+    """Gauges and counters in `registry`; those of a pipeline have the labels `by` in addition."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        registry = registry or CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry, by: Sequence[str] = ()) -> None:
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
-        self.load_distance = gauge("gearshift_load_distance", "How far measured load is from the planned, 0 to 1.")
-        self.load_drift = gauge("gearshift_load_drift", "1 while load has drifted.")
-        self.load_factor = gauge("gearshift_load_factor", "What measured load is multiplied by.")
-        self.load_factor.set(1)
+        self.load_distance = gauge("gearshift_load_distance", "How far measured load is from the planned, 0 to 1.", by)
+        self.load_drift = gauge("gearshift_load_drift", "1 while load has drifted.", by)
+        self.load_factor = gauge("gearshift_load_factor", "What measured load is multiplied by.", by)
         self.replans = counter("gearshift_replans", "Plans made anew by what became of them.", ["outcome"])
         for outcome in ("offered", "swapped", "not_better", "failed"):
             self.replans.labels(outcome)
@@ -32,11 +32,46 @@ class AdaptingMetrics:
         self.disagreement = gauge(
             "gearshift_disagreement_ratio",
             "Share of early answers with which the strongest model disagrees.",
-            ["gear", "stage", "bound"],
+            [*by, "gear", "stage", "bound"],
         )
         self.disagreement_alarm = gauge(
-            "gearshift_disagreement_alarm", "1 above the planned disagreement, -1 below it, else 0.", ["gear", "stage"]
+            "gearshift_disagreement_alarm",
+            "1 above the planned disagreement, -1 below it, else 0.",
+            [*by, "gear", "stage"],
         )
+
+
+class OwnGauge:
+    """The values of a gauge whose first labels are `own`."""
+
+    def __init__(self, family: Gauge, own: tuple[str, ...] = ()) -> None:
+        self._family, self._own = family, own
+        self._seen: set[tuple[Any, ...]] = set()
+
+    def labels(self, *values: Any) -> Gauge:
+        self._seen.add(values)
+        return self._family.labels(*self._own, *values)
+
+    def clear(self) -> None:
+        for values in self._seen:
+            self._family.remove(*self._own, *values)
+        self._seen.clear()
+
+
+class AdaptingMetrics:
+    """The metrics of one pipeline, whose labels are `own`; those labelled by plan are cleared at a swap."""
+
+    def __init__(self, families: AdaptingFamilies | None = None, own: tuple[str, ...] = ()) -> None:
+        families = families or AdaptingFamilies(CollectorRegistry())
+        self.load_distance, self.load_drift, self.load_factor = (
+            family.labels(*own) if own else family
+            for family in (families.load_distance, families.load_drift, families.load_factor)
+        )
+        self.load_factor.set(1)
+        self.replans, self.audits = families.replans, families.audits
+        self.run_time, self.profile_drift = OwnGauge(families.run_time), OwnGauge(families.profile_drift)
+        self.disagreement = OwnGauge(families.disagreement, own)
+        self.disagreement_alarm = OwnGauge(families.disagreement_alarm, own)
 
     def forget_plan(self) -> None:
         for gauge in (self.run_time, self.profile_drift, self.disagreement, self.disagreement_alarm):

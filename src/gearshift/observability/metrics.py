@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, genera
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from gearshift.observability.adapting_metrics import AdaptingMetrics
+from gearshift.observability.adapting_metrics import AdaptingFamilies, AdaptingMetrics
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
@@ -121,18 +121,22 @@ class Watched(Protocol):
 
 
 class Serving(Protocol):
-    """Values read from the service when metrics are requested."""
+    """Values read from a service, or from its part of one pipeline, when metrics are requested."""
 
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Whether the whole service is ready."""
+        ...
 
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int:
+        """The samples of the pipeline that wait."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Sums over an operator's requests; `last_answer_s` is Unix time, 0 before the first."""
+    """Sums over a pipeline's requests; `last_answer_s` is Unix time, 0 before the first."""
 
     succeeded: int = 0
     succeeded_s: float = 0.0
@@ -148,7 +152,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Label values known at the start: their counters begin at 0, as PromQL's `rate` needs."""
+    """Label values known at the start: their counters begin at 0, as PromQL's `rate` needs.
+
+    `operator` is the name of a pipeline, and `models`, `stages` and `reasons` are its own.
+    """
 
     operator: str
     models: Sequence[str]
@@ -163,12 +170,16 @@ LAST_SEGMENT = 999
 
 
 class Metrics:
-    def __init__(self) -> None:
+    """The metrics of a server; where it serves several `pipelines`, their own have the label `operator`."""
+
+    def __init__(self, pipelines: Sequence[str] = ()) -> None:
         self._registry = registry = CollectorRegistry()
+        self._by = by = ["operator"] if len(pipelines) > 1 else []
         ProcessCollector(registry=registry)
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        self.adapting = AdaptingMetrics(registry)
+        adapting = AdaptingFamilies(registry, by)
+        self._adapting_of = {name: AdaptingMetrics(adapting, self._own(name)) for name in pipelines or ("",)}
         self.caches = CacheMetrics(registry)
         self._requests = counter("gearshift_requests", "Requests by outcome.", ["operator", "outcome"])
         self._latency = histogram(
@@ -179,55 +190,81 @@ class Metrics:
         )
         self._rows = counter("gearshift_rows", "Rows of answered requests.", ["operator"])
         self._exits = counter("gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"])
-        self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", buckets=SECONDS)
+        self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", by, buckets=SECONDS)
         self._run = histogram("gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS)
         self._busy = counter("gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"])
         self._batch_size = histogram("gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES)
         self._batches = counter("gearshift_batches", "Batches by why they started.", ["model", "reason"])
-        self._forwarded = counter("gearshift_forwarded", "Answered samples that a stage had forwarded.", ["stage"])
+        self._forwarded = counter("gearshift_forwarded", "Answered samples that a stage had forwarded.", [*by, "stage"])
         self._restarts = counter("gearshift_restarts", "Workers that ended.", ["replica"])
         self._late = counter("gearshift_late", "Requests answered after their deadline.", ["operator"])
-        self._dropped = counter("gearshift_dropped", "Requests refused, by why.", ["reason"])
+        self._dropped = counter("gearshift_dropped", "Requests refused, by why.", [*by, "reason"])
         self._ready = gauge("gearshift_ready", "1 when requests are let in and no model lacks a worker.")
-        self._last_gear = gauge("gearshift_last_gear", "The plan's last gear, the cheapest.")
+        self._last_gear = gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", by)
         self._replicas = gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"])
         self._swaps = counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"])
         for outcome in SWAPS:
             self._swaps.labels(outcome)
-        self._gear = gauge("gearshift_gear", "The gear in force, from 0.")
+        self._gear = gauge("gearshift_gear", "The gear in force, from 0.", by)
         self._accuracy = gauge(
-            "gearshift_predicted_accuracy", "The accuracy that the plan predicts of the gear in force."
+            "gearshift_predicted_accuracy", "The accuracy that the plan predicts of the gear in force.", by
         )
-        self._pinned = gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.")
-        self._load = gauge("gearshift_load_qps", "Arrivals per second that were measured last.")
-        self._waiting = gauge("gearshift_waiting_requests", "Samples that wait in queues.")
+        self._pinned = gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", by)
+        self._load = gauge("gearshift_load_qps", "Arrivals per second that were measured last.", by)
+        self._waiting = gauge("gearshift_waiting_requests", "Samples that wait in queues.", by)
         self.deadlines = DeadlineMetrics(registry)
         self.cores = CoreMetrics(registry)
-        self._last_answer_s = 0.0
+        self._last_answer_s: dict[str, float] = {}
         self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
-        self._of_rows: dict[tuple[str, int, int], list[Count]] = {}
+        self._of_rows: dict[tuple[str, str, int, int], list[Count]] = {}
+        self._models: dict[str, set[str]] = defaultdict(set)
+        """The models of each pipeline, in any plan that was in force."""
 
-    def watch(self, pipeline: Watched, serving: Serving, *, last_gear: int, accuracies: Sequence[float] = ()) -> None:
-        """Read `pipeline` and `serving` whenever metrics are requested.
+    @property
+    def adapting(self) -> AdaptingMetrics:
+        """Those of the only pipeline, or of the first."""
+        return next(iter(self._adapting_of.values()))
+
+    def adapting_of(self, operator: str) -> AdaptingMetrics:
+        return self._adapting_of.get(operator) or self.adapting
+
+    def watch(
+        self,
+        pipeline: Watched,
+        serving: Serving,
+        *,
+        operator: str = "",
+        last_gear: int,
+        accuracies: Sequence[float] = (),
+    ) -> None:
+        """Read a pipeline, named `operator`, and `serving` whenever metrics are requested.
 
         `accuracies` are the plan's predicted accuracy by gear, NaN where unknown.
         """
+
+        def own(family: Gauge) -> Gauge:
+            return family.labels(*self._own(operator)) if self._by else family
+
         self._ready.set_function(lambda: serving.ready)
-        self._last_gear.set(last_gear)
-        self._gear.set_function(lambda: pipeline.gear)
-        self._accuracy.set_function(lambda: accuracies[pipeline.gear] if accuracies else math.nan)
-        self._pinned.set_function(lambda: pipeline.pinned)
-        self._load.set_function(lambda: pipeline.rate_qps)
-        self._waiting.set_function(lambda: serving.waiting)
+        own(self._last_gear).set(last_gear)
+        own(self._gear).set_function(lambda: pipeline.gear)
+        own(self._accuracy).set_function(lambda: accuracies[pipeline.gear] if accuracies else math.nan)
+        own(self._pinned).set_function(lambda: pipeline.pinned)
+        own(self._load).set_function(lambda: pipeline.rate_qps)
+        own(self._waiting).set_function(lambda: serving.waiting)
+
+    def _own(self, operator: str) -> tuple[str, ...]:
+        return (operator,) if self._by else ()
 
     def begin(self, known: Known) -> None:
+        self._models[known.operator].update(known.models)
         for outcome in OUTCOMES:
             self._know_answers(known.operator, outcome)
         for outcome in NO_ANSWER:
             self._requests.labels(known.operator, outcome)
         self._late.labels(known.operator)
         for reason in known.reasons:
-            self._dropped.labels(reason)
+            self._dropped.labels(*self._own(known.operator), reason)
         for model in known.models:
             self._exits.labels(model, "0")
             self._run.labels(model)
@@ -239,7 +276,7 @@ class Metrics:
         for device in known.devices:
             self._busy.labels(device)
         for stage in range(known.stages - 1):
-            self._forwarded.labels(str(stage))
+            self._forwarded.labels(*self._own(known.operator), str(stage))
 
     def answered(self, operator: str, answer: Answer, latency_s: float) -> None:
         known = self._of_answers.get((operator, answer.outcome)) or self._know_answers(operator, answer.outcome)
@@ -248,9 +285,9 @@ class Metrics:
         latency.observe(latency_s)
         queue.observe(answer.queue_s)
         rows.inc(len(answer.rows))
-        self._last_answer_s = time.time()
+        self._last_answer_s[operator] = time.time()
         for row in answer.rows:
-            of_row = row.model, row.exit_segment, row.stage
+            of_row = operator, row.model, row.exit_segment, row.stage
             for count in self._of_rows.get(of_row) or self._know_row(*of_row):
                 count.inc()
 
@@ -260,17 +297,18 @@ class Metrics:
             self._requests.labels(operator, outcome),
             self._latency.labels(operator, outcome),
             self._rows.labels(operator),
-            self._queue.labels(),
+            self._queue.labels(*self._own(operator)),
         )
         self._of_answers[operator, outcome] = known
         return known
 
-    def _know_row(self, model: str, exit_segment: int, stage: int) -> list[Count]:
+    def _know_row(self, operator: str, model: str, exit_segment: int, stage: int) -> list[Count]:
         """As `_know_answers`, for rows; segments that no model can have are not cached."""
         counts = [self._exits.labels(model, str(min(exit_segment, LAST_SEGMENT)))]
-        counts += [self._forwarded.labels(str(before)) for before in range(stage)]
+        own = self._own(operator)
+        counts += [self._forwarded.labels(*own, str(before)) for before in range(stage)]
         if exit_segment <= LAST_SEGMENT:
-            self._of_rows[model, exit_segment, stage] = counts
+            self._of_rows[operator, model, exit_segment, stage] = counts
         return counts
 
     def finished(self, operator: str, outcome: str) -> None:
@@ -281,7 +319,7 @@ class Metrics:
 
     def refused(self, operator: str, reason: str) -> None:
         self.finished(operator, "refused")
-        self._dropped.labels(reason).inc()
+        self._dropped.labels(*self._own(operator), reason).inc()
 
     def batch_started(self, model: str, size: int, reason: int) -> None:
         self._batch_size.labels(model).observe(size)
@@ -302,11 +340,14 @@ class Metrics:
         self._swaps.labels(outcome).inc()
 
     def totals(self, operator: str) -> Totals:
+        """Sums over the pipeline's requests, and over the batches of its models."""
+        others = set().union(*self._models.values()) - self._models[operator]
         sums: dict[tuple[str, bool], float] = defaultdict(float)
         for family in self._registry.collect():
             for sample in family.samples:
-                if sample.labels.get("operator", operator) == operator:
-                    sums[sample.name, sample.labels.get("outcome") == "failed"] += sample.value
+                labels = sample.labels
+                if labels.get("operator", operator) == operator and labels.get("model") not in others:
+                    sums[sample.name, labels.get("outcome") == "failed"] += sample.value
         latency = "gearshift_request_latency_seconds"
         return Totals(
             succeeded=int(sums[f"{latency}_count", False]),
@@ -318,7 +359,7 @@ class Metrics:
             rows=int(sums["gearshift_rows_total", False]),
             batches=int(sums["gearshift_run_seconds_count", False]),
             run_s=sums["gearshift_run_seconds_sum", False],
-            last_answer_s=self._last_answer_s,
+            last_answer_s=self._last_answer_s.get(operator, 0.0),
         )
 
     def text(self) -> bytes:

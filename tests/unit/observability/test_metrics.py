@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gearshift.observability import metrics
+from gearshift.request import Answer
 from tests.unit.serving.http.test_application import Server, samples, serve
 
 
@@ -90,3 +91,49 @@ def text(library, counted, observed) -> str:
 @given(st.lists(st.tuples(NAMES, VALUES)), st.lists(st.tuples(NAMES, VALUES)))
 def test_what_is_written_is_what_prometheus_client_writes(counted, observed):
     assert text(metrics, counted, observed) == text(prometheus_client, counted, observed)
+
+
+class Pipeline:
+    gear, pinned, rate_qps, ready, waiting = 0, False, 0.0, True, 0
+
+    def __init__(self, gear: int, waiting: int) -> None:
+        self.gear, self.waiting = gear, waiting
+
+
+def known(operator: str, model: str) -> metrics.Known:
+    return metrics.Known(operator=operator, models=[model], replicas=[], devices=[], stages=2, reasons=["queue_full"])
+
+
+def test_several_pipelines_have_their_own_gauges_and_counters_under_their_names():
+    told = metrics.Metrics(("sums", "numbers"))
+    for name, gear, waiting in (("sums", 1, 3), ("numbers", 0, 5)):
+        pipeline = Pipeline(gear, waiting)
+        told.watch(pipeline, pipeline, operator=name, last_gear=2)
+        told.begin(known(name, f"{name}-model"))
+    told.refused("numbers", "queue_full")
+    told.adapting_of("sums").load_drift.set(1)
+    told.adapting_of("numbers").disagreement.labels("0", "1", "low").set(0.5)
+    told.adapting_of("sums").forget_plan()
+    text = told.text().decode()
+    for line in (
+        'gear{operator="sums"} 1.0',
+        'gear{operator="numbers"} 0.0',
+        'waiting_requests{operator="numbers"} 5.0',
+        'dropped_total{operator="sums",reason="queue_full"} 0.0',
+        'dropped_total{operator="numbers",reason="queue_full"} 1.0',
+        'load_drift{operator="sums"} 0.0',
+        'disagreement_ratio{bound="low",gear="0",operator="numbers",stage="1"} 0.5',
+    ):
+        assert f"\ngearshift_{line}\n" in text
+
+
+def test_totals_are_of_one_pipeline_and_its_models():
+    told = metrics.Metrics(("sums", "numbers"))
+    for name in ("sums", "numbers"):
+        told.begin(known(name, f"{name}-model"))
+    told.answered("sums", Answer(outcome="answered", queue_s=0.25), 1.0)
+    told.batch_finished("sums-model", ["cpu-0"], 0.5)
+    told.batch_finished("numbers-model", ["cpu-0"], 0.5)
+    sums, numbers = told.totals("sums"), told.totals("numbers")
+    assert (sums.succeeded, sums.queued_s, sums.batches, numbers.succeeded, numbers.batches) == (1, 0.25, 1, 0, 1)
+    assert sums.last_answer_s > 0 == numbers.last_answer_s
