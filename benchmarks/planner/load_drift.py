@@ -56,7 +56,7 @@ def watch_for(trace: Trace) -> LoadDrift:
     planned = PlannedLoad(shares=tuple((counts / counts.sum()).tolist()), over_s=SPAN_S)
     replica = Replica(id="a", model="a", device_ids=(hardware.devices[0].id,))
     plan = plan_by_hand("task", gears, [replica], hardware, planned_load=planned)
-    return LoadDrift(plan_tables(plan), SPAN_S)
+    return LoadDrift(plan_tables(plan).pipeline, SPAN_S)
 
 
 def row(name: str, planned: Trace, draw: Draw, times: float, runs: int) -> tuple[str, ...]:

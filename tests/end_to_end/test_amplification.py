@@ -23,6 +23,7 @@ from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.bounds import limits_of
 from gearshift.serving.door.settings import ServerSettings
@@ -153,7 +154,8 @@ def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
     async def main() -> Cost:
         plan, profile = little_plan(""), little_profile()
         tables = plan_tables(plan)
-        service = Service(tables, Echo(tables, plan, profile), most_waiting_requests=ROWS)
+        options = {name: PipelineOptions(most_waiting_requests=ROWS) for name in plan.pipelines}
+        service = Service(tables, Echo(tables, plan, profile), pipelines=options)
         bounds: dict[str, Any] = {"largest_body_bytes": SETTINGS.largest_body_bytes, "limits": limits_of(SETTINGS)}
         application = Application(Handlers(Control(service), "sums", inputs=SPECS, outputs=SPECS, **bounds))
         await service.start()

@@ -13,6 +13,7 @@ from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch, BatchEvents
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 
 OPERATOR, MODEL = "beside", "only"
@@ -25,7 +26,8 @@ class Turnaround:
     def __init__(self, largest_batch_size: int) -> None:
         plan, self._backend = plan_of_one_model(largest_batch_size), OneBatch()
         room = max(10_000, 2 * largest_batch_size)
-        self._service = Service(plan_tables(plan), self._backend, most_waiting_requests=room, metrics=Metrics())
+        options = {OPERATOR: PipelineOptions(most_waiting_requests=room)}
+        self._service = Service(plan_tables(plan), self._backend, pipelines=options, metrics=Metrics())
 
     async def __aenter__(self) -> Self:
         await self._service.start()
@@ -52,7 +54,7 @@ class Turnaround:
 
     def _arrive(self, count: int) -> None:
         for _ in range(count):
-            self._service.submit({"number": LABEL}, lambda answer: None)
+            self._service.pipeline.submit({"number": LABEL}, lambda answer: None)
 
 
 class OneBatch:

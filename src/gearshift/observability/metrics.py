@@ -125,7 +125,7 @@ class Serving(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the whole service is ready."""
+        """Whether requests of the pipeline are accepted and can be answered."""
         ...
 
     @property
@@ -217,6 +217,7 @@ class Metrics:
         self._last_answer_s: dict[str, float] = {}
         self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
         self._of_rows: dict[tuple[str, str, int, int], list[Count]] = {}
+        self._serving: dict[str, Serving] = {}
         self._models: dict[str, set[str]] = defaultdict(set)
         """The models of each pipeline, in any plan that was in force."""
 
@@ -245,7 +246,8 @@ class Metrics:
         def own(family: Gauge) -> Gauge:
             return family.labels(*self._own(operator)) if self._by else family
 
-        self._ready.set_function(lambda: serving.ready)
+        self._serving[operator] = serving
+        self._ready.set_function(lambda: all(each.ready for each in self._serving.values()))
         own(self._last_gear).set(last_gear)
         own(self._gear).set_function(lambda: pipeline.gear)
         own(self._accuracy).set_function(lambda: accuracies[pipeline.gear] if accuracies else math.nan)

@@ -142,6 +142,14 @@ class PlanTables:
         models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
         return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
+    def models_used_by(self, pipeline: int) -> frozenset[str]:
+        """The models of this pipeline's cascades, and those that no pipeline uses."""
+        used: list[set[str]] = [set() for _ in self.pipelines]
+        for node, of in enumerate(self.pipeline_of.tolist()):
+            for gear in range(self.pipelines[of].gears):
+                used[of].update(self.cascade(gear, node).models)
+        return frozenset(self.models).difference(*used) | used[pipeline]
+
 
 def plan_tables(plan: GearPlan) -> PlanTables:
     """Resolve all pipelines' gears; raises `InvalidInput` for what this version does not serve."""

@@ -212,7 +212,7 @@ class ServerProcess:
     ) -> Service:
         """Return a service, not started; the metrics are those of the first one."""
         service = make_service(task, self._settings, metrics, journal, self._clock, drifts, self._caches)
-        service.room.elsewhere = self._unsent
+        service.held.elsewhere = self._unsent
         return service
 
     def _make_replans(self) -> Replans | None:
@@ -347,8 +347,8 @@ class ServerProcess:
         return f"serving {self._task.tables.pipeline.name} at {where} ({counted})"
 
     def _bounds_line(self) -> str:
-        room = self._service.room
-        samples, mib = _count(room.most_requests, "sample"), room.most_bytes / MIB
+        service = self._service
+        samples, mib = _count(service.room.most_requests, "sample"), service.held.most_bytes / MIB
         return f"up to {samples} and {mib:.4g} MiB of requests may wait; beyond that they get 429"
 
 

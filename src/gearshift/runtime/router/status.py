@@ -4,10 +4,12 @@ from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
 from gearshift.gear import LoadRange
 from gearshift.plans.plan_tables import PlanTables
+from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.router.router import Router
 
 State = Literal["starting", "serving", "draining"]
@@ -81,37 +83,61 @@ class ReplanStatus(msgspec.Struct, frozen=True, kw_only=True):
     offered: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: its plan, the gear in force with its range and cascade, and what it holds.
+class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline: the gear in force with its range and the cascades of its nodes, and its requests.
 
     Gears go from 0 to `last_gear`. `load` is the load that chose the gear at the last tick,
     `rate_qps` the arrivals alone, both in requests per second. `pinned` is true while an operator
-    keeps the gear. `waiting` counts samples in queues, `open_requests` accepted requests that are
-    not answered yet, `held_bytes` the bytes of requests being read or not answered; beyond
-    `most_waiting` and `most_held_bytes` requests are refused. `silent_models` have given no
-    answers of late.
+    keeps the gear. `waiting` counts samples in queues, beyond `most_waiting` requests are refused;
+    `open_requests` are accepted and not answered yet.
     """
 
-    plan: ServedPlan
-    operator: str
-    state: State
-    uptime_s: float
+    name: str
     load: float
     rate_qps: float
     gear: int
     last_gear: int
     pinned: bool
     load_range: LoadRange
-    cascade: Cascade
+    cascades: dict[str, tuple[Cascade, ...]]
+    waiting: int
+    most_waiting: int
+    open_requests: int
+    adapting: AdaptingStatus | None = None
+    replan: ReplanStatus | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A service: its plan, its pipelines and replicas, and what it holds.
+
+    `waiting` counts samples in queues, `open_requests` accepted requests that are not answered
+    yet, both of all pipelines; `held_bytes` are the bytes of requests being read or not answered,
+    beyond `most_held_bytes` requests are refused. `silent_models` have given no answers of late.
+    The fields of a `PipelineStatus` are repeated here where there is only one; `operator` is its
+    name, and `cascade` that of its only node.
+    """
+
+    plan: ServedPlan
+    operator: str | UnsetType = UNSET
+    state: State
+    uptime_s: float
+    load: float | UnsetType = UNSET
+    rate_qps: float | UnsetType = UNSET
+    gear: int | UnsetType = UNSET
+    last_gear: int | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    load_range: LoadRange | UnsetType = UNSET
+    cascade: Cascade | UnsetType = UNSET
     replicas: list[ReplicaStatus]
     waiting: int
     open_requests: int
     held_bytes: int
-    most_waiting: int
+    most_waiting: int | UnsetType = UNSET
     most_held_bytes: int
     silent_models: list[str] = []
     adapting: AdaptingStatus | None = None
     replan: ReplanStatus | None = None
+    pipelines: list[PipelineStatus] = []
 
 
 def status_of(
@@ -123,32 +149,66 @@ def status_of(
     uptime_s: float,
     ready: AbstractSet[int],
     silent: AbstractSet[str],
-    open_requests: int,
     held_bytes: int,
-    most_waiting: int,
     most_held_bytes: int,
-    adapting: AdaptingStatus | None = None,
+    pipelines: list[PipelineStatus],
 ) -> Status:
-    pipeline = router.pipeline
-    return Status(
+    status = Status(
         plan=plan,
-        operator=tables.pipeline.name,
         state=state,
         uptime_s=uptime_s,
-        load=pipeline.load,
-        rate_qps=pipeline.rate_qps,
-        gear=pipeline.gear,
-        last_gear=tables.pipeline.gears - 1,
-        pinned=pipeline.pinned,
-        load_range=tables.pipeline.load_range(pipeline.gear),
-        cascade=tables.cascade(pipeline.gear),
         replicas=_replicas(tables, router, ready, silent),
         waiting=router.waiting,
-        open_requests=open_requests,
+        open_requests=sum(each.open_requests for each in pipelines),
         held_bytes=held_bytes,
-        most_waiting=most_waiting,
         most_held_bytes=most_held_bytes,
+        pipelines=pipelines,
         silent_models=sorted(silent),
+    )
+    return with_only_pipeline(status) if len(pipelines) == 1 else status
+
+
+def with_only_pipeline(status: Status) -> Status:
+    """`status` with its only pipeline's fields, as earlier versions have them."""
+    (only,) = status.pipelines
+    (cascades, *others) = only.cascades.values()
+    return msgspec.structs.replace(
+        status,
+        operator=only.name,
+        load=only.load,
+        rate_qps=only.rate_qps,
+        gear=only.gear,
+        last_gear=only.last_gear,
+        pinned=only.pinned,
+        load_range=only.load_range,
+        cascade=UNSET if others or len(cascades) > 1 else cascades[0],
+        most_waiting=only.most_waiting,
+        adapting=only.adapting,
+        replan=only.replan,
+    )
+
+
+def pipeline_status(
+    tables: PlanTables,
+    pipeline: Pipeline,
+    *,
+    most_waiting: int,
+    open_requests: int,
+    adapting: AdaptingStatus | None,
+) -> PipelineStatus:
+    of, gear = tables.pipelines[pipeline.number], pipeline.gear
+    return PipelineStatus(
+        name=of.name,
+        load=pipeline.load,
+        rate_qps=pipeline.rate_qps,
+        gear=gear,
+        last_gear=of.gears - 1,
+        pinned=pipeline.pinned,
+        load_range=of.load_range(gear),
+        cascades={node: (tables.cascade(gear, of.first_node + n),) for n, node in enumerate(of.nodes)},
+        waiting=pipeline.waiting,
+        most_waiting=most_waiting,
+        open_requests=open_requests,
         adapting=adapting,
     )
 
@@ -170,9 +230,8 @@ def _replicas(
     ]
 
 
-def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
+def shift_facts(pipeline: Pipeline, before: int, after: int) -> dict[str, object]:
     """The reason of the shift is the rate, the backlog, or an operator's pin."""
-    pipeline = router.pipeline
     metered = "backlog" if pipeline.load > pipeline.scaling.factor * pipeline.rate_qps else "rate"
     return {
         "before": before,
@@ -181,5 +240,5 @@ def shift_facts(router: Router, before: int, after: int) -> dict[str, object]:
         "reason": "pin" if pipeline.pinned else metered,
         "load": round(pipeline.load, 3),
         "rate_qps": round(pipeline.rate_qps, 3),
-        "waiting": router.waiting,
+        "waiting": pipeline.waiting,
     }

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from gearshift.clock import NEVER_NS, NS_PER_S, Clock
 from gearshift.observability.core_metrics import CoreMetrics
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 class Driver:
     """Passes the events of one service to the router, which decides, and to its watchers.
 
-    `answered` takes each sample that ends; `spans` are those of traced requests, by id. `ticked` is
-    called at the end of each window of the meter.
+    `answered` takes each sample that ends; `adapting` watches, pipeline by pipeline; `spans` are
+    those of traced requests, by id. `ticked` is called at the end of each window of the meter.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Driver:
         answered: Answered,
         retries: Retries | None,
         deadlines: DeadlineRules,
-        adapting: Adapting,
+        adapting: Sequence[Adapting],
         vertical: VerticalScaling | None,
         clock: Clock,
         metrics: Metrics,
@@ -49,6 +50,9 @@ class Driver:
         spans: Mapping[int, RequestSpan],
     ) -> None:
         self._tables, self.backend, self.vertical, self.adapting = tables, backend, vertical, adapting
+        self._named: list[dict[str, object]] = [
+            {"pipeline": each.name} if len(tables.pipelines) > 1 else {} for each in tables.pipelines
+        ]
         self._clock, self._metrics, self._journal, self._spans = clock, metrics, journal, spans
         replicas = range(len(tables.replica_ids))
         self._model_names = [tables.model_of(replica) for replica in replicas]
@@ -68,9 +72,15 @@ class Driver:
         self.silence = Silence(tables.models)
         self.pulse = Pulse(clock, self._tick, self._timer)
         self.ticked: Callable[[], None] = lambda: None
-        adapting.tell(metrics.adapting)
+        for pipeline, watch in zip(tables.pipelines, adapting, strict=True):
+            watch.tell(metrics.adapting_of(pipeline.name))
+        self._watching = [[watch for watch in adapting if watch.uses(replica)] for replica in replicas]
         if vertical is not None:
             vertical.tell(metrics.cores)
+
+    def named(self, pipeline: int) -> dict[str, object]:
+        """The name of a pipeline for rows of the journal, where there are several."""
+        return self._named[pipeline]
 
     def endings(self) -> list[Awaitable[None]]:
         if self.vertical is None:
@@ -84,7 +94,10 @@ class Driver:
         """Report to the metrics of `before`, which reports no more, and take over its load."""
         self._metrics = before._metrics
         before.replicas.report_to(None)
-        self.adapting.take_over_from(before.adapting)
+        leaving = {watch.pipeline: watch for watch in before.adapting}
+        for watch in self.adapting:
+            if watch.pipeline in leaving:
+                watch.take_over_from(leaving[watch.pipeline])
         if before.vertical is not None:
             before.vertical.tell(CoreMetrics())
         if self.vertical is not None:
@@ -102,7 +115,8 @@ class Driver:
         self._metrics.deadlines.started(samples, now_ns)
 
     def _shifted(self, pipeline: int, before: int, after: int) -> None:
-        self._journal.write("shift", **shift_facts(self.router, before, after))
+        facts = shift_facts(self.router.pipelines[pipeline], before, after)
+        self._journal.write("shift", **self._named[pipeline], **facts)
         if self.vertical is not None:
             self.vertical.shifted(after)
 
@@ -137,7 +151,8 @@ class Driver:
         self._metrics.batch_finished(model, devices, run_ns / NS_PER_S)
         if self.vertical is not None:
             self.vertical.batch_finished(batch.replica, len(batch.samples), run_ns, now_ns)
-        self.adapting.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
+        for watch in self._watching[batch.replica]:
+            watch.batch_finished(self.router, batch.replica, len(batch.samples), run_ns, now_ns)
         self.arm_timer()
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
@@ -161,7 +176,8 @@ class Driver:
     def _tick(self) -> None:
         self._deadlines.take_aim(idle=not any(self.router.running_lengths()))
         self.router.tick(now_ns := self._clock.now_ns())
-        self.adapting.ticked(self.router, now_ns)
+        for watch in self.adapting:
+            watch.ticked(self.router, now_ns)
         self._tell_silence(now_ns)
         self.ticked()
         self.arm_timer()
@@ -231,13 +247,12 @@ class ReadyReplicas:
     """
 
     def __init__(self, tables: PlanTables, metrics: Metrics | None, journal: Journal) -> None:
-        self._ids, self._models, self._metrics, self._journal = tables.replica_ids, tables.models, metrics, journal
+        self._ids, self._metrics, self._journal = tables.replica_ids, metrics, journal
         self._model_names = [tables.model_of(replica) for replica in range(len(tables.replica_ids))]
         self.numbers: set[int] = set()
 
-    @property
-    def every_model_has_one(self) -> bool:
-        return len({self._model_names[replica] for replica in self.numbers}) == len(self._models)
+    def have_all(self, models: AbstractSet[str]) -> bool:
+        return models <= {self._model_names[replica] for replica in self.numbers}
 
     def came(self, replica: int) -> bool:
         """Note that a replica is ready; False if it was."""

@@ -1,4 +1,4 @@
-"""Bounds on what a service holds: waiting samples, and bytes of requests."""
+"""Bounds on what a service holds: waiting samples of each pipeline, and bytes of requests."""
 
 import math
 from collections.abc import Callable
@@ -26,12 +26,13 @@ def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
 
 
 class Client:
-    """A client connection, with the rows and bytes of its unanswered requests."""
+    """A client connection: the rows of its unanswered requests in each room, and their bytes."""
 
     __slots__ = ("__weakref__", "held_bytes", "rows")
 
     def __init__(self) -> None:
-        self.rows = self.held_bytes = 0
+        self.rows: dict[Room, int] = {}
+        self.held_bytes = 0
 
 
 FEWER = "send fewer rows at once"
@@ -43,10 +44,7 @@ class Queues(Protocol):
 
 
 class Elsewhere(Protocol):
-    """Requests and bytes held outside this room: in front ends, and as answers not yet sent."""
-
-    @property
-    def waiting(self) -> int: ...
+    """Bytes held outside a service: in front ends, and as answers not yet sent."""
 
     @property
     def held_bytes(self) -> int:
@@ -57,7 +55,6 @@ class Elsewhere(Protocol):
 class Nowhere:
     """Nothing is held in other processes."""
 
-    waiting: int = 0
     held_bytes: int = 0
 
 
@@ -69,10 +66,26 @@ class Unsent(Nowhere):
         return unsent_bytes
 
 
-class Room:
-    """Bounds on samples in `queues` and on bytes; `refused` is called at each refusal.
+class HeldBytes:
+    """Bytes of requests that are being read or not answered, of all pipelines; at most `most_bytes`.
 
-    What is held `elsewhere` counts too. No client connection shuts out the others: of a
+    What is held `elsewhere` counts too. `held_bytes` includes `reading_bytes`.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.elsewhere: Elsewhere = Nowhere()
+        self.held_bytes = self.reading_bytes = 0
+
+    @property
+    def all_held_bytes(self) -> int:
+        return self.held_bytes + self.elsewhere.held_bytes
+
+
+class Room:
+    """Bounds on samples in the `queues` of a pipeline, and on the bytes that all hold together.
+
+    `refused` is called at each refusal. No client connection shuts out the others: of a
     connection's rows, at most half of `most_requests` count against clients that ask for less than
     half (`fair_share`), and only a single request may hold more than half of the bytes. Waiting
     samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
@@ -82,16 +95,13 @@ class Room:
         self,
         queues: Queues,
         most_requests: int,
-        most_bytes: int,
+        held: HeldBytes,
         refused: Callable[[], None],
         capacity_qps: float = math.inf,
     ) -> None:
-        self.most_requests, self.most_bytes, self._capacity_qps = most_requests, most_bytes, capacity_qps
+        self.most_requests, self.held, self._capacity_qps = most_requests, held, capacity_qps
         self._share = fair_share(most_requests)
         self._queues, self._refused = queues, refused
-        self.elsewhere: Elsewhere = Nowhere()
-        self.held_bytes = self.reading_bytes = 0
-        """`held_bytes` includes `reading_bytes`."""
         self._uncounted_rows = 0
         """Rows of all clients beyond the number that counts for each of them."""
 
@@ -99,20 +109,16 @@ class Room:
     def waiting(self) -> int:
         return max(0, self._queues.waiting - self._uncounted_rows)
 
-    @property
-    def all_held_bytes(self) -> int:
-        return self.held_bytes + self.elsewhere.held_bytes
-
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        clients_rows, waiting, elsewhere = rows, self._queues.waiting, self.elsewhere
+        clients_rows, waiting, held = rows, self._queues.waiting, self.held
+        if client is not None and client.held_bytes and client.held_bytes + held_bytes > held.most_bytes // 2:
+            return False
         if client is not None and client.rows:
-            clients_rows += client.rows
-            if client.held_bytes + held_bytes > self.most_bytes // 2:
-                return False
+            clients_rows += client.rows.get(self, 0)
         if self._uncounted_rows and clients_rows <= self._share:  # else all rows count against it
             waiting = self.waiting
-        waiting, all_bytes = waiting + elsewhere.waiting, self.held_bytes + elsewhere.held_bytes
-        return admits(waiting, all_bytes, rows, held_bytes, self.most_requests, self.most_bytes)
+        all_bytes = held.held_bytes + held.elsewhere.held_bytes
+        return admits(waiting, all_bytes, rows, held_bytes, self.most_requests, held.most_bytes)
 
     def require(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
         """Raise `QueueFull` if there is no room now, `TooLarge` if there never would be."""
@@ -126,39 +132,45 @@ class Room:
         Requests being read take half of the bytes at most, unless one is read alone, so that slow
         clients with large bodies do not shut out those whose requests arrive at once.
         """
-        others_too = self.reading_bytes > read_bytes
-        too_many = others_too and self.reading_bytes + more_bytes > self.most_bytes // 2
-        if too_many or self.all_held_bytes + more_bytes > self.most_bytes:
+        held = self.held
+        others_too = held.reading_bytes > read_bytes
+        too_many = others_too and held.reading_bytes + more_bytes > held.most_bytes // 2
+        if too_many or held.all_held_bytes + more_bytes > held.most_bytes:
             self._require_possible(1, read_bytes + more_bytes)
             raise self.full(0, more_bytes)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
-        before, client.rows = client.rows, client.rows + rows
-        if client.rows > self._share:
-            self._uncounted_rows += client.rows - max(before, self._share)
-        self.held_bytes += held_bytes
+        before = client.rows.get(self, 0)
+        now = client.rows[self] = before + rows
+        if now > self._share:
+            self._uncounted_rows += now - max(before, self._share)
+        self.held.held_bytes += held_bytes
         client.held_bytes += held_bytes
 
     def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
-        before, client.rows = client.rows, client.rows - rows
+        before = client.rows.pop(self, 0)
+        now = before - rows
+        if now:
+            client.rows[self] = now
         if before > self._share:
-            self._uncounted_rows -= before - max(client.rows, self._share)
-        self.held_bytes -= held_bytes
+            self._uncounted_rows -= before - max(now, self._share)
+        self.held.held_bytes -= held_bytes
         client.held_bytes -= held_bytes
 
     def _require_possible(self, rows: int, held_bytes: int) -> None:
         if rows > self.most_requests:
             raise TooLarge(f"the request has {rows} rows, at most {self.most_requests} may wait", remedy=FEWER)
-        if held_bytes > self.most_bytes:
+        most_bytes = self.held.most_bytes
+        if held_bytes > most_bytes:
             raise TooLarge(
-                f"the request takes {held_bytes} bytes in memory, at most {self.most_bytes} may be held", remedy=FEWER
+                f"the request takes {held_bytes} bytes in memory, at most {most_bytes} may be held", remedy=FEWER
             )
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
         self._refused()
-        waiting, all_bytes = self.waiting + self.elsewhere.waiting, self.all_held_bytes
+        waiting, all_bytes = self.waiting, self.held.all_held_bytes
         again_s = retry_after_s(
-            waiting, all_bytes, rows, held_bytes, self.most_requests, self.most_bytes, self._capacity_qps
+            waiting, all_bytes, rows, held_bytes, self.most_requests, self.held.most_bytes, self._capacity_qps
         )
         return QueueFull(
             f"{waiting} requests wait and {all_bytes} bytes are held already; try again in {again_s} s", again_s
@@ -179,13 +191,13 @@ class Reading:
         if self._room is not None:
             self._room.require_more(self._bytes, more_bytes)
             self._bytes += more_bytes
-            self._room.held_bytes += more_bytes
-            self._room.reading_bytes += more_bytes
+            self._room.held.held_bytes += more_bytes
+            self._room.held.reading_bytes += more_bytes
 
     def close(self) -> None:
         if self._room is not None:
-            self._room.held_bytes -= self._bytes
-            self._room.reading_bytes -= self._bytes
+            self._room.held.held_bytes -= self._bytes
+            self._room.held.reading_bytes -= self._bytes
             self._room = None
 
     def __enter__(self) -> "Reading":

@@ -20,15 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class Adapting:
-    """Reports load drift, profile drift and disagreement to metrics and journal.
+    """Reports load drift, profile drift and disagreement of one pipeline to metrics and journal.
 
-    Driven by the service's events. `drifts` is called at each judgement that finds the load
-    drifted. Profiled times `run_ns` (replicas, sizes) and an `audit` are watched if given.
+    `number` is the pipeline's in the plan. Driven by the service's events. `drifts` is called at
+    each judgement that finds the load drifted. Profiled times `run_ns` (replicas, sizes) and an
+    `audit` are watched if given.
     """
 
     def __init__(
         self,
         tables: PlanTables,
+        number: int = 0,
         *,
         window_s: float = SHORTEST_WINDOW_S,
         run_ns: Sequence[Sequence[int]] = (),
@@ -36,15 +38,23 @@ class Adapting:
         journal: Journal | None = None,
         drifts: Callable[[], None] = lambda: None,
     ) -> None:
-        self._tables, self._audit, self._drifts = tables, audit, drifts
+        of = tables.pipelines[number]
+        self.pipeline, self._number, self._audit, self._drifts = of.name, number, audit, drifts
+        self._tables, self._models = tables, tables.models_used_by(number)
         self._journal = journal or Journal()
-        self._load, self._times = LoadDrift(tables, window_s), ProfileDrift(tables, run_ns)
+        self._named = {"pipeline": of.name} if len(tables.pipelines) > 1 else {}
+        self._about = f" of pipeline {of.name!r}" if self._named else ""
+        self._load, self._times = LoadDrift(of, window_s), ProfileDrift(tables, run_ns)
         self._metrics = AdaptingMetrics()
         self.trace = LiveTrace()
 
     @property
     def window_s(self) -> float:
         return self._load.window_s
+
+    def uses(self, replica: int) -> bool:
+        """Whether the pipeline uses the model of `replica`."""
+        return self._tables.model_of(replica) in self._models
 
     def tell(self, metrics: AdaptingMetrics) -> None:
         self._metrics = metrics
@@ -63,9 +73,9 @@ class Adapting:
     def ticked(self, router: Router, now_ns: int) -> None:
         self.trace.ticked(now_ns)
         before = self._load.drifting
-        if self._load.ticked(router.pipeline.rate_qps):
+        if self._load.ticked(router.pipelines[self._number].rate_qps):
             self._judge_load(before)
-        self._metrics.load_factor.set(router.pipeline.scaling.factor)
+        self._metrics.load_factor.set(router.pipelines[self._number].scaling.factor)
         for times in self._times.ticked():
             self._tell_times(times)
         self.audit(router, now_ns)
@@ -99,10 +109,12 @@ class Adapting:
         self._metrics.load_drift.set(load.drifting)
         if load.drifting != before:
             facts = {"distance": round(load.distance, 4), "window_s": load.window_s}
-            self._journal.write("load_drift", drifting=load.drifting, **facts)
+            self._journal.write("load_drift", **self._named, drifting=load.drifting, **facts)
             if load.drifting:
                 log.warning(
-                    "load has drifted: %.0f %% of the time it is elsewhere than planned; plan anew from a trace of now",
+                    "load%s has drifted: %.0f %% of the time it is elsewhere than planned; "
+                    "plan anew from a trace of now",
+                    self._about,
                     100 * load.distance,
                 )
         if load.drifting:
@@ -115,7 +127,9 @@ class Adapting:
         self._metrics.profile_drift.labels(model).set(drifting)
         if times.changed:
             advice = {"advice": PROFILE_AGAIN} if drifting else {}
-            self._journal.write("profile_drift", model=model, drifting=drifting, ratio=round(times.ratio, 4), **advice)
+            self._journal.write(
+                "profile_drift", **self._named, model=model, drifting=drifting, ratio=round(times.ratio, 4), **advice
+            )
             if drifting:
                 log.warning("model %r takes %.2f times what was profiled; %s", model, times.ratio, PROFILE_AGAIN)
 
@@ -131,12 +145,14 @@ class Adapting:
         if changed:
             facts = {name: round(value, 4) for name, value in bounds.items()}
             side = _SIDES[one.alarm]
-            self._journal.write("disagreement", gear=gear, stage=stage, alarm=side, audited=one.audited, **facts)
+            self._journal.write(
+                "disagreement", **self._named, gear=gear, stage=stage, alarm=side, audited=one.audited, **facts
+            )
             if side:
                 log.warning(
-                    "the strongest model disagrees with %.1f %% to %.1f %% of the answers of stage %d in gear %d, %s "
+                    "the strongest model disagrees with %.1f %% to %.1f %% of the answers of stage %d in gear %d%s, %s "
                     "the planned %.1f %% to %.1f %%",
-                    *(100 * one.low, 100 * one.high, stage, gear, side),
+                    *(100 * one.low, 100 * one.high, stage, gear, self._about, side),
                     *(100 * bounds["planned_low"], 100 * bounds["planned_high"]),
                 )
 
@@ -148,7 +164,7 @@ class Adapting:
             load_distance=self._load.distance,
             load_drifts=self._load.drifting,
             window_s=self._load.window_s,
-            load_factor=router.pipeline.scaling.factor,
+            load_factor=router.pipelines[self._number].scaling.factor,
             slow_or_fast_models=[m for m, off in zip(tables.models, self._times.drifting, strict=True) if off],
             disagreement=[] if audit is None else [self._disagreement(audit, cell) for cell in sorted(audit.cells)],
             audits_dropped=0 if audit is None else audit.dropped,
@@ -160,7 +176,7 @@ class Adapting:
         return DisagreementStatus(
             gear=gear,
             stage=stage,
-            model=self._tables.cascade(gear).models[stage],
+            model=self._tables.cascade(gear, self._tables.pipelines[self._number].first_node).models[stage],
             audited=one.audited,
             disagreed=one.disagreed,
             low=one.low,

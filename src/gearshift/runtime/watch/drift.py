@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gearshift.clock import NS_PER_S
-from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.policies.gear_shift import gear_asked_for
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.policies.watch.drift import episode, load_distance, load_drifts, run_times_are_wrong
@@ -27,30 +27,28 @@ class LoadDrift:
     It judges nothing before that time has passed once, nor for a plan without planned load shares.
     """
 
-    def __init__(self, tables: PlanTables, window_s: float) -> None:
+    def __init__(self, tables: PipelineTables, window_s: float) -> None:
         self.distance, self.drifting = 0.0, False
         self.window_s = window_s
         self._tables = tables
-        self._planned: list[float] = tables.pipeline.planned_shares.tolist()
-        self._starts: list[float] = tables.pipeline.range_starts.tolist()
+        self._planned: list[float] = tables.planned_shares.tolist()
+        self._starts: list[float] = tables.range_starts.tolist()
         self._part_ticks = max(1, round(window_s * TICKS_PER_S / PARTS))
         self._parts: deque[tuple[list[int], float]] = deque(maxlen=PARTS)
-        self._ticks, self._counts, self._windows = 0, [0] * tables.pipeline.gears, 0.0
+        self._ticks, self._counts, self._windows = 0, [0] * tables.gears, 0.0
 
     def ticked(self, rate_qps: float) -> bool:
         """Count a tick; whether the load was judged again."""
         if not self._planned:
             return False
         tables = self._tables
-        self._counts[
-            gear_asked_for(tables.pipeline.meter, 0, rate_qps, 0, 0.0, self._starts, tables.pipeline.gears)
-        ] += 1
+        self._counts[gear_asked_for(tables.meter, 0, rate_qps, 0, 0.0, self._starts, tables.gears)] += 1
         self._windows += min(1.0, rate_qps / (METER_KEEPS_ARRIVALS * TICKS_PER_S))
         self._ticks += 1
         if self._ticks < self._part_ticks:
             return False
         self._parts.append((self._counts, self._windows))
-        self._ticks, self._counts, self._windows = 0, [0] * tables.pipeline.gears, 0.0
+        self._ticks, self._counts, self._windows = 0, [0] * tables.gears, 0.0
         if len(self._parts) < PARTS:
             return False
         ticks = [sum(column) for column in zip(*(counts for counts, _ in self._parts), strict=True)]

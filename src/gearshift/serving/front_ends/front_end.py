@@ -30,7 +30,7 @@ from gearshift.observability.logs import Form, Level, LogSettings, logging_to_st
 from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
 from gearshift.runtime.service.answers import Done, Withdraw
-from gearshift.runtime.service.room import Client, Nowhere, Reading, Room
+from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room
 from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack_tensors
 from gearshift.serving.door.bounds import limits_of, most_waiting_bytes
 from gearshift.serving.door.deadline_headers import SendingTimes
@@ -158,18 +158,26 @@ class RouterLink:
 
 
 class FrontRoom(Room):
-    """The room that all processes share; the bytes that this one reads are on the board."""
+    """The room that all processes share."""
 
     def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
         self._board = board
-        super().__init__(Nowhere(), 0, most_bytes, refused)
-        self.elsewhere = board
+        super().__init__(board, 0, FrontHeldBytes(board, most_bytes), refused)
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
         if self.most_requests != self._board.most_waiting:
             self.most_requests = self._board.most_waiting
             self._share = fair_share(self.most_requests)
         return super().admits(rows, held_bytes, client)
+
+
+class FrontHeldBytes(HeldBytes):
+    """The bytes that all processes hold; those that this one reads are on the board."""
+
+    def __init__(self, board: Board, most_bytes: int) -> None:
+        self._board = board
+        super().__init__(most_bytes)
+        self.elsewhere = board
 
     @property
     def held_bytes(self) -> int:

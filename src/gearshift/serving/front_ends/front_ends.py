@@ -144,9 +144,9 @@ class FrontEnds:
         """Put the load of the service in force on the board; add the front ends' to it."""
         service = self.control.service
         room, board = service.room, self._board
-        room.elsewhere, service.driver.ticked = board, self.publish
+        service.held.elsewhere, service.driver.ticked = board, self.publish
         board.write(WAITING, room.waiting)
-        board.write(HELD_BYTES, room.held_bytes)
+        board.write(HELD_BYTES, service.held.held_bytes)
         board.write(MOST_WAITING, room.most_requests)
         board.write(TAKING, service.accepting and not service.router.lacks_first_model)
 

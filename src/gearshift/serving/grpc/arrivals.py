@@ -8,7 +8,7 @@ from grpc.aio import EOF
 
 from gearshift.errors import DeadlinePassed
 from gearshift.policies.admission import given_up
-from gearshift.runtime.service.room import Room
+from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.serving.grpc.sockets import GrpcSockets
 
 LOOK_S = 0.05
@@ -96,7 +96,7 @@ class Arrivals:
         self._used: dict[Connection, None] = {}
         """Connections with awaited messages now or since the last check."""
         self._timer: asyncio.TimerHandle | None = None
-        self._held_in: Room | None = None
+        self._held_in: HeldBytes | None = None
         self._held_bytes = 0
 
     async def receive(self, context: Any, *, may_rest: bool = False) -> bytes | None:
@@ -172,5 +172,5 @@ class Arrivals:
     def _hold(self, held_bytes: int) -> None:
         if self._held_in is not None:
             self._held_in.held_bytes -= self._held_bytes
-        self._held_in, self._held_bytes = self._room(), held_bytes
+        self._held_in, self._held_bytes = self._room().held, held_bytes
         self._held_in.held_bytes += held_bytes

@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import Message
 
 from gearshift.errors import GearshiftError, NotReady, QueueFull
-from gearshift.runtime.service.room import Room
+from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
 from gearshift.serving.grpc.sockets import GrpcSockets
 from gearshift.v2.grpc_status import RETRY_AFTER, STATUS
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 class Unread:
     """Answers that one call's client has not read; the current one was offered at `since_s`."""
 
-    __slots__ = ("_answers", "_room", "held_bytes", "peer", "since_s")
+    __slots__ = ("_answers", "_held", "held_bytes", "peer", "since_s")
 
-    def __init__(self, answers: "Answers", peer: str, room: Room) -> None:
-        self._answers, self._room = answers, room
+    def __init__(self, answers: "Answers", peer: str, held: HeldBytes) -> None:
+        self._answers, self._held = answers, held
         self.peer, self.held_bytes = peer, 0
         self.since_s: float | None = None
 
     def add(self, answer_bytes: int) -> None:
         self.held_bytes += answer_bytes
-        self._room.held_bytes += answer_bytes
+        self._held.held_bytes += answer_bytes
         self._answers.added(self, answer_bytes)
 
     def offer(self) -> None:
@@ -48,7 +48,7 @@ class Unread:
     def take(self, answer_bytes: int) -> None:
         self.since_s = None
         self.held_bytes -= answer_bytes
-        self._room.held_bytes -= answer_bytes
+        self._held.held_bytes -= answer_bytes
         self._answers.removed(self, answer_bytes)
 
     def close(self, call: object = None) -> None:
@@ -71,7 +71,7 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
 
     def of(self, peer: str) -> Unread:
-        return Unread(self, peer, self._room())
+        return Unread(self, peer, self._room().held)
 
     def added(self, unread: Unread, answer_bytes: int) -> None:
         self._unread[unread] = None

@@ -19,6 +19,7 @@ from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers_backend import WorkersBackend, WorkersOptions
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import make_audit
@@ -51,17 +52,20 @@ def make_service(
     vertical = make_scaling(task, settings, backend, clock, journal)
     attend_caches(task, backend, caches)
     backlog = _backlog(task, settings)
-    return Service(
-        task.tables if scales else task.tables.unscaled(),
-        backend,
+    options = PipelineOptions(
         most_waiting_requests=backlog.most_waiting,
-        most_waiting_bytes=most_waiting_bytes(settings),
         capacity_qps=backlog.capacity_qps,
         default_priority=pipeline.default_priority,
         answer_within_s=pipeline.objective.latency_s,
         accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in pipeline.gears],
-        retries=_retries(task, settings, run_ns),
         adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),
+    )
+    return Service(
+        task.tables if scales else task.tables.unscaled(),
+        backend,
+        pipelines={task.tables.pipeline.name: options},
+        most_waiting_bytes=most_waiting_bytes(settings),
+        retries=_retries(task, settings, run_ns),
         deadlines=deadlines,
         vertical=vertical,
         clock=clock,

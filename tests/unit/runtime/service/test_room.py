@@ -7,7 +7,7 @@ from hypothesis import given
 
 from gearshift.errors import QueueFull, TooLarge
 from gearshift.model import STRING_BYTES
-from gearshift.runtime.service.room import ROW_BYTES, Client, Room, memory_of
+from gearshift.runtime.service.room import ROW_BYTES, Client, HeldBytes, Room, memory_of
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Waiting:
 
 def room_for(rows: int, size_bytes: int = 10**9) -> tuple[Room, Waiting]:
     queues = Waiting()
-    return Room(queues, rows, size_bytes, lambda: None), queues
+    return Room(queues, rows, HeldBytes(size_bytes), lambda: None), queues
 
 
 def take(room: Room, queues: Waiting, rows: int, client: Client, size_bytes: int = 0) -> None:
@@ -81,10 +81,10 @@ def test_what_counts_is_at_most_half_of_each_clients_rows(changes: list[tuple[in
         if rows > 0 and room.admits(rows, 0, client):
             take(room, queues, rows, client)
         elif rows < 0:
-            given_back = min(-rows, client.rows)
+            given_back = min(-rows, client.rows.get(room, 0))
             room.give_back(given_back, 0, client)
             queues.waiting -= given_back
-        assert room.waiting == sum(min(each.rows, 4) for each in clients) <= 8
+        assert room.waiting == sum(min(each.rows.get(room, 0), 4) for each in clients) <= 8
         assert queues.waiting <= 12
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -24,11 +25,13 @@ from gearshift.runtime.router.by_deadline import DeadlineQueues
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, Status
 from gearshift.runtime.service.room import ROW_BYTES
-from gearshift.runtime.service.service import STOPPED, Service
+from gearshift.runtime.service.served_pipeline import STOPPED, PipelineOptions
+from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from tests.little_task import little_plan, little_profile, two_gear_plan
 
 LONGEST_S = 20.0
+OF_PIPELINE = frozenset(each.name for each in dataclasses.fields(PipelineOptions))
 
 
 def serve(
@@ -44,7 +47,8 @@ def serve(
         served = plan or little_plan("")
         tables = plan_tables(served)
         backend = backend_class(tables, served, little_profile())
-        service = Service(tables, backend, **options)
+        of_pipeline = PipelineOptions(**{name: options.pop(name) for name in OF_PIPELINE & options.keys()})
+        service = Service(tables, backend, pipelines={"sums": of_pipeline}, **options)
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
@@ -94,7 +98,7 @@ def test_a_device_has_its_next_batch_before_the_last_one_is_answered():
         open_requests: list[int]
 
         def run(self, batch: Batch) -> None:
-            self.open_requests.append(len(self.service.open_requests.by_id))
+            self.open_requests.append(len(self.service.pipeline.open_requests.by_id))
             super().run(batch)
 
     async def use(service: Service, backend: Watched) -> list[int]:
@@ -153,12 +157,12 @@ def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an
     async def main() -> list[Answer]:
         tables = plan_tables(little_plan(""))
         backend = EmulatedBackend(tables, little_plan(""), little_profile())
-        service = Service(tables, backend, adapting=Faulty(tables))
+        service = Service(tables, backend, pipelines={"sums": PipelineOptions(adapting=Faulty(tables))})
         await service.start()
         told: list[Answer] = []
         for _ in range(2):
             service.submit(samples(0), told.append)
-        while not service._ended:  # a batch's end is not told of before the next turn of the loop
+        while not service.pipeline._ended:  # a batch's end is not told of before the next turn of the loop
             await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="a fault of ours"):
             await service.stop()

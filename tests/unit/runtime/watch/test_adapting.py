@@ -22,6 +22,7 @@ from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.backends.emulated import RecordedAnswers
 from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import Audit, make_audit, planned_disagreement
@@ -104,7 +105,7 @@ class World:
             clock=self.clock,
             metrics=self.metrics,
             journal=self.journal,
-            adapting=self.adapting,
+            pipelines={"sums": PipelineOptions(adapting=self.adapting)},
         )
 
     def _drift(self) -> None:
@@ -150,7 +151,7 @@ def in_world(
     async def main() -> World:
         world = World(plan or little_plan(""), share, window_s, scale)
         await world.backend.start(world.service.driver)
-        world.service._accepting = True
+        world.service._shared.accepting = True
         await use(world)
         return world
 

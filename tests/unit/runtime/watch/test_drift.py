@@ -25,7 +25,7 @@ def planned(*traces: Trace) -> LoadDrift:
         small_gear({"a0": "d0"}, "a", load=(low, high)) for low, high in zip(EDGES, [*EDGES[1:], None], strict=True)
     ]
     plan = small_plan({"a0": "d0"}, *gears, planned_load=PlannedLoad(shares=shares, over_s=SPAN_S))
-    return LoadDrift(plan_tables(plan), SPAN_S)
+    return LoadDrift(plan_tables(plan).pipeline, SPAN_S)
 
 
 def drifts(watch: LoadDrift, *traces: Trace) -> list[bool]:
@@ -79,7 +79,7 @@ def test_nothing_is_said_before_the_window_has_passed_or_of_a_plan_that_does_not
     watch = planned(swing(1))
     assert not any(watch.ticked(1000.0) for _ in range(int(SPAN_S * 10) - 1))
     gear = small_gear({"a0": "d0"}, "a")
-    silent = LoadDrift(plan_tables(small_plan({"a0": "d0"}, gear)), SPAN_S)
+    silent = LoadDrift(plan_tables(small_plan({"a0": "d0"}, gear)).pipeline, SPAN_S)
     assert not any(silent.ticked(1000.0) for _ in range(int(SPAN_S * 20)))
 
 

@@ -1,6 +1,6 @@
 import os
 
-from gearshift.runtime.service.room import Room
+from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.serving.front_ends.board import HELD_BYTES, MOST_WAITING, TAKING, WAITING, Board
 from gearshift.serving.front_ends.front_end import FrontRoom
 
@@ -38,9 +38,10 @@ def test_a_room_is_full_of_what_others_hold():
     here, there = (FrontRoom(board, 1000, lambda: None) for board in (first, second))
     router.write(MOST_WAITING, 10)
     router.write(WAITING, 6)
-    behind = Room(first, 10, 1000, lambda: None)
-    behind.elsewhere = router
-    there.held_bytes = 600
+    held = HeldBytes(1000)
+    held.elsewhere = router
+    behind = Room(first, 10, held, lambda: None)
+    there.held.held_bytes = 600
     assert (first.waiting, first.held_bytes) == (6, 600)
     for room in (here, behind):
         assert room.admits(1, 400)

@@ -73,7 +73,10 @@ async def front_end(
         origin_ns=clock.origin_ns,
     )
     times: SendingTimes = handlers._times
-    told = {"refused": partial(handlers._service._count_refused, QUEUE_FULL), "distrusted": times.count_distrust}
+    told = {
+        "refused": partial(handlers._service.pipeline._count_refused, QUEUE_FULL),
+        "distrusted": times.count_distrust,
+    }
     all = FrontEnds(control, application, serving, journal=Journal(), **told)
     loop = asyncio.get_running_loop()
     link, behind = RouterLink(loop), FrontEndProcess(all, loop.create_future())
@@ -137,8 +140,8 @@ def test_a_client_that_leaves_withdraws_its_request():
     async def use(server: Server) -> tuple[int, int, str]:
         connection, _ = await waiting(server)
         connection.connection_lost(None)
-        await until(lambda: not server.service.open_requests.by_id)
-        return server.service.room.held_bytes, len(server.handler.behind._withdraw), await metrics(server)
+        await until(lambda: not server.service.pipeline.open_requests.by_id)
+        return server.service.held.held_bytes, len(server.handler.behind._withdraw), await metrics(server)
 
     held, left, told = serve(use)
     assert (held, left) == (0, 0)
@@ -150,10 +153,10 @@ def test_a_client_that_is_too_slow_holds_nothing_at_the_router():
         server.handler._parsed_here = frozenset()
         connection, wire = server.connect(longest_read_s=0.5)
         connection.data_received(f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 1000\r\n\r\n{{".encode())
-        await until(lambda: server.service.room.held_bytes == 1)
+        await until(lambda: server.service.held.held_bytes == 1)
         status = (await answered(wire)).status
         await until(lambda: not server.handler.behind._exchanges)
-        return status, server.service.room.held_bytes
+        return status, server.service.held.held_bytes
 
     assert serve(use) == (408, 0)
 
@@ -162,7 +165,7 @@ def test_the_clients_of_a_front_end_that_ends_are_gone():
     async def use(server: Server) -> tuple[int, str]:
         await waiting(server)
         server.handler.behind._leave()
-        return len(server.service.open_requests.by_id), await metrics(server)
+        return len(server.service.pipeline.open_requests.by_id), await metrics(server)
 
     left, told = serve(use)
     assert left == 0
@@ -223,7 +226,7 @@ def test_where_the_front_end_has_not_heard_yet_the_router_has_the_last_word(monk
     async def use(server: Server) -> tuple[int, int]:
         server.service.stop_accepting()
         refused = await server.infer(samples(0))
-        server.service._accepting = True
+        server.service._shared.accepting = True
         return refused.status, (await server.infer(samples(0))).status
 
     assert serve(use) == (503, 200)
@@ -291,13 +294,13 @@ def test_front_ends_that_cannot_start_are_said_and_nothing_is_left():
 async def waiting(server: Server) -> tuple[Connection, Wire]:
     """A client whose request the router has accepted and not answered."""
     server.backend.run = lambda batch: None
-    before = len(server.service.open_requests.by_id)
+    before = len(server.service.pipeline.open_requests.by_id)
     connection, wire = server.connect()
     body = json.dumps(samples(0)).encode()
     connection.data_received(
         f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     )
-    await until(lambda: len(server.service.open_requests.by_id) > before)
+    await until(lambda: len(server.service.pipeline.open_requests.by_id) > before)
     return connection, wire
 
 

@@ -19,6 +19,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.room import Client
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving import serve
 from gearshift.serving.door.bounds import most_waiting_bytes
@@ -69,7 +70,7 @@ class Served:
 
     @property
     def held_bytes(self) -> int:
-        return self.service.room.held_bytes
+        return self.service.held.held_bytes
 
     async def status(self, method: str, message: bytes, **options: Any) -> tuple[str, str]:
         """The status of a call, and its details."""
@@ -92,9 +93,9 @@ def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **sett
         plan, profile, metrics = little_plan(""), little_profile(), Metrics()
         tables = plan_tables(plan)
         chosen = ServerSettings(grpc_port=0, **({"largest_body_bytes": LARGEST_BYTES} | settings))
-        bounds = {
+        bounds: dict[str, Any] = {
             "most_waiting_bytes": most_waiting_bytes(chosen),
-            "most_waiting_requests": chosen.most_waiting_requests or 10_000,
+            "pipelines": {"sums": PipelineOptions(most_waiting_requests=chosen.most_waiting_requests or 10_000)},
         }
         service = Service(tables, EmulatedBackend(tables, plan, profile), metrics=metrics, **bounds)
         server = GrpcServer(
@@ -172,7 +173,7 @@ def test_health_is_told_without_waiting_for_a_message(keys):
 def test_a_server_without_room_says_so_before_a_message_has_come():
     async def use(served: Served) -> bytes:
         async with await Http2.connect(served.address) as client:
-            served.service.room.take(0, served.service.room.most_bytes + 1, Client())
+            served.service.room.take(0, served.service.held.most_bytes + 1, Client())
             call = await client.call("ModelInfer", 100)
             await call.ended.wait()
             return call.headers
@@ -192,7 +193,7 @@ def test_a_message_that_is_never_whole_is_held_for_so_long_and_not_longer(method
             await served.until(lambda: served.held_bytes >= 1_000_000)
             await call.ended.wait()
             await served.until(lambda: served.held_bytes == 0)
-            return call.headers, served.service.room.reading_bytes
+            return call.headers, served.service.held.reading_bytes
 
     headers, reading = run(use, longest_read_s=0.5)
     assert b"not whole after 0.5 s" in headers

@@ -19,6 +19,7 @@ from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
 from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys
 from gearshift.serving.http.application import Application
@@ -190,14 +191,14 @@ def test_a_client_that_asks_alike_again_and_again_is_answered_each_time_what_it_
     assert serve(use) == [[small, large], [large, small], 400, 400, 400, [small, small]]
 
 
-def carried(fields: dict[str, Any], headers: dict[str, str] | None = None, **service: Any) -> Request:
+def carried(fields: dict[str, Any], headers: dict[str, str] | None = None, **options: Any) -> Request:
     """The request that reached a device."""
 
     async def use(server: Server) -> Request:
         assert (await server.infer(samples(0, parameters=fields), headers)).status == 200
         return server.backend.requests[0]
 
-    return serve(use, service=service)
+    return serve(use, service={"pipelines": {"sums": PipelineOptions(**options)}})
 
 
 def within_s(request: Request) -> float:
@@ -425,7 +426,9 @@ def test_a_full_queue_says_when_there_is_room():
         await asyncio.gather(*work)
         return refused.status, refused.headers["retry-after"]
 
-    status, seconds = serve(use, service={"most_waiting_requests": 25, "capacity_qps": 1.0})
+    status, seconds = serve(
+        use, service={"pipelines": {"sums": PipelineOptions(most_waiting_requests=25, capacity_qps=1.0)}}
+    )
     assert status == 429
     assert int(seconds) >= 5
 

@@ -33,6 +33,8 @@ def fits(value: Any, schema: dict[str, Any], described: dict[str, Any]) -> bool:
     kind = schema.get("type")
     if kind is not None and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
         return False
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return all(fits(item, schema["additionalProperties"], described) for item in value.values())
     if kind == "object":
         inner = schema["properties"]
         known = set(schema["required"]) <= set(value) <= set(inner)

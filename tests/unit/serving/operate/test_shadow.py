@@ -8,6 +8,7 @@ import uvloop
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.operate import shadow as shadow_module
 from gearshift.serving.operate.shadow import Comparison, Shadow, rows_agreed
@@ -71,8 +72,10 @@ def test_copies_that_fail_are_counted() -> None:
     assert compared(1.0, [10], ["small-10"]).failed == 1
 
 
-@pytest.mark.parametrize("bound", [{"most_waiting_requests": 1}, {"most_waiting_bytes": 2000}])
-def test_copies_beyond_the_shadows_own_bounds_are_left_out(bound: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "bound", [{"pipelines": {"sums": PipelineOptions(most_waiting_requests=1)}}, {"most_waiting_bytes": 2000}]
+)
+def test_copies_beyond_the_shadows_own_bounds_are_left_out(bound: dict[str, Any]) -> None:
     found = compared(1.0, [0] * 10, ["small-0"] * 10, **bound)
     assert (found.failed, found.skipped > 0, found.skipped + found.requests) == (0, True, 10)
 

@@ -1,0 +1,302 @@
+"""One pipeline of a service: admits its requests, and answers them."""
+
+import asyncio
+import itertools
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from gearshift.clock import NS_PER_S, Clock
+from gearshift.errors import NotReady
+from gearshift.model import Arrays
+from gearshift.observability.journal import Journal
+from gearshift.observability.metrics import Known, Metrics
+from gearshift.observability.tracing import RequestSpan
+from gearshift.plans.plan_tables import PipelineTables, PlanTables
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.status import PipelineStatus, pipeline_status
+from gearshift.runtime.service.answers import (
+    DEADLINE_REASONS,
+    NO_WORKER,
+    NOT_READY,
+    QUEUE_FULL,
+    Done,
+    OpenRequest,
+    OpenRequests,
+    Withdraw,
+    answer_of,
+    answer_to,
+    rows_of,
+)
+from gearshift.runtime.service.driver import Driver
+from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room, memory_of
+from gearshift.runtime.watch.adapting import Adapting
+
+STOPPED = "the server stopped before this request was answered; send it again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """Bounds and settings of one pipeline.
+
+    `most_waiting_requests` bounds its samples in queues. `capacity_qps` is the rate at which
+    waiting samples are answered; refused clients get their retry time from it. The objective wants
+    answers `answer_within_s` after arrivals, if that is given; later ones count as late if the
+    client gave no deadline, and nothing else is decided by it. `accuracies` are the plan's
+    predictions for its gears, for the metrics.
+    """
+
+    most_waiting_requests: int = 10_000
+    capacity_qps: float = math.inf
+    default_priority: int = LEAST_URGENT
+    answer_within_s: float | None = None
+    accuracies: Sequence[float] = ()
+    adapting: Adapting | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Shared:
+    """The parts of a service that all its pipelines share; `metrics` change when another takes over."""
+
+    tables: PlanTables
+    driver: Driver
+    held: HeldBytes
+    deadlines: DeadlineRules
+    clock: Clock
+    metrics: Metrics
+    journal: Journal
+    spans: dict[int, RequestSpan]
+    request_ids: "itertools.count[int]"
+    sequence: "itertools.count[int]"
+    accepting: bool = False
+
+
+class ServedPipeline:
+    """Takes the requests of one pipeline; every accepted one gets exactly one answer.
+
+    The outcome of a request is `failed` if a row failed. It is `degraded` if a row should have
+    been forwarded to a model without a live replica; if such requests are to be refused, it is
+    `refused` (`raise_if_refused`). A late answer is `late` if late answers are wanted, else
+    `refused`.
+    """
+
+    def __init__(self, tables: PipelineTables, shared: Shared, options: PipelineOptions, adapting: Adapting) -> None:
+        self.name, self.number, self._tables, self._shared = tables.name, tables.number, tables, shared
+        self.adapting, self._accuracies = adapting, tuple(options.accuracies)
+        self._default_priority, within_s = options.default_priority, options.answer_within_s
+        self._answer_within_ns = NO_DEADLINE_NS if within_s is None else round(within_s * NS_PER_S)
+        self._clock, self._driver = shared.clock, shared.driver
+        self._router = shared.driver.router
+        self._pipeline = self._router.pipelines[tables.number]
+        self.models = shared.tables.models_used_by(tables.number)
+        self.room = Room(
+            self._pipeline,
+            options.most_waiting_requests,
+            shared.held,
+            partial(self._count_refused, QUEUE_FULL),
+            options.capacity_qps,
+        )
+        self.open_requests = OpenRequests(
+            tables.name,
+            self.room,
+            shared.deadlines,
+            shared.clock,
+            shared.metrics,
+            shared.spans,
+            self._deliver_soon,
+        )
+        self._ended: deque[tuple[Sample, int]] = deque()
+        """Samples to answer, with the gear in which each ended."""
+        self._delivers = False
+
+    @property
+    def accepting(self) -> bool:
+        return self._shared.accepting
+
+    @property
+    def waiting(self) -> int:
+        return self._pipeline.waiting
+
+    @property
+    def most_waiting(self) -> int:
+        return self.room.most_requests
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are accepted, and each model of the pipeline has a replica and answers."""
+        driver = self._driver
+        return self._shared.accepting and driver.replicas.have_all(self.models) and not self.silent_models
+
+    @property
+    def silent_models(self) -> list[str]:
+        return sorted(self._driver.silence.models & self.models)
+
+    @property
+    def lacking(self) -> str:
+        """A model with which requests begin, and which has no replica; empty if there is none."""
+        return self._router.lacking(self.number)
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+        """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
+        if not self._shared.accepting:
+            self._refuse("the server is not accepting requests; try another one, or again later")
+        if lacking := self._router.lacking(self.number):
+            self._refuse(f"no worker of model {lacking!r} is running; try again later")
+        self.room.require(rows, held_bytes, client)
+
+    def reading(self, announced_bytes: int) -> Reading:
+        self.require_room(1, announced_bytes)
+        return Reading(self.room)
+
+    def submit(
+        self,
+        inputs: Arrays,
+        done: Done,
+        *,
+        priority: int = 0,
+        deadline_ns: int = NO_DEADLINE_NS,
+        sent_ns: int | None = None,
+        payload_bytes: int = 0,
+        client: Client | None = None,
+        span: RequestSpan | None = None,
+    ) -> Withdraw:
+        """Accept a request whose arrays have one row per sample; `done` gets its answer once.
+
+        `done` is called on a later turn of the event loop, and must not raise. Priority 0 stands
+        for the pipeline's default; times are on the service's clock (`now_ns`). The returned
+        function withdraws the request: its waiting samples leave their queues, and unless it is
+        answered already, `done` is never called. Raises `NotReady`, `QueueFull` and `TooLarge`.
+        """
+        rows = len(next(iter(inputs.values())))
+        client, held_bytes = client or Client(), memory_of(inputs, rows, payload_bytes)
+        self.require_room(rows, held_bytes, client)
+        arrived_ns, shared = self._clock.now_ns(), self._shared
+        request = Request(
+            id=next(shared.request_ids),
+            operator=self.name,
+            arrived_ns=arrived_ns,
+            rows=rows,
+            sent_ns=sent_ns,
+            deadline_ns=deadline_ns,
+            answer_by_ns=min(NO_DEADLINE_NS, arrived_ns + self._answer_within_ns),
+            priority=priority or self._default_priority,
+            payload_bytes=payload_bytes,
+            pipeline=self.number,
+        )
+        sequence = shared.sequence
+        samples = [Sample(request, row, next(sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))]
+        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes)
+        self.open_requests.add(opened, span)
+        self.adapting.trace.arrived += rows
+        self._router.arrive(samples, arrived_ns)
+        self._driver.arm_timer()
+        return partial(self._abandon, opened)
+
+    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
+        """As `answer_to` by `submit`."""
+        return await answer_to(self.submit, inputs, **asked)
+
+    def _refuse(self, why: str) -> NoReturn:
+        self._count_refused(NOT_READY)
+        raise NotReady(why)
+
+    def _count_refused(self, reason: str) -> None:
+        self._shared.metrics.refused(self.name, reason)
+
+    def _abandon(self, opened: OpenRequest) -> None:
+        if self.open_requests.abandon(opened):
+            self._withdraw(opened)
+
+    def _withdraw(self, opened: OpenRequest) -> None:
+        self._router.cancel(opened.samples, self._clock.now_ns())
+        self._driver.arm_timer()
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def answered(self, sample: Sample) -> None:
+        """Take a sample that has ended, from the router."""
+        if sample.request.id in self.open_requests.by_id:
+            self._ended.append((sample, self._pipeline.gear))
+            self._deliver_soon()
+        else:
+            self.adapting.second_answer(sample)
+
+    def fail_open(self) -> None:
+        try:
+            self._answer_ended()
+        finally:
+            for opened in list(self.open_requests.by_id.values()):
+                self._withdraw(opened)
+                self.open_requests.settle(opened, Answer(outcome="failed", reason=STOPPED, errors=(STOPPED,)))
+
+    def _deliver_soon(self) -> None:
+        if not self._delivers:
+            self._delivers = True
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Run on a later turn: devices get their next batches before answers are written."""
+        self._delivers = False
+        try:
+            if self._ended:
+                self._answer_ended()
+                self.adapting.audit(self._router, self._clock.now_ns())
+            self.open_requests.deliver()
+        finally:
+            if self._ended or self.open_requests.settled:  # an error affects one answer only
+                self._deliver_soon()
+
+    def _answer_ended(self) -> None:
+        while self._ended:
+            self._answer(*self._ended.popleft())
+
+    def _answer(self, sample: Sample, gear: int) -> None:
+        opened = self.open_requests.by_id.get(sample.request.id)
+        if opened is None:  # withdrawn meanwhile, or ended by another row
+            return
+        self.adapting.answered(sample, gear)
+        opened.missing -= 1
+        self.open_requests.give_back_row(opened)
+        if opened.missing == 0 or sample.poisonous or sample.ending:
+            self.open_requests.settle(opened, answer_of(opened.samples, self._shared.tables.models, gear))
+        if sample.poisonous or (sample.ending and opened.missing):
+            self._withdraw(opened)
+        if sample.poisonous:
+            self._shared.journal.write("poisonous", request=sample.request.id, reason=sample.error)
+
+    # Operators -------------------------------------------------------------------------------------------------------
+
+    def status(self) -> PipelineStatus:
+        return pipeline_status(
+            self._shared.tables,
+            self._pipeline,
+            most_waiting=self.room.most_requests,
+            open_requests=len(self.open_requests.by_id),
+            adapting=self.adapting.status(self._router),
+        )
+
+    def report_to(self, metrics: Metrics) -> None:
+        self.open_requests.metrics = metrics
+        metrics.watch(
+            self._pipeline, self, operator=self.name, last_gear=self._tables.gears - 1, accuracies=self._accuracies
+        )
+        tables = self._shared.tables
+        metrics.begin(
+            Known(
+                operator=self.name,
+                models=[model for model in tables.models if model in self.models],
+                replicas=tables.replica_ids,
+                devices=tables.device_ids,
+                stages=tables.most_stages,
+                reasons=(*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER),
+            )
+        )
