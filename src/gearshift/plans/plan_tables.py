@@ -119,6 +119,12 @@ class PlanTables:
         require(len(names) == 1, f"the plan has pipelines {names}, and one is needed here", remedy="split the plan")
         return self.pipelines[0]
 
+    def pipeline_named(self, name: str) -> PipelineTables:
+        """Raises `InvalidInput` if the plan has no such pipeline."""
+        names = [pipeline.name for pipeline in self.pipelines]
+        require(name in names, f"the plan has no pipeline {name!r}", remedy=f"name one of {', '.join(names)}")
+        return self.pipelines[names.index(name)]
+
     @property
     def gear_pipelines(self) -> Iterator[PipelineTables]:
         """The pipeline of each row of the arrays by gear."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import SHARE_UNIT, GearPlan
-from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
 
@@ -49,8 +49,17 @@ class _Part(NamedTuple):
         return samples * self.share / size * self.batch_ns(samples)
 
 
-def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_cores: int | None = None) -> Backlog:
-    """The largest number of samples that may wait for `plan`, with up to `scaler_cores` if scaled.
+def backlog_of(
+    plan: GearPlan,
+    tables: PlanTables,
+    profile: Profile,
+    *,
+    pipeline: str | None = None,
+    scaler_cores: int | None = None,
+) -> Backlog:
+    """The largest number of samples that may wait for a pipeline, with up to `scaler_cores` if scaled.
+
+    It is the only one if none is named. Devices that it shares are taken to be its own.
 
     The last sample to come waits for the running batch, and is in the last batch of all that wait:
     this may take `USABLE_SHARE` of the objective. Where stages take turns on a device, a sample
@@ -58,7 +67,8 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
     most that waited when the plan was tried on its trace, and at least what replicas need to start
     a batch.
     """
-    parts = _parts(tables, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
+    of = tables.pipeline if pipeline is None else tables.pipeline_named(pipeline)
+    parts = _parts(tables, of, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
     front_end = front_end_of(profile)
     router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
 
@@ -71,7 +81,7 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
     def busy_ns(samples: float) -> float:
         return max(float(on_device_ns(samples).max()), samples * router_ns)
 
-    objective = plan.pipelines[tables.pipeline.name].objective
+    objective = plan.pipelines[of.name].objective
     objective_s = objective.latency_s
     longer = _longer(parts, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
     within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)
@@ -80,28 +90,33 @@ def backlog_of(plan: GearPlan, tables: PlanTables, profile: Profile, *, scaler_c
         middle = (low + high + 1) // 2
         running_ns = max(part.batch_ns(middle) for part in parts)
         low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
-    predicted = plan.predictions.get(tables.pipeline.name)
+    predicted = plan.predictions.get(of.name)
     on_trace = 0 if predicted is None else math.ceil(ON_TRACE * (predicted.most_waiting or 0))
-    most = max(1, low, on_trace, _most_to_start(tables))
+    most = max(1, low, on_trace, _most_to_start(tables, of))
     return Backlog(most, most * NS_PER_S / max(1.0, busy_ns(most)))
 
 
-def _parts(tables: PlanTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
-    gear, replicas = tables.pipeline.gears - 1, len(tables.replica_ids)
-    cascade, shares = tables.cascade(gear), tables.shares.reshape(-1, replicas)[gear]
+def _parts(tables: PlanTables, of: PipelineTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
+    gear, replicas = of.first_gear + of.gears - 1, len(tables.replica_ids)
+    shares = tables.shares.reshape(-1, replicas)[gear]
     largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
-    certainty = profile.predictions.certainty[profile.predictions.rows(cascade.models)]
-    coming = np.ones(certainty.shape[1], dtype=bool)
-    parts = []
-    for stage, name in enumerate(cascade.models):
-        model, reach = tables.models.index(name), float(coming.mean())
-        for replica in range(tables.model_begin[model], tables.model_begin[model + 1]):
-            if shares[replica] > 0:
-                spans = tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()
-                share = reach * float(shares[replica]) / SHARE_UNIT
-                parts.append(_Part(stage, reach, spans, share, run_ns[replica, : largest[replica] + 1]))
-        if stage < len(cascade.thresholds):
-            coming &= certainty[stage] < cascade.thresholds[stage]
+    parts, first_stage = list[_Part](), 0
+    for node in range(of.first_node, of.first_node + len(of.nodes)):
+        cascade = tables.cascade(of.gears - 1, node)
+        certainty = profile.predictions.certainty[profile.predictions.rows(cascade.models)]
+        coming = np.ones(certainty.shape[1], dtype=bool)
+        for stage, name in enumerate(cascade.models):
+            model, reach = tables.models.index(name), float(coming.mean())
+            for replica in range(tables.model_begin[model], tables.model_begin[model + 1]):
+                if shares[replica] > 0:
+                    spans = tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()
+                    share = reach * float(shares[replica]) / SHARE_UNIT
+                    parts.append(
+                        _Part(first_stage + stage, reach, spans, share, run_ns[replica, : largest[replica] + 1])
+                    )
+            if stage < len(cascade.thresholds):
+                coming &= certainty[stage] < cascade.thresholds[stage]
+        first_stage += len(cascade.models)
     return parts
 
 
@@ -114,9 +129,8 @@ def _longer(parts: list[_Part], device: int, few: float) -> float:
     return max(1.0, sum(share > few for share in reach.values()) / sum(reach.values()))
 
 
-def _most_to_start(tables: PlanTables) -> int:
+def _most_to_start(tables: PlanTables, of: PipelineTables) -> int:
     """The sum of queue lengths at which all replicas start a batch, in the gear with the most."""
-    by_gear = tables.minimum_queue_length.reshape(-1, len(tables.replica_ids)) * (
-        tables.shares.reshape(-1, len(tables.replica_ids)) > 0
-    )
-    return int(by_gear.sum(axis=1).max())
+    own, replicas = slice(of.first_gear, of.first_gear + of.gears), len(tables.replica_ids)
+    used = tables.shares.reshape(-1, replicas)[own] > 0
+    return int((tables.minimum_queue_length.reshape(-1, replicas)[own] * used).sum(axis=1).max())

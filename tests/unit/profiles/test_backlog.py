@@ -1,8 +1,11 @@
+import dataclasses
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
+from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import read_plan
@@ -12,7 +15,9 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile
 from gearshift.result import summarise
 from tests.conformance.small import small_gear, small_plan
-from tests.scaled_task import write_scaled_cascade
+from tests.little_task import little_profile, two_gear_plan
+from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade
+from tests.two_tasks import two_task_plan
 
 ONE = {"a0": "d0"}
 PART = (np.arange(10) % 2).astype(np.int8)
@@ -98,3 +103,23 @@ def test_a_scaler_gives_more_cores_which_carry_more(tmp_path: Path) -> None:
     few, many = (backlog_of(plan, tables, measured, scaler_cores=cores) for cores in (None, 4))
     assert many.capacity_qps > 1.5 * few.capacity_qps
     assert many.most_waiting > few.most_waiting
+
+
+def test_each_of_several_pipelines_has_its_own_bound() -> None:
+    plan = two_task_plan("", "")
+    sums, numbers = little_profile(), scaled_profile((1,))
+    both = dataclasses.replace(sums, curves=sums.curves + numbers.curves, predictions=both_predictions(sums, numbers))
+    tables = plan_tables(plan)
+    alone = {name: backlog_of(plan, tables, both, pipeline=name) for name in ("sums", "numbers")}
+    assert alone["sums"] == backlog(two_gear_plan(""), sums)
+    assert alone["numbers"] == backlog(scaled_plan("", cores=1), numbers)
+    with pytest.raises(InvalidInput, match="no pipeline 'other'; name one of sums, numbers"):
+        backlog_of(plan, tables, both, pipeline="other")
+
+
+def both_predictions(one: Profile, other: Profile) -> PredictionRecords:
+    certainty = np.concatenate([np.tile(one.predictions.certainty, 2), other.predictions.certainty])
+    part = other.predictions.part
+    return PredictionRecords(
+        models=one.models + other.models, quality=np.ones_like(certainty), certainty=certainty, part=part
+    )
