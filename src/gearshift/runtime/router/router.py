@@ -132,13 +132,18 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
+        shifted = False
         for pipeline in self.pipelines:
-            self._shift(pipeline, pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns), now_ns)
+            gear = pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns)
+            shifted |= self._shift(pipeline, gear, now_ns)
             pipeline.scaling.ticked(pipeline.rate_qps)
+        if shifted:
+            self._start_on_all(now_ns)
 
     def pin(self, gear: int, now_ns: int, pipeline: int = 0) -> None:
         self.pipelines[pipeline].pinned = True
-        self._shift(self.pipelines[pipeline], gear, now_ns)
+        if self._shift(self.pipelines[pipeline], gear, now_ns):
+            self._start_on_all(now_ns)
 
     def take_meter(self, before: "Router", now_ns: int) -> None:
         """Take over the meters of the pipelines of `before` with the same names, and their arrivals' gears."""
@@ -146,6 +151,7 @@ class Router:
         for pipeline in self.pipelines:
             if pipeline.name in by_name:
                 self._shift(pipeline, pipeline.take_meter(by_name[pipeline.name]), now_ns)
+        self._start_on_all(now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
         """Meter and queue a request's samples; refuse them if no replica can be in time."""
@@ -367,19 +373,21 @@ class Router:
             self._write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
         self._start(replica, samples, reason)
 
-    def _shift(self, pipeline: Pipeline, gear: int, now_ns: int) -> None:
+    def _shift(self, pipeline: Pipeline, gear: int, now_ns: int) -> bool:
         before = pipeline.gear
         if gear == before:
-            return
+            return False
         pipeline.shift(gear)
         self._settings.shift()
         self._write(now_ns, Decision.SHIFT, before, gear, pipeline.number)
         if self._shifted is not None:
             self._shifted(pipeline.number, before, gear)
         self._place_stranded(now_ns)
-        self._touched.clear()
-        for device in range(len(self._devices.busy)):
-            self._start_on(device, now_ns)
+        return True
+
+    def _start_on_all(self, now_ns: int) -> None:
+        self._touched[:] = range(len(self._devices.busy))
+        self._start_on_touched(now_ns)
 
     def _longest_first_stage_queue(self, pipeline: Pipeline) -> int:
         return max(
