@@ -1,7 +1,8 @@
 """Traces of arrivals, and the workload of samples that they carry."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -81,7 +82,8 @@ class Workload:
     """Arriving samples, all arrays (n,): times, records, optional deadlines and priorities.
 
     `record` is the number of a recorded sample. `continues` marks rows of the same request as the
-    sample before; without it each sample is a request.
+    sample before; without it each sample is a request. `pipeline` is the number of each sample's
+    pipeline in the plan; without it there is one.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -90,10 +92,11 @@ class Workload:
     deadline_ns: NDArray[np.int64] | None = None
     priority: NDArray[np.int64] | None = None
     continues: NDArray[np.bool_] | None = None
+    pipeline: NDArray[np.int8] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrivals_ns)
-        for name in ("record", "deadline_ns", "priority", "continues"):
+        for name in ("record", "deadline_ns", "priority", "continues", "pipeline"):
             array = getattr(self, name)
             require(array is None or len(array) == n, f"workload has {n} arrivals, but {name} has another length")
         require(n > 0, "the workload has no requests")
@@ -104,6 +107,10 @@ class Workload:
             again = np.flatnonzero(self.continues)
             together = not self.continues[0] and bool(np.all(self.arrivals_ns[again] == self.arrivals_ns[again - 1]))
             require(together, "rows of one request must arrive together")
+            at_one = self.pipeline is None or bool(np.all(self.pipeline[again] == self.pipeline[again - 1]))
+            require(at_one, "rows of one request must arrive at one pipeline")
+        if self.pipeline is not None:
+            require(int(self.pipeline.min()) >= 0, "the workload names a negative pipeline")
         if self.deadline_ns is not None:
             require(bool(np.all(self.deadline_ns <= NO_DEADLINE_NS)), "a deadline is after the end of time")
         if self.priority is not None:
@@ -112,6 +119,29 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.arrivals_ns)
+
+
+def merge_workloads(workloads: Sequence[Workload]) -> Workload:
+    """The workloads of a plan's pipelines, in its order, on one clock; at ties the earlier pipeline's go first."""
+    lengths = [len(workload) for workload in workloads]
+    order = np.argsort(np.concatenate([workload.arrivals_ns for workload in workloads]), kind="stable")
+
+    def merged(name: str, default: Any) -> Any:
+        columns = [getattr(workload, name) for workload in workloads]
+        if all(column is None for column in columns):
+            return None
+        filled = [np.full(n, default) if c is None else c for c, n in zip(columns, lengths, strict=True)]
+        return np.concatenate(filled)[order]
+
+    return Workload(
+        arrivals_ns=merged("arrivals_ns", 0),
+        record=merged("record", 0),
+        duration_s=max(workload.duration_s for workload in workloads),
+        deadline_ns=merged("deadline_ns", NO_DEADLINE_NS),
+        priority=merged("priority", LEAST_URGENT),
+        continues=merged("continues", False),
+        pipeline=np.repeat(np.arange(len(workloads), dtype=np.int8), lengths)[order],
+    )
 
 
 def draw_workload(trace: Trace, records: NDArray[np.int32], *, seed: int) -> Workload:

@@ -1,5 +1,6 @@
 """Random small plans and workloads, with many ties: times are multiples of a millisecond, give or take a nanosecond."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -18,7 +19,7 @@ from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.run_times import Exits
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.workload import Workload
+from gearshift.workload import Workload, merge_workloads
 
 MS = 1_000_000
 MOST_CORES = 4
@@ -63,7 +64,7 @@ def placements(draw: st.DrawFn) -> tuple[Hardware, Placement]:
 
 
 @st.composite
-def gears(draw: st.DrawFn, placement: Placement) -> tuple[Gear, ...]:
+def gears(draw: st.DrawFn, placement: Placement, node: str = "task") -> tuple[Gear, ...]:
     starts = [0.0, *sorted(draw(st.lists(st.sampled_from([20.0, 50.0, 100.0, 200.0, 400.0]), unique=True, max_size=3)))]
     result = []
     for start, end in zip(starts, [*starts[1:], None], strict=True):
@@ -89,7 +90,7 @@ def gears(draw: st.DrawFn, placement: Placement) -> tuple[Gear, ...]:
         result.append(
             Gear(
                 load_range=LoadRange(from_=start, to=end),
-                cascades=alone("task", Cascade(models=models, thresholds=thresholds)),
+                cascades=alone(node, Cascade(models=models, thresholds=thresholds)),
                 replicas=tuple(settings),
             )
         )
@@ -132,25 +133,30 @@ def workloads(draw: st.DrawFn, records: int) -> Workload:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    hardware, placement = draw(placements())
-    operator = PipelinePlan(
-        nodes={"task": Node(operator="task")},
-        output="task",
+def pipelines(draw: st.DrawFn, placement: Placement, name: str = "task") -> PipelinePlan:
+    return PipelinePlan(
+        nodes={name: Node(operator=name)},
+        output=name,
         objective=Objective(latency_s=0.1),
-        gears=draw(gears(placement)),
+        gears=draw(gears(placement, name)),
         meter=draw(st.sampled_from(["backlog", "alpha"])),
         alpha=draw(st.sampled_from([0.5, 2.0, 8.0])),
         upshift_margin=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
         starvation_s=draw(st.sampled_from([None, 0.005, 0.03])),
     )
+
+
+@st.composite
+def cases(draw: st.DrawFn, names: Sequence[str] = ("task",)) -> Case:
+    """A random case of pipelines `names`, which share models and replicas."""
+    hardware, placement = draw(placements())
     plan = GearPlan(
         planner="random",
         hardware=hardware,
         placement=placement,
-        pipelines={"task": operator},
-        profiles={"task": NO_SOURCE},
-        traces={"task": NO_SOURCE},
+        pipelines={name: draw(pipelines(placement, name)) for name in names},
+        profiles=dict.fromkeys(names, NO_SOURCE),
+        traces=dict.fromkeys(names, NO_SOURCE),
     )
     sizes = np.arange(5)
     run_ns = [
@@ -158,7 +164,14 @@ def cases(draw: st.DrawFn) -> Case:
     ]
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     certainty = generator.integers(0, 5, (len(placement.models), 50)) / 4
-    return Case(plan=plan, run_ns=run_ns, certainty=certainty, workload=draw(workloads(50)))
+    each = [draw(workloads(50)) for _ in names]
+    workload = each[0] if len(each) == 1 else merge_workloads(each)
+    return Case(plan=plan, run_ns=run_ns, certainty=certainty, workload=workload)
+
+
+def cases_of_several() -> st.SearchStrategy[Case]:
+    """Cases of two or three pipelines of one node, which share models and replicas."""
+    return st.sampled_from([("p", "q"), ("p", "q", "r")]).flatmap(cases)
 
 
 @st.composite

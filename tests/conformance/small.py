@@ -25,6 +25,7 @@ def small_gear(
     minimum: int | Mapping[str, int] = 1,
     largest: int | Mapping[str, int] = 4,
     wait_ms: float | Mapping[str, float] = 0.0,
+    node: str = "task",
 ) -> Gear:
     """A gear of `cascade` ("a b"); a replica's model is its first letter, shares are equal unless given."""
     models = tuple(cascade.split())
@@ -41,7 +42,7 @@ def small_gear(
 
     return Gear(
         load_range=LoadRange(from_=load[0], to=load[1]),
-        cascades=alone("task", Cascade(models=models, thresholds=tuple(thresholds))),
+        cascades=alone(node, Cascade(models=models, thresholds=tuple(thresholds))),
         replicas=tuple(
             ReplicaSettings(
                 replica=replica,
@@ -57,6 +58,11 @@ def small_gear(
 
 def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> GearPlan:
     """Replicas by id with their devices ("d0 d1"), on the devices that they name."""
+    return small_plan_of(placed, {"task": gears}, **operator)
+
+
+def small_plan_of(placed: Mapping[str, str], pipelines: Mapping[str, Sequence[Gear]], /, **fields: Any) -> GearPlan:
+    """As `small_plan`, of several pipelines of one node."""
     devices = sorted({device for span in placed.values() for device in span.split()})
     source = SourceFile(path="", sha256="")
     return GearPlan(
@@ -69,16 +75,17 @@ def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> Gear
             )
         ),
         pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")},
-                output="task",
+            name: PipelinePlan(
+                nodes={name: Node(operator=name)},
+                output=name,
                 objective=Objective(latency_s=0.1),
-                gears=gears,
-                **operator,
+                gears=tuple(gears),
+                **fields,
             )
+            for name, gears in pipelines.items()
         },
-        profiles={"task": source},
-        traces={"task": source},
+        profiles=dict.fromkeys(pipelines, source),
+        traces=dict.fromkeys(pipelines, source),
     )
 
 

@@ -18,17 +18,19 @@ from gearshift.policies.batching import DEADLINE
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.simulator.simulate import simulate_tables
+from gearshift.workload import merge_workloads
 from tests.conformance.plans import (
     MS,
     Case,
     cases,
+    cases_of_several,
     cases_with_cores,
     cases_with_exits,
     cases_with_scaler,
     cases_with_shared_workers,
 )
 from tests.conformance.scenario import long_case
-from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.often import often
 
@@ -371,3 +373,31 @@ def test_router_and_simulator_decide_alike_while_load_is_scaled_to_the_planned_o
     plain, with_factor = ([row for row in assert_same_decisions(case) if row[1] == Decision.SHIFT] for case in cases)
     first = next(at for at, (a, b) in enumerate(zip(plain, with_factor, strict=False)) if a != b)
     assert min(plain[first][0], with_factor[first][0]) > 60_000 * MS
+
+
+# Several pipelines ----------------------------------------------------------------------------------------------------
+
+
+@given(cases_of_several(), st.one_of(st.just(NO_FRONT_END), BUSY))
+@settings(max_examples=often(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_where_pipelines_share_replicas(case: Case, front_end: FrontEnd) -> None:
+    assert_same_decisions(case, front_end=front_end)
+
+
+def test_router_and_simulator_let_all_pipelines_shift_before_a_device_starts() -> None:
+    placed = {"a0": "d0"}
+    gears = {
+        name: [
+            small_gear(placed, "a", minimum=9, largest=1, wait_ms=500, load=(0, 25), node=name),
+            small_gear(placed, "a", largest=largest, load=(25, None), node=name),
+        ]
+        for name, largest in (("p", 2), ("q", 4))
+    }
+    case = Case(
+        plan=small_plan_of(placed, gears, alpha=0.0),
+        run_ns=[np.full(5, 10 * MS)],
+        certainty=np.ones((1, 3)),
+        workload=merge_workloads([small_workload([1, 2, 3]), small_workload([4, 5, 6])]),
+    )
+    log = assert_same_decisions(case)
+    assert [row[2:] for row in log if row[1] == Decision.SHIFT] == [(0, 1, 0), (0, 1, 1)]

@@ -100,7 +100,7 @@ def run_virtually(
 
     router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
     router.by_deadline.told = cores.came
-    samples = _samples(workload, tables.pipeline.name)
+    samples = _samples(workload, tables.pipelines[0].name)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
@@ -137,9 +137,17 @@ def _samples(workload: Workload, operator: str) -> list[Sample]:
     n = len(workload)
     deadlines = [NO_DEADLINE_NS] * n if workload.deadline_ns is None else workload.deadline_ns.tolist()
     priorities = [LEAST_URGENT] * n if workload.priority is None else workload.priority.tolist()
+    pipelines = [0] * n if workload.pipeline is None else workload.pipeline.tolist()
     return [
         Sample(
-            request=Request(id=i, operator=operator, arrived_ns=at_ns, deadline_ns=deadline_ns, priority=priority),
+            request=Request(
+                id=i,
+                operator=operator,
+                arrived_ns=at_ns,
+                deadline_ns=deadline_ns,
+                priority=priority,
+                pipeline=pipelines[i],
+            ),
             row=0,
             sequence=i,
         )

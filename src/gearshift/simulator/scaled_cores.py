@@ -46,7 +46,7 @@ def serve_scaled(
             if kind == Decision.ROUTE:
                 demand.arrived(replica, at_ns, int(due_ns[sample]))
         now_ns = int(min(state.run.halted_ns, next_ns))
-        is_period, gear = state.run.halted_ns == NEVER_NS, int(state.pipeline.gear)
+        is_period, gear = state.run.halted_ns == NEVER_NS, int(state.pipelines[0].gear)
         if is_period or in_gear:
             least = [cores_in_gear(in_gear, gear, replicas, replica) for replica in range(replicas if in_gear else 0)]
             queues = [(_waiting(q, due_ns, r), _free_ns(plan, state, r, now_ns)) for r in range(replicas)]

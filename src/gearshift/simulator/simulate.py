@@ -1,5 +1,6 @@
 """Simulate a gear plan on a workload: wraps the compiled kernel in plain data."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
 from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import PlanTables, plan_tables
+from gearshift.plans.plan_tables import PipelineTables, PlanTables, plan_tables
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import (
@@ -22,6 +23,7 @@ from gearshift.profiles.run_times import (
     gear_times_ns,
     run_times_ns,
 )
+from gearshift.profiles.several import Profiles, as_one
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
@@ -49,13 +51,13 @@ class Simulation:
 
     `finished_ns` is -1 for refused samples; `written_ns` is when the router had written the
     decision made at `finished_ns`; `model` answered, in gear `gear`; `ended` holds an `Ending`.
-    `most_waiting` samples waited at once, those of a request that had just arrived included: the
-    smallest bound that refuses none. `busy_s` is (devices,); `batches` (replicas, sizes) counts
-    batches; `arrived_in_gear` (gears,) counts samples; `shifts` (k, 2) are nanoseconds and the
-    gear from then on; `log` holds decisions, when asked for. Where cores change, `held` (k, 2) are
-    nanoseconds and the total cores that replicas are asked to have from then on. `front_end_s` is
-    added to every latency for work outside of the router, and `communication_s` (n,) where samples
-    came over a network.
+    `waited` (pipelines,) samples waited at once, those of a request that had just arrived
+    included. `busy_s` is (devices,); `batches` (replicas, sizes) counts batches; `arrived_in_gear`
+    counts samples by gear, the pipelines' gears one after another; `shifts` (k, 2) are nanoseconds
+    and the gear from then on, of pipelines `shifted` (k,); `log` holds decisions, when asked for.
+    Where cores change, `held` (k, 2) are nanoseconds and the total cores that replicas are asked
+    to have from then on. `front_end_s` is added to every latency for work outside of the router,
+    and `communication_s` (n,) where samples came over a network.
     """
 
     tables: PlanTables
@@ -69,11 +71,17 @@ class Simulation:
     batches: NDArray[np.int64]
     arrived_in_gear: NDArray[np.int64]
     shifts: NDArray[np.int64]
+    shifted: NDArray[np.int64]
     log: list[LogRow]
     held: NDArray[np.int64]
-    most_waiting: int | None = None
+    waited: NDArray[np.int64] | None = None
     front_end_s: float = 0.0
     communication_s: NDArray[np.float64] | None = None
+
+    @property
+    def most_waiting(self) -> int | None:
+        """The smallest bound on a pipeline's waiting samples that refuses none, if it is known."""
+        return None if self.waited is None else int(self.waited.max())
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
@@ -138,19 +146,44 @@ class Simulation:
             log=[(row[0] - origin_ns, *row[1:]) for row in self.log],
         )
 
-    def quality(self, profile: Profile) -> NDArray[np.float64]:
-        answered = self.finished_ns >= 0
+    def of(self, pipeline: str) -> "Simulation":
+        """The samples, gears and shifts of one pipeline; its devices and its log are those of all."""
+        one = pipeline_named(self.tables, pipeline)
+        if len(self.tables.pipelines) == 1:
+            return self
+        assert self.workload.pipeline is not None
+        own, shifted = self.workload.pipeline == one.number, self.shifted == one.number
+        columns = ("arrivals_ns", "record", "deadline_ns", "priority", "continues", "pipeline")
+        given = {name: getattr(self.workload, name) for name in columns}
+        kept: dict[str, Any] = {name: None if column is None else column[own] for name, column in given.items()}
+        return replace(
+            self,
+            workload=replace(self.workload, **kept),
+            **{name: getattr(self, name)[own] for name in ("finished_ns", "written_ns", "model", "gear", "ended")},
+            arrived_in_gear=self.arrived_in_gear[one.first_gear : one.first_gear + one.gears],
+            shifts=self.shifts[shifted],
+            shifted=self.shifted[shifted],
+            waited=None if self.waited is None else self.waited[one.number : one.number + 1],
+        )
+
+    def quality(self, profiles: Profiles) -> NDArray[np.float64]:
+        """The quality of each answer; of samples that were refused there is none."""
+        profile, answered = as_one(profiles), self.finished_ns >= 0
         rows = profile.predictions.rows(self.tables.models)[self.model]
         quality: NDArray[np.float64] = profile.predictions.quality[rows, self.workload.record]
         return quality if answered.all() else quality[answered]
 
-    def result(self, profile: Profile, *, latency_objective_s: float | None) -> ServingResult:
-        latency_s, limit_s, duration_s = self.latency_s, self.limit_s(latency_objective_s), self.duration_s
+    def result(
+        self, profiles: Profiles, *, latency_objective_s: float | None, pipeline: str | None = None
+    ) -> ServingResult:
+        """The figures of `pipeline`, or of the only one; devices are busy with all pipelines."""
+        one, duration_s = self.of(pipeline or self.tables.pipeline.name), self.duration_s
+        latency_s, limit_s = one.latency_s, one.limit_s(latency_objective_s)
         answered = ~np.isnan(latency_s)
-        degraded = self._of_requests(self.ended == Ending.DEGRADED) & answered
+        degraded = one._of_requests(one.ended == Ending.DEGRADED) & answered
         return summarise(
             latency_s=latency_s[answered],
-            quality=self.quality(profile),
+            quality=one.quality(profiles),
             requests=len(latency_s),
             refused=int(np.count_nonzero(~answered)),
             degraded=int(np.count_nonzero(degraded)),
@@ -162,9 +195,16 @@ class Simulation:
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
             core_s=self.core_s,
-            most_waiting=self.most_waiting,
-            independent_samples=int(np.count_nonzero(np.bincount(self.workload.record))),
+            most_waiting=one.most_waiting,
+            independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),
         )
+
+
+def pipeline_named(tables: PlanTables, name: str) -> PipelineTables:
+    """Raises `InvalidInput` if the plan has no such pipeline."""
+    names = [pipeline.name for pipeline in tables.pipelines]
+    require(name in names, f"the plan has no pipeline {name!r}", remedy=f"name one of {names}")
+    return tables.pipelines[names.index(name)]
 
 
 def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
@@ -174,10 +214,10 @@ def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
 
 def simulate(
     plan: GearPlan,
-    profile: Profile,
+    profiles: Profiles,
     workload: Workload,
     *,
-    most_waiting: int = UNBOUNDED,
+    most_waiting: int | Sequence[int] = UNBOUNDED,
     late: Late = "refuse",
     scaling: Scaling | None = None,
     scaler_cores: int | None = None,
@@ -185,7 +225,8 @@ def simulate(
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time. Keeps no state from an earlier run.
 
-    `most_waiting` bounds queued samples as the server's admission does. `late` says whether
+    `profiles` are by operator where there are several. `most_waiting` bounds the queued samples of
+    each pipeline as the server's admission does, with one bound for all, or one for each. `late` says whether
     unanswered samples that would miss their deadlines are refused, or answered late; `log_rows` is
     how many decisions to keep.
 
@@ -202,7 +243,8 @@ def simulate(
     )
     how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
     if scaling is None:
-        return prepare(plan, profile).run(workload, **how)
+        return prepare(plan, profiles).run(workload, **how)
+    profile = as_one(profiles)
     if scaling.scaler == "static":
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
     tables = plan_tables(plan)
@@ -252,6 +294,7 @@ def _compared(
         batches=run.batches[None],
         arrived_in_gear=np.bincount([0], weights=[n], minlength=tables.pipeline.gears).astype(np.int64),
         shifts=np.empty((0, 2), dtype=np.int64),
+        shifted=np.empty(0, dtype=np.int64),
         log=[],
         held=run.cores,
         front_end_s=profile.front_end_s,
@@ -260,7 +303,10 @@ def _compared(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A plan resolved to the arguments of `simulate_tables`, for any workload."""
+    """A plan resolved to the arguments of `simulate_tables`, for any workload.
+
+    `records` are the numbers of recorded samples of the pipelines.
+    """
 
     tables: PlanTables
     run_ns: NDArray[np.int64]
@@ -268,8 +314,17 @@ class Prepared:
     exits: Exits | None
     core_run_ns: NDArray[np.int64] | None
     front_end: FrontEnd
+    records: tuple[int, ...] = ()
 
     def run(self, workload: Workload, **how: Any) -> Simulation:
+        for number, records in enumerate(self.records if workload.pipeline is not None else ()):
+            named = int(workload.record[workload.pipeline == number].max(initial=0))
+            require(
+                named < records,
+                f"the workload names sample {named} of pipeline {self.tables.pipelines[number].name!r}, "
+                f"but there are records of {records} samples",
+                remedy="draw the workload from this profile",
+            )
         return simulate_tables(
             self.tables,
             self.run_ns,
@@ -282,19 +337,31 @@ class Prepared:
         )
 
 
-def prepare(plan: GearPlan, profile: Profile) -> Prepared:
+def prepare(plan: GearPlan, profiles: Profiles) -> Prepared:
     """Resolve a plan once for several workloads; raises as `simulate`."""
-    tables = plan_tables(plan)
+    tables, profile = plan_tables(plan), as_one(profiles)
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     times = gear_times_ns(plan, tables, profile)
     return Prepared(
         tables=tables,
+        records=tuple(_records(plan, profiles)),
         run_ns=run_times_ns(plan, tables, profile),
         certainty=certainty,
         exits=exits_of(plan, tables, profile),
         core_run_ns=None if times is None else side_by_side(times),
         front_end=front_end_of(profile),
     )
+
+
+def _records(plan: GearPlan, profiles: Profiles) -> Iterator[int]:
+    for pipeline in plan.pipelines.values():
+        if isinstance(profiles, Profile):
+            yield len(profiles.predictions.part)
+            continue
+        operators = [node.operator for node in pipeline.nodes.values()]
+        for operator in operators:
+            require(operator in profiles, f"there is no profile of operator {operator!r}", remedy="profile it")
+        yield len(profiles[operators[0]].predictions.part)
 
 
 def simulate_tables(
@@ -309,7 +376,7 @@ def simulate_tables(
     shared: SharedCores | None = None,
     due_ns: NDArray[np.int64] | None = None,
     front_end: FrontEnd = NO_FRONT_END,
-    most_waiting: int = UNBOUNDED,
+    most_waiting: int | Sequence[int] = UNBOUNDED,
     late: Late = "refuse",
     by_arrival: bool = False,
     log_rows: int = 0,
@@ -335,7 +402,8 @@ def simulate_tables(
         "a scaler goes by deadlines and by run times on several core counts",
         remedy="give requests deadlines, and times by cores",
     )
-    n, replicas = len(workload), len(tables.replica_ids)
+    n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
+    _require_pipelines(tables, workload)
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None
     deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
@@ -344,14 +412,11 @@ def simulate_tables(
     if shared is not None:
         front_end = FrontEnd(front_end.elsewhere_s + (front_end.arrival_ns + front_end.answer_ns) / NS_PER_S)
         log_rows = most_rows(n, tables)
-    plan = make_plan(tables, run_ns, exits)
+    bounds = [most_waiting] * pipelines if isinstance(most_waiting, int) else most_waiting
+    require(len(bounds) == pipelines, f"there are {len(bounds)} bounds on waiting samples, and {pipelines} pipelines")
+    plan = make_plan(tables, run_ns, exits, bounds)
     settings = make_settings(
-        tables,
-        front_end,
-        most_waiting=most_waiting,
-        by_deadline=by_deadline,
-        refuses=late == "refuse",
-        by_exit=exits is not None,
+        tables, front_end, by_deadline=by_deadline, refuses=late == "refuse", by_exit=exits is not None
     )
     state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64))
     by_urgency = by_deadline or workload.priority is not None
@@ -365,7 +430,7 @@ def simulate_tables(
 
     if shared is None:
         run_until(NEVER_NS)
-        held = _held_in_gears(tables, out.shifts[: state.run.shifts])
+        held = _held_in_gears(tables, out.shifts[: state.run.shifts, :2])
         log = [tuple(row) for row in out.log[: min(state.run.logged, log_rows)].tolist()]
     else:
         log = serve_scaled(
@@ -383,12 +448,22 @@ def simulate_tables(
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,
-        shifts=out.shifts[: state.run.shifts],
+        shifts=out.shifts[: state.run.shifts, :2],
+        shifted=out.shifts[: state.run.shifts, 2],
         log=log,
         held=held,
-        most_waiting=int(state.run.most_waiting),
+        waited=state.pipelines.most_waiting.copy(),
         front_end_s=front_end.elsewhere_s,
     )
+
+
+def _require_pipelines(tables: PlanTables, workload: Workload) -> None:
+    names = [pipeline.name for pipeline in tables.pipelines]
+    if workload.pipeline is None:
+        require(len(names) == 1, f"the plan has pipelines {names}, and the workload does not say whose samples are")
+    else:
+        named = int(workload.pipeline.max()) + 1
+        require(named <= len(names), f"the workload has samples of {named} pipelines, and the plan has {names}")
 
 
 def _held_in_gears(tables: PlanTables, shifts: NDArray[np.int64]) -> NDArray[np.int64]:

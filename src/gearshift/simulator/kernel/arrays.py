@@ -1,5 +1,7 @@
 """The kernel's arrays as a run begins, from a plan's tables and a workload."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,17 +9,24 @@ from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.run_times import Exits, FrontEnd, fastest_ns
+from gearshift.simulator.kernel.load_scaling import first_gears
 from gearshift.simulator.kernel.queues import NONE
-from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record
+from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record, records
 from gearshift.workload import Workload
 
 Ints = NDArray[np.int64]
 
 
-def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None) -> Plan:
+def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None, most_waiting: Sequence[int]) -> Plan:
+    pipelines = tables.pipelines
     return Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
-        range_starts=tables.pipeline.range_starts,
+        meter=np.array([pipeline.meter for pipeline in pipelines]),
+        alpha=np.array([pipeline.alpha for pipeline in pipelines], dtype=np.float64),
+        upshift_margin=np.array([pipeline.upshift_margin for pipeline in pipelines], dtype=np.float64),
+        most_waiting=np.array(most_waiting, dtype=np.int64),
+        first_gear=first_gears(tables),
+        range_starts=np.concatenate([pipeline.range_starts for pipeline in pipelines]),
         run_ns=np.ascontiguousarray(run_ns),
         fastest_ns=fastest_ns(tables, run_ns),
         segment_ns=np.zeros((0, 0, 0), dtype=np.int64) if exits is None else exits.segment_ns,
@@ -26,18 +35,14 @@ def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None) -> Plan:
 
 
 def make_settings(
-    tables: PlanTables, front_end: FrontEnd, *, most_waiting: int, by_deadline: bool, refuses: bool, by_exit: bool
+    tables: PlanTables, front_end: FrontEnd, *, by_deadline: bool, refuses: bool, by_exit: bool
 ) -> Settings:
     return Settings(
         replicas=len(tables.replica_ids),
         models=len(tables.models),
         devices=len(tables.device_ids),
         most_stages=tables.most_stages,
-        meter=tables.pipeline.meter,
-        alpha=tables.pipeline.alpha,
-        upshift_margin=tables.pipeline.upshift_margin,
-        starvation_ns=tables.pipeline.starvation_ns,
-        most_waiting=most_waiting,
+        several=True if len(tables.pipelines) > 1 else None,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
         by_exit=by_exit,
@@ -49,13 +54,18 @@ def make_settings(
 def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints) -> State:
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     blocks = -(-devices // BLOCK)
-    run, pipeline = record(Run), record(Pipeline)
+    run, pipelines = record(Run), records(Pipeline, len(tables.pipelines))
     run.next_end_ns = run.next_timer_ns = run.halted_ns = NEVER_NS
-    pipeline.factor = 1.0
+    pipelines.factor = 1.0
     first_row = first_rows(workload)
     return State(
         run=run,
-        pipeline=pipeline,
+        pipelines=pipelines,
+        pipeline_of=np.zeros(0, dtype=np.int8) if workload.pipeline is None else workload.pipeline,
+        gear_row=first_gears(tables)[:-1].copy(),
+        minimum_queue_length=np.zeros(replicas, dtype=np.int64),
+        largest_batch_size=np.zeros(replicas, dtype=np.int64),
+        longest_wait_ns=np.zeros(replicas, dtype=np.int64),
         busy=np.zeros(devices, dtype=np.int8),
         ends_ns=np.full(blocks * BLOCK, NEVER_NS),
         block_ends_ns=np.full(blocks, NEVER_NS),
@@ -63,14 +73,14 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints) -> Sta
         wakes_ns=np.full(devices, NEVER_NS),
         batch=np.full(replicas, NONE),
         batch_length=np.zeros(replicas, dtype=np.int64),
-        last=np.full(len(tables.models), NONE),
-        following=np.full(replicas, NONE),
-        due=np.zeros(replicas, dtype=np.int64),
-        stride=np.zeros(replicas, dtype=np.int64),
+        last=np.full(len(pipelines) * len(tables.models), NONE),
+        following=np.full(len(pipelines) * replicas, NONE),
+        due=np.zeros(len(pipelines) * replicas, dtype=np.int64),
+        stride=np.zeros(len(pipelines) * replicas, dtype=np.int64),
         visited=np.zeros(samples, dtype=np.int64),
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),
-        kept_ns=np.zeros(METER_KEEPS_ARRIVALS, dtype=np.int64),
+        kept_ns=np.zeros(len(pipelines) * METER_KEEPS_ARRIVALS, dtype=np.int64),
         deadline_ns=deadline_ns,
         gives_up_ns=np.full(replicas, NEVER_NS),
         free_ns=np.zeros(devices, dtype=np.int64),
@@ -90,7 +100,7 @@ def first_rows(workload: Workload) -> Ints:
 
 def make_outcome(tables: PlanTables, workload: Workload, largest_batch_size: int, log_rows: int) -> Outcome:
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
-    most_shifts = int(workload.duration_s * 10) * 2 + 1000
+    most_shifts = (int(workload.duration_s * 10) * 2 + 1000) * len(tables.pipelines)
     return Outcome(
         finished_ns=np.full(samples, -1, dtype=np.int64),
         written_ns=np.full(samples, -1, dtype=np.int64),
@@ -99,7 +109,7 @@ def make_outcome(tables: PlanTables, workload: Workload, largest_batch_size: int
         ended=np.zeros(samples, dtype=np.int8),
         busy_ns=np.zeros(devices, dtype=np.int64),
         batches=np.zeros((replicas, largest_batch_size + 1), dtype=np.int64),
-        arrived_in_gear=np.zeros(tables.pipeline.gears, dtype=np.int64),
-        shifts=np.zeros((most_shifts, 2), dtype=np.int64),
+        arrived_in_gear=np.zeros(sum(pipeline.gears for pipeline in tables.pipelines), dtype=np.int64),
+        shifts=np.zeros((most_shifts, 3), dtype=np.int64),
         log=np.zeros((log_rows, 5), dtype=np.int64),
     )

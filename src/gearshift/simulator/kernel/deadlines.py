@@ -8,7 +8,7 @@ from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, leave_request, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, leave_request, pipeline_of, write
 from gearshift.support.compiled import apart, inlined
 
 DROP, DEGRADE = int(decisions.Decision.DROP), int(decisions.Decision.DEGRADE)
@@ -41,11 +41,12 @@ def may_drop(settings: Settings, state: State, sample: int) -> bool:
 
 @inlined
 def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
+    gear = state.pipelines[pipeline_of(settings, state, sample)].gear
     finish(settings, state, out, sample, now_ns)
-    out.gear[sample] = state.pipeline.gear
+    out.gear[sample] = gear
     out.ended[sample] = DEGRADED
     state.run.done += 1
-    write(state, out, now_ns, DEGRADE, sample, out.model[sample], state.pipeline.gear)
+    write(state, out, now_ns, DEGRADE, sample, out.model[sample], gear)
 
 
 @apart
@@ -63,7 +64,7 @@ def end_early(settings: Settings, state: State, out: Outcome, replica: int, samp
 @apart
 def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
     remove(q, replica, sample)
-    state.pipeline.waiting -= 1
+    state.pipelines[pipeline_of(settings, state, sample)].waiting -= 1
     end_early(settings, state, out, replica, sample, now_ns)
 
 
@@ -109,11 +110,10 @@ def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: 
     other = head(q, chosen)
     if state.visited[other] == 0:
         return NONE
-    base = state.pipeline.gear * settings.replicas
-    others_run_ns = plan.run_ns[chosen, batch_size(q.length[chosen], plan.largest_batch_size[base + chosen])]
+    others_run_ns = plan.run_ns[chosen, batch_size(q.length[chosen], state.largest_batch_size[chosen])]
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
-        waiting, most = q.length[replica], plan.largest_batch_size[base + replica]
+        waiting, most = q.length[replica], state.largest_batch_size[replica]
         if waiting == 0 or spans_busy_device(plan, state, replica):
             continue
         first = head(q, replica)
@@ -133,7 +133,7 @@ def fill(
     size = 0
     tightest_ns = NEVER_NS
     while size < most and q.length[replica] > 0:
-        sample = next_out(q, replica, now_ns, settings.starvation_ns)
+        sample = next_out(q, replica, now_ns, plan.starvation_ns[replica])
         deadline_ns = state.deadline_ns[sample]
         if not in_time(deadline_ns, now_ns, plan.run_ns[replica, 1]):
             if may_drop(settings, state, sample):
@@ -142,7 +142,7 @@ def fill(
             deadline_ns = NEVER_NS
         if in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
             remove(q, replica, sample)
-            state.pipeline.waiting -= 1
+            state.pipelines[pipeline_of(settings, state, sample)].waiting -= 1
             first = chained(q, first, last, sample)
             last = sample
             size += 1
@@ -226,10 +226,12 @@ def without_holders(
 
 
 @apart
-def misses_anyway(plan: Plan, state: State, model: int, deadline_ns: int, now_ns: int) -> bool:
-    """Whether no replica of `model` could finish the sample in time, even as its next, alone."""
+def misses_anyway(
+    plan: Plan, settings: Settings, state: State, number: int, model: int, deadline_ns: int, now_ns: int
+) -> bool:
+    """Whether no replica of `model` with a share could finish a sample in time, even as its next, alone."""
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
-        if state.stride[replica] == 0:
+        if state.stride[number * settings.replicas + replica] == 0:
             continue
         free_ns = now_ns
         for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):

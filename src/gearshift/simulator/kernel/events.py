@@ -8,7 +8,7 @@ from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.policies import admission, gear_shift, routing
+from gearshift.policies import admission, gear_shift, routing, sharing
 from gearshift.policies import load as load_module
 from gearshift.policies import next_step as next_step_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
@@ -17,7 +17,7 @@ from gearshift.simulator.kernel.exits import take_leaving
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
 from gearshift.simulator.kernel.load_scaling import Scaling, ticked
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, forget_end, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, forget_end, pipeline_of, write
 from gearshift.simulator.kernel.steps import route, run_to_next_exit, touch, touch_device
 from gearshift.support.compiled import inlined
 
@@ -31,6 +31,7 @@ metered_load = inlined(gear_shift.metered_load)
 gear_asked_for = inlined(gear_shift.gear_asked_for)
 gear_in_force = inlined(gear_shift.gear_in_force)
 carry_turns = inlined(routing.carry_turns)
+settings_in_force = inlined(sharing.settings_in_force)
 next_step = inlined(next_step_module.next_step)
 admits = inlined(admission.admits)
 
@@ -89,13 +90,18 @@ def stage_ended(
     now_ns: int,
 ) -> None:
     """Answer or forward a chain of samples; answers are written once everything is decided."""
-    model = plan.replica_model[replica]
-    gear = state.pipeline.gear
-    stage = plan.stage_of[gear * settings.models + model]
-    stages = plan.stage_count[gear]
-    base = gear * settings.most_stages
+    model, of_pipeline = plan.replica_model[replica], 0
+    gear = row = state.pipelines[of_pipeline].gear
+    stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
+    base = row * settings.most_stages
     for _ in range(count):
         following_sample = q.next[sample]
+        if settings.several is not None:
+            of_pipeline = state.pipeline_of[sample]
+            gear = state.pipelines[of_pipeline].gear
+            row = plan.first_row[of_pipeline] + gear
+            stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
+            base = row * settings.most_stages
         visited = state.visited[sample] | (1 << model)
         state.visited[sample] = visited
         sure = certainty[model, record[sample]]
@@ -114,7 +120,7 @@ def stage_ended(
             if late:
                 degrade(settings, state, out, sample, now_ns)
             else:
-                route(plan, settings, state, q, out, sample, following, now_ns)
+                route(plan, settings, state, q, out, sample, of_pipeline, following, now_ns)
         sample = following_sample
 
 
@@ -122,31 +128,42 @@ def stage_ended(
 def tick(
     plan: Plan, settings: Settings, state: State, q: Queues, scaling: Scaling, cores: Cores, out: Outcome, now_ns: int
 ) -> None:
-    run, pipeline = state.run, state.pipeline
-    rate_qps = measured_qps(state, now_ns)
-    longest = longest_first_stage_queue(plan, settings, state, q)
-    load = metered_load(settings.meter, rate_qps, pipeline.factor, pipeline.waiting, settings.alpha)
-    starts, before = plan.range_starts, pipeline.gear
-    asked = gear_asked_for(settings.meter, before, load, longest, settings.alpha, starts, starts.shape[0])
-    gear, pipeline.eased_ticks = gear_in_force(
-        before, asked, pipeline.eased_ticks, load, starts, settings.upshift_margin
-    )
-    out.arrived_in_gear[before] += run.arrived - pipeline.arrived_at_tick
-    pipeline.arrived_at_tick = run.arrived
-    if gear != before:
-        shift(plan, settings, state, q, cores, out, gear, now_ns)
-        if settings.by_deadline is not None and cores.scaled:
-            run.halted_ns = now_ns
-    pipeline.factor = ticked(scaling, run.next_tick_ns // METER_WINDOW_NS, rate_qps, pipeline.factor)
+    run = state.run
+    for number in range(1 if settings.several is None else state.pipelines.shape[0]):
+        pipeline, meter, alpha = state.pipelines[number], plan.meter[number], plan.alpha[number]
+        rate_qps = measured_qps(state, number, now_ns)
+        longest = longest_first_stage_queue(plan, settings, state, q, number)
+        load = metered_load(meter, rate_qps, pipeline.factor, pipeline.waiting, alpha)
+        first, before = plan.first_gear[number], pipeline.gear
+        starts = plan.range_starts[first : plan.first_gear[number + 1]]
+        asked = gear_asked_for(meter, before, load, longest, alpha, starts, starts.shape[0])
+        gear, pipeline.eased_ticks = gear_in_force(
+            before, asked, pipeline.eased_ticks, load, starts, plan.upshift_margin[number]
+        )
+        count_arrived(state, out, number)
+        if gear != before:
+            shift(plan, settings, state, q, cores, out, number, gear, now_ns)
+            if settings.by_deadline is not None and cores.scaled:
+                run.halted_ns = now_ns
+        pipeline.factor = ticked(scaling, number, run.next_tick_ns // METER_WINDOW_NS, rate_qps, pipeline.factor)
     run.next_tick_ns += METER_WINDOW_NS
 
 
 @inlined
-def measured_qps(state: State, now_ns: int) -> float:
+def count_arrived(state: State, out: Outcome, number: int) -> None:
+    """Count the samples that have arrived since the last tick in the gear that was in force."""
+    pipeline = state.pipelines[number]
+    out.arrived_in_gear[state.gear_row[number]] += pipeline.arrived - pipeline.arrived_at_tick
+    pipeline.arrived_at_tick = pipeline.arrived
+
+
+@inlined
+def measured_qps(state: State, number: int, now_ns: int) -> float:
     """The arrival rate of the window that ends now; the next window begins."""
-    pipeline = state.pipeline
+    pipeline = state.pipelines[number]
     kept = min(pipeline.metered, METER_KEEPS_ARRIVALS)
-    oldest_ns = state.kept_ns[pipeline.metered % METER_KEEPS_ARRIVALS] if kept == METER_KEEPS_ARRIVALS else 0
+    oldest = number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS
+    oldest_ns = state.kept_ns[oldest] if kept == METER_KEEPS_ARRIVALS else 0
     window_ns = max(METER_WINDOW_NS, now_ns - pipeline.ticked_ns)
     recent = pipeline.metered - pipeline.metered_at_tick
     pipeline.metered_at_tick, pipeline.ticked_ns = pipeline.metered, now_ns
@@ -156,26 +173,29 @@ def measured_qps(state: State, now_ns: int) -> float:
 @inlined
 def arrive(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, continues: Any, now_ns: int) -> None:
     """Meter and queue the samples of the next request, or refuse them all."""
-    run, pipeline = state.run, state.pipeline
+    run = state.run
     first, end = run.arrived, run.arrived + 1
+    number = pipeline_of(settings, state, first)
+    pipeline = state.pipelines[number]
     if continues.shape[0] > 0:
         while end < continues.shape[0] and continues[end]:
             end += 1
     run.arrived = end
-    admitted = admits(pipeline.waiting, 0, end - first, 0, settings.most_waiting, 0)
+    pipeline.arrived += end - first
+    admitted = admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
     if admitted:
-        run.most_waiting = max(run.most_waiting, pipeline.waiting + end - first)
-    first_model = plan.stage_models[pipeline.gear * settings.most_stages]
+        pipeline.most_waiting = max(pipeline.most_waiting, pipeline.waiting + end - first)
+    first_model = model_on_arrival(plan, settings, state, number)
     ending = QUEUE_FULL
     feasible = True
     if settings.by_deadline is not None and settings.refuses:
-        feasible = not misses_anyway(plan, state, first_model, state.deadline_ns[first], now_ns)
+        feasible = not misses_anyway(plan, settings, state, number, first_model, state.deadline_ns[first], now_ns)
     for sample in range(first, end):
         if admitted:
-            state.kept_ns[pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
+            state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
             pipeline.metered += 1
             if feasible:
-                route(plan, settings, state, q, out, sample, first_model, now_ns)
+                route(plan, settings, state, q, out, sample, number, first_model, now_ns)
                 continue
             ending = INFEASIBLE
         run.done += 1
@@ -231,35 +251,73 @@ def touch_due(state: State, device: int, now_ns: int) -> None:
 
 
 @inlined
-def share_turns(plan: Plan, settings: Settings, state: State) -> None:
-    base = state.pipeline.gear * settings.replicas
+def share_turns(plan: Plan, settings: Settings, state: State, number: int) -> None:
+    """Bring the turns of a pipeline to its gear; its replica r is r further on in the rings."""
+    models, before = number * settings.models, number * settings.replicas
+    base = state.gear_row[number] * settings.replicas - before
     for model in range(settings.models):
-        begin, end = plan.model_begin[model], plan.model_begin[model + 1]
-        carry_turns(plan.shares, base, model, begin, end, state.last, state.following, state.due, state.stride)
+        begin, end = before + plan.model_begin[model], before + plan.model_begin[model + 1]
+        carry_turns(plan.shares, base, models + model, begin, end, state.last, state.following, state.due, state.stride)
+
+
+@inlined
+def set_in_force(plan: Plan, settings: Settings, state: State) -> None:
+    for replica in range(settings.replicas):
+        minimum, largest, wait_ns = settings_in_force(
+            replica,
+            state.gear_row,
+            settings.replicas,
+            plan.shares,
+            plan.minimum_queue_length,
+            plan.largest_batch_size,
+            plan.longest_wait_ns,
+        )
+        state.minimum_queue_length[replica] = minimum
+        state.largest_batch_size[replica] = largest
+        state.longest_wait_ns[replica] = wait_ns
 
 
 @inlined
 def shift(
-    plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores, out: Outcome, gear: int, now_ns: int
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    cores: Cores,
+    out: Outcome,
+    number: int,
+    gear: int,
+    now_ns: int,
 ) -> None:
-    write(state, out, now_ns, SHIFT, state.pipeline.gear, gear, 0)
-    state.pipeline.gear = gear
+    write(state, out, now_ns, SHIFT, state.pipelines[number].gear, gear, number)
+    state.pipelines[number].gear = gear
+    state.gear_row[number] = plan.first_gear[number] + gear
     if settings.by_deadline is not None and cores.in_gear.shape[0] > 0 and not cores.scaled:
         want_of_gear(settings, state, cores)
         ask(plan, settings, state, q, cores, out, now_ns)
-    share_turns(plan, settings, state)
+    share_turns(plan, settings, state, number)
+    set_in_force(plan, settings, state)
     row = state.run.shifts
     if row < out.shifts.shape[0]:
         out.shifts[row, 0] = now_ns
         out.shifts[row, 1] = gear
+        out.shifts[row, 2] = number
         state.run.shifts = row + 1
     for device in range(settings.devices):
         touch_device(state, device)
 
 
 @inlined
-def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues) -> int:
-    model = plan.stage_models[state.pipeline.gear * settings.most_stages]
+def model_on_arrival(plan: Plan, settings: Settings, state: State, number: int) -> int:
+    row = state.pipelines[number].gear
+    if settings.several is not None:
+        row += plan.first_row[number]
+    return int(plan.stage_models[row * settings.most_stages])
+
+
+@inlined
+def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues, number: int) -> int:
+    model = model_on_arrival(plan, settings, state, number)
     longest = 0
     for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
         longest = max(longest, q.length[replica])

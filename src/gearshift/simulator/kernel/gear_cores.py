@@ -91,7 +91,7 @@ def reckon_with(
 @apart
 def want_of_gear(settings: Settings, state: State, cores: Cores) -> None:
     for replica in range(settings.replicas):
-        cores.wanted[replica] = cores_in_gear(cores.in_gear, state.pipeline.gear, settings.replicas, replica)
+        cores.wanted[replica] = cores_in_gear(cores.in_gear, state.pipelines[0].gear, settings.replicas, replica)
 
 
 @apart

@@ -4,7 +4,16 @@ from typing import Any
 
 from gearshift.clock import NEVER_NS
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.simulator.kernel.events import arrive, leave_batch, share_turns, tick, timer, timer_is_due
+from gearshift.simulator.kernel.events import (
+    arrive,
+    count_arrived,
+    leave_batch,
+    set_in_force,
+    share_turns,
+    tick,
+    timer,
+    timer_is_due,
+)
 from gearshift.simulator.kernel.gear_cores import Cores, ask
 from gearshift.simulator.kernel.load_scaling import Scaling
 from gearshift.simulator.kernel.queues import Queues
@@ -46,7 +55,9 @@ def run(
     at = state.run
     if at.next_tick_ns == 0:
         at.next_tick_ns = METER_WINDOW_NS
-        share_turns(plan, settings, state)
+        for number in range(state.pipelines.shape[0]):
+            share_turns(plan, settings, state, number)
+        set_in_force(plan, settings, state)
     elif settings.by_deadline is not None and cores.scaled:
         ask(plan, settings, state, q, cores, out, at.decided_ns)
     samples = arrivals_ns.shape[0]
@@ -78,4 +89,5 @@ def run(
             timer(plan, settings, state, q, cores, out, now_ns)
         start_on_touched(plan, settings, state, q, out, now_ns)
     if at.done == samples:
-        out.arrived_in_gear[state.pipeline.gear] += samples - state.pipeline.arrived_at_tick
+        for number in range(state.pipelines.shape[0]):
+            count_arrived(state, out, number)

@@ -18,8 +18,7 @@ class Run:
     is when the router has done all that it has begun. `halted_ns` is the instant of the shift that
     halted the run, else `NEVER_NS`; `decided_ns` is when cores were decided since.
 
-    Counts: items `arrived` and `done`, rows in `log` and in `shifts`, devices in `touched`, and
-    the most items that waited at once, just arrived ones included.
+    Counts: samples `arrived` and `done`, rows in `log` and in `shifts`, and devices in `touched`.
     """
 
     next_end_ns: int
@@ -33,20 +32,21 @@ class Run:
     touched: int
     logged: int
     shifts: int
-    most_waiting: int
 
 
 class Pipeline:
     """Gear and meter of a pipeline.
 
-    `waiting` items are queued. `metered` ones have been counted, `metered_at_tick` of them by the
-    last tick, which was taken up at `ticked_ns`; the run's `arrived` was `arrived_at_tick` then.
-    `factor` multiplies metered load.
+    `waiting` samples are queued; `most_waiting` did at once, just arrived ones included. `metered`
+    ones have been counted, `metered_at_tick` of them by the last tick, which was taken up at
+    `ticked_ns`; `arrived` was `arrived_at_tick` then. `factor` multiplies metered load.
     """
 
     gear: int
     eased_ticks: int
     waiting: int
+    most_waiting: int
+    arrived: int
     metered: int
     metered_at_tick: int
     arrived_at_tick: int
@@ -57,27 +57,41 @@ class Pipeline:
 R = TypeVar("R", Run, Pipeline)
 
 
-def record(kind: type[R]) -> R:
-    """A record with the fields of `kind`, all 0: Python and compiled code change it in place."""
+def records(kind: type[R], count: int) -> Any:
+    """Records (count,) of the fields of `kind`, all 0: Python and compiled code change them in place."""
     fields = [(name, np.dtype(of)) for name, of in get_type_hints(kind).items()]
-    made: R = np.zeros(1, np.dtype(fields, align=True)).view(np.recarray)[0]
+    return np.zeros(count, np.dtype(fields, align=True)).view(np.recarray)
+
+
+def record(kind: type[R]) -> R:
+    made: R = records(kind, 1)[0]
     return made
 
 
 class Plan(NamedTuple):
     """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds devices.
 
+    Per pipeline: `meter`, `alpha`, `upshift_margin`, and `most_waiting` samples that may wait. Its
+    load ranges begin at `range_starts` from `first_gear[p]` to `first_gear[p + 1]`.
+
     `fastest_ns` (models,) is the time of one sample on a model's fastest replica. Only where
     models have learned caches: `segment_ns` (replicas, segments, sizes) and `exit_segment`
     (models, records), as in `Exits`.
     """
 
+    meter: Any
+    alpha: Any
+    upshift_margin: Any
+    most_waiting: Any
+    first_gear: Any
     replica_model: Any
     model_begin: Any
     on_device: Any
     on_device_begin: Any
     spans: Any
     spans_begin: Any
+    starvation_ns: Any
+    first_row: Any
     stage_count: Any
     stage_models: Any
     thresholds: Any
@@ -98,19 +112,16 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
-    for it contains no code for these. `refuses`: samples without any answer may be dropped, too.
-    `arrival_ns` and `answer_ns` are of the `FrontEnd`.
+    for it contains no code for these. So is `several`, for plans of several pipelines. `refuses`:
+    samples without any answer may be dropped, too. `arrival_ns` and `answer_ns` are of the
+    `FrontEnd`.
     """
 
     replicas: int
     models: int
     devices: int
     most_stages: int
-    meter: int
-    alpha: float
-    upshift_margin: float
-    starvation_ns: int
-    most_waiting: int
+    several: Any
     by_deadline: Any
     refuses: bool
     by_exit: bool
@@ -123,10 +134,13 @@ class State(NamedTuple):
 
     Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
     `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices. Per replica: `batch` (its first
-    sample), `batch_length`. Per sample: `visited` models as bits. `last` per model and
-    `following`, `due`, `stride` per replica are the rings of `policies/routing.py`. `touched`
-    lists idle devices to start on after an event; `is_touched` says which are in it. `kept_ns` are the
-    pipeline's last arrivals, a ring.
+    sample), `batch_length`, and the settings in force. Per sample: `visited` models as bits.
+    Per pipeline: `gear_row`, the row of its gear in arrays by gear; its last arrivals `kept_ns`, a
+    ring; and the rings of `policies/routing.py`, `last` per model and `following`, `due`, `stride`
+    per replica. `touched` lists idle devices to start on after an event; `is_touched` says which
+    are in it.
+
+    Only where there are several pipelines: `pipeline_of` per sample.
 
     Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
     queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
@@ -136,7 +150,12 @@ class State(NamedTuple):
     """
 
     run: Run
-    pipeline: Pipeline
+    pipelines: Any
+    pipeline_of: Any
+    gear_row: Any
+    minimum_queue_length: Any
+    largest_batch_size: Any
+    longest_wait_ns: Any
     busy: Any
     ends_ns: Any
     block_ends_ns: Any
@@ -165,8 +184,9 @@ class Outcome(NamedTuple):
     """The results of a run: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`.
 
     `written_ns` (n,) is when the router has written the answer that was decided at `finished_ns`.
-    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,); `shifts`
-    (capacity, 2) of time and gear; `log` (capacity, 5) of decisions, empty when none is wanted.
+    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,), by the plan's
+    rows; `shifts` (capacity, 3) of time, gear and pipeline; `log` (capacity, 5) of decisions,
+    empty when none is wanted.
     """
 
     finished_ns: Any
@@ -179,6 +199,11 @@ class Outcome(NamedTuple):
     arrived_in_gear: Any
     shifts: Any
     log: Any
+
+
+@inlined
+def pipeline_of(settings: Settings, state: State, sample: int) -> int:
+    return 0 if settings.several is None else state.pipeline_of[sample]
 
 
 @inlined

@@ -10,7 +10,7 @@ from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.kernel.exits import until_next_exit_ns
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, pipeline_of, write
 from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
@@ -40,11 +40,21 @@ def touch(plan: Plan, state: State, replica: int) -> None:
 
 @inlined
 def route(
-    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, sample: int, model: int, now_ns: int
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    sample: int,
+    number: int,
+    model: int,
+    now_ns: int,
 ) -> None:
-    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
+    """Queue a sample of pipeline `number` at the replica of `model` whose turn it is."""
+    ring = number * settings.models + model
+    replica = choose_replica(ring, state.last, state.following, state.due, state.stride) - number * settings.replicas
     add(q, replica, sample, now_ns)
-    state.pipeline.waiting += 1
+    state.pipelines[number].waiting += 1
     touch(plan, state, replica)
     if settings.by_deadline is not None:
         watch(plan, settings, state, q, replica, now_ns)
@@ -69,13 +79,18 @@ def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica:
 def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
-    cell = state.pipeline.gear * settings.replicas + replica
-    size = batch_size(q.length[replica], plan.largest_batch_size[cell])
+    size = batch_size(q.length[replica], state.largest_batch_size[replica])
     if settings.by_deadline is not None:
         size = fill(plan, settings, state, q, out, replica, size, now_ns)
     else:
-        state.batch[replica] = take(q, replica, size, now_ns, settings.starvation_ns)
-        state.pipeline.waiting -= size
+        state.batch[replica] = take(q, replica, size, now_ns, plan.starvation_ns[replica])
+        if settings.several is None:
+            state.pipelines[0].waiting -= size
+        else:
+            left = state.batch[replica]
+            for _ in range(size):
+                state.pipelines[pipeline_of(settings, state, left)].waiting -= 1
+                left = q.next[left]
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
@@ -109,7 +124,6 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
     chosen = NONE
     chosen_reason = NOT_YET
     chosen_key = (0, 0, 0, 0)
-    base = state.pipeline.gear * settings.replicas
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
         if settings.by_deadline is not None:
@@ -118,18 +132,18 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
         if length == 0:
             continue
         oldest_ns = q.entered_ns[q.first[replica]]
-        wait_ns = plan.longest_wait_ns[base + replica]
-        reason = start_reason(length, oldest_ns, now_ns, plan.minimum_queue_length[base + replica], wait_ns)
+        wait_ns = state.longest_wait_ns[replica]
+        reason = start_reason(length, oldest_ns, now_ns, state.minimum_queue_length[replica], wait_ns)
         if reason == NOT_YET:
             start_ns = oldest_ns + wait_ns
             if settings.by_deadline is not None:
-                size = batch_size(length, plan.largest_batch_size[base + replica])
+                size = batch_size(length, state.largest_batch_size[replica])
                 start_ns = start_by_ns(start_ns, state.deadline_ns[head(q, replica)], plan.run_ns[replica, size])
             if settings.by_deadline is None or now_ns < start_ns:
                 wake_ns = min(wake_ns, start_ns)
                 continue
             reason = DEADLINE
-        starving = is_starving(oldest_ns, now_ns, settings.starvation_ns)
+        starving = is_starving(oldest_ns, now_ns, plan.starvation_ns[replica])
         if not starving and spans_busy_device(plan, state, replica):
             continue
         first = head(q, replica)
