@@ -9,7 +9,7 @@ class Decision(IntEnum):
     ROUTE = 1
     """Sample a enters the queue of replica b at stage c of its visits (0 for an arrival)."""
     REFUSE = 2
-    """Sample a is refused at arrival; b is an `Ending`."""
+    """Sample a is refused; b is an `Ending`, c the node that would begin too late, 0 at arrival."""
     START = 3
     """Replica a starts a batch of b samples for reason c."""
     TAKE = 4
@@ -24,6 +24,12 @@ class Decision(IntEnum):
     """Sample a is answered by model b in gear c, because the next model would answer too late."""
     CORES = 9
     """Replica a is to have b cores by the new gear, in place of c before."""
+    SPAWN = 10
+    """Item a is made at node b for request row c; only in graphs."""
+    JOIN = 11
+    """Node b of request row a begins after c live edges; 0: it is the output, which is skipped."""
+    CHOOSE = 12
+    """Item a at node b takes implementation c; only where a gear allows several."""
 
 
 class Ending(IntEnum):

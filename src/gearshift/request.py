@@ -1,6 +1,6 @@
 """Requests, their samples and their answers: structs, which are made faster than dataclasses."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,7 +42,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, eq=False):
-    """One row of a request on its way through a cascade; owned and changed by the router alone."""
+    """One row of a request on its way through a cascade; owned and changed by the router alone.
+
+    In a graph, a request row, or one of the items made for it, which share its request.
+    """
 
     request: Request
     row: int
@@ -80,6 +83,10 @@ class Sample(msgspec.Struct, eq=False):
     """The latest time to run, once a worker was lost while running it, or no worker is there."""
     node: int = 0
     """Its number in the plan."""
+    scope: Any = None
+    """Where it is in a graph (`runtime/router/graph.py`): an item's, or the outermost of a request row."""
+    missing: tuple[tuple[int, str], ...] = ()
+    """Of a request row, the nodes that failed and are not required, each with the reason."""
 
 
 class RowFacts(msgspec.Struct, frozen=True, kw_only=True):

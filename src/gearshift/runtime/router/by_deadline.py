@@ -130,6 +130,12 @@ class DeadlineQueues:
         """Whether the fastest replica of `model` would answer in time if it were free."""
         return in_time(self._rules.aimed_ns(sample.request), now_ns, self._rules.fastest_ns[model])
 
+    def may_begin(self, request: Request, model: int, now_ns: int) -> bool:
+        """As `may_forward`, of a sample without any answer, which has to be refused otherwise."""
+        if not self._rules.refuses:
+            return True
+        return in_time(self._rules.aimed_ns(request), now_ns, self._rules.fastest_ns[model])
+
     def shed_due(self, now_ns: int) -> list[int]:
         """Drop heads that are due; return the replicas that had them."""
         due = sorted(replica for replica, at_ns in self.gives_up_ns.items() if at_ns <= now_ns)

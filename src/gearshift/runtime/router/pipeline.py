@@ -94,6 +94,7 @@ class Pipeline:
         begin, end = tables.graph.entry_begin[number : number + 2]
         self._entry_rows: list[int] = tables.first_row[tables.graph.entries[begin:end]].tolist()
         self.first_node = self.tables.first_node
+        self.is_graph = len(self.tables.nodes) > 1
         self.turns = Turns(tables, number, lost or [False] * len(tables.replica_ids))
         self.meter = Meter()
         self.waiting = 0

@@ -1,0 +1,240 @@
+"""Queues, devices, and what runs on them: chooses the batches that start, and starts them."""
+
+from collections.abc import Callable, Sequence
+
+from gearshift.clock import NEVER_NS
+from gearshift.decisions import Decision
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
+from gearshift.policies.order import is_starving, replica_key
+from gearshift.request import Sample
+from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
+from gearshift.runtime.router.decision_log import DecisionLog
+from gearshift.runtime.router.devices import Devices
+from gearshift.runtime.router.graph import Scope
+from gearshift.runtime.router.pipeline import GearSettings, Pipeline
+from gearshift.runtime.router.queue import WaitingQueue
+from gearshift.runtime.router.retries import Retries
+
+Start = Callable[[int, list[Sample], int], None]
+
+
+class Dispatch:
+    """What all pipelines share: a queue for each replica, and the devices.
+
+    `start(replica, samples, reason)` hands a batch to the backend, `end(sample, replica, ending,
+    now_ns)` takes what is dropped. Devices that an event `touched` are looked at once it has been
+    handled. `lost` replicas start nothing. Backlog is counted in `pipeline_of` (nodes,).
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        pipelines: Sequence[Pipeline],
+        pipeline_of: Sequence[Pipeline],
+        rules: DeadlineRules,
+        retries: Retries,
+        lost: list[bool],
+        log: DecisionLog,
+        *,
+        start: Start,
+        end: End,
+    ) -> None:
+        self._pipeline_of: list[Pipeline] = [*pipeline_of]
+        self._only = pipelines[0] if len(pipeline_of) == 1 else None
+        """The only pipeline, if it has one node: its samples need not be looked at to count them."""
+        self._retries, self._lost, self._log, self._start = retries, lost, log, start
+        self._model_of: list[int] = tables.replica_model.tolist()
+        self._starvation_ns: list[int] = tables.starvation_ns.tolist()
+        self.devices = Devices(tables)
+        self._spans = self.devices.spans
+        self.settings = GearSettings(tables, pipelines)
+        self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
+        turns = [pipeline.turns for pipeline in pipelines]
+        self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
+        replicas = len(tables.replica_ids)
+        self.running: list[Sequence[Sample]] = [() for _ in range(replicas)]
+        self._in_batch = [False] * replicas
+        self.started_ns = [0] * replicas
+        self.touched: list[int] = []
+
+    # Backlog.
+
+    def waits(self, samples: Sequence[Sample]) -> None:
+        """Count samples that begin to wait, in a queue or for a replica."""
+        for sample in samples:
+            scope: Scope | None = sample.scope
+            if scope is None:
+                self._pipeline_of[sample.node].waiting += 1
+            else:
+                scope.flow.waits()
+
+    def waits_no_more(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            scope: Scope | None = sample.scope
+            if scope is None:
+                self._pipeline_of[sample.node].waiting -= 1
+            else:
+                scope.flow.waits_no_more()
+
+    # Queues.
+
+    def queue(self, sample: Sample, replica: int, now_ns: int) -> None:
+        sample.replica = replica
+        self.queues[replica].add(sample, now_ns)
+        if self._only is not None:
+            self._only.waiting += 1
+        else:
+            self.waits((sample,))
+        self.touched.extend(self._spans[replica])
+        self.by_deadline.routed(sample, replica, now_ns)
+        if self._log.wanted:
+            self._log.write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
+    def withdraw(self, sample: Sample, now_ns: int) -> None:
+        """Remove a sample from where it waits, if it does."""
+        if self._retries.remove(sample):
+            self.waits_no_more((sample,))
+            return
+        replica: int = sample.replica
+        if replica < 0 or not self.queues[replica].remove(sample):
+            return
+        self.waits_no_more((sample,))
+        self.touched.extend(self._spans[replica])
+        self.by_deadline.watch(replica, now_ns)
+
+    def clear(self, replica: int, now_ns: int) -> list[Sample]:
+        """Remove all samples from the queue of a replica."""
+        queued = self.queues[replica].clear()
+        self.by_deadline.watch(replica, now_ns)
+        self.waits_no_more(queued)
+        for sample in queued:
+            sample.queue_ns += now_ns - sample.entered_ns
+        return queued
+
+    # Batches that end.
+
+    def leave_batch(self, replica: int, samples: Sequence[Sample], now_ns: int) -> bool:
+        """Count what samples that leave have run; whether they are the last of their batch."""
+        running = self.running[replica]
+        whole = len(samples) >= len(running)
+        self.running[replica] = () if whole else [sample for sample in running if sample not in samples]
+        started_ns = self.started_ns[replica]
+        for sample in samples:
+            sample.run_ns += now_ns - started_ns
+        return whole
+
+    def free(self, replica: int) -> None:
+        self.running[replica] = ()
+        if self._in_batch[replica]:
+            self._in_batch[replica] = False
+            self.devices.free(replica)
+
+    def touch(self, replica: int) -> None:
+        self.touched.extend(self._spans[replica])
+
+    def touch_first(self, replica: int) -> None:
+        self.touched[:0] = self._spans[replica]
+
+    # Batches that start.
+
+    def start_on_touched(self, now_ns: int) -> None:
+        for device in dict.fromkeys(self.touched):  # once each, in the order of first touch
+            self.start_on(device, now_ns)
+        self.touched.clear()
+
+    def start_on_due(self, now_ns: int) -> None:
+        """Drop what is due; start on touched devices, and on those whose time to look again has come."""
+        for replica in self.by_deadline.shed_due(now_ns):
+            self.touch(replica)
+        due = sorted([*self.devices.due(now_ns), *((now_ns, device) for device in self.touched)])
+        self.touched.clear()
+        for _, device in due:
+            self.start_on(device, now_ns)
+
+    def next_timer_ns(self) -> int:
+        first_ns = self.devices.next_wake_ns()
+        if self.by_deadline.gives_up_ns:
+            first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
+        if self._retries.count and self._retries.next_ns is not None:
+            first_ns = min(first_ns, self._retries.next_ns)
+        return first_ns
+
+    def start_on(self, device: int, now_ns: int) -> None:
+        """Start the most urgent ready replica; a starving one keeps this device free for it."""
+        if self.devices.busy[device]:
+            return
+        self.devices.wake_ns[device] = NEVER_NS
+        if self._retries.count and self._start_group(device, now_ns):
+            return
+        chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
+        limited, settings = False, self.settings
+        for replica in self.devices.on_device[device]:
+            queue = self.queues[replica]
+            if queue.limited:
+                limited = True
+                self.by_deadline.shed(replica, now_ns)
+            waiting = len(queue)
+            if not waiting:
+                continue
+            oldest_ns, wait_ns = queue.oldest().entered_ns, settings.longest_wait_ns[replica]
+            reason = start_reason(waiting, oldest_ns, now_ns, settings.minimum_queue_length[replica], wait_ns)
+            if reason == NOT_YET:
+                start_ns = oldest_ns + wait_ns
+                if queue.limited:
+                    start_ns = self.by_deadline.start_by_ns(replica, start_ns)
+                if not queue.limited or now_ns < start_ns:
+                    self.devices.wake_by(device, start_ns)
+                    continue
+                reason = DEADLINE
+            starving = is_starving(oldest_ns, now_ns, self._starvation_ns[replica])
+            if not starving and self.devices.any_busy(replica):
+                continue
+            head = queue.head().request
+            key = replica_key(starving, head.priority, head.deadline_ns, oldest_ns)
+            if chosen < 0 or key < chosen_key:
+                chosen, chosen_key, chosen_reason = replica, key, reason
+        if limited and chosen_key[0]:
+            chosen, chosen_reason = self.by_deadline.endangered_first(device, chosen, chosen_reason, now_ns)
+        if chosen >= 0 and not self.devices.any_busy(chosen):
+            self._start_batch(chosen, chosen_reason, now_ns)
+
+    def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
+        size = batch_size(len(self.queues[replica]), self.settings.largest_batch_size[replica])
+        batch = self.by_deadline.fill(replica, size, now_ns)
+        if self._only is not None:
+            self._only.waiting -= len(batch)
+        else:
+            self.waits_no_more(batch)
+        self._run(replica, batch, reason, now_ns)
+
+    def _start_group(self, device: int, now_ns: int) -> bool:
+        for replica in self.devices.on_device[device]:
+            model = self._model_of[replica]
+            if self._retries.has_group(model) and not self._lost[replica] and not self.devices.any_busy(replica):
+                group = self._retries.take_group(model)
+                self.waits_no_more(group)
+                self._run(replica, group, RETRY, now_ns)
+                return True
+        return False
+
+    def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
+        """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
+        others = [other for device in self._spans[replica] for other in self.devices.on_device[device]]
+        if self._lost[replica] or self.devices.any_busy(replica) or any(len(self.queues[r]) for r in others):
+            return False
+        self._run(replica, [sample], reason, now_ns)
+        return True
+
+    def _run(self, replica: int, samples: list[Sample], reason: int, now_ns: int) -> None:
+        run_ns = self.by_deadline.run_ns[replica][len(samples)]
+        self.devices.hold(replica, now_ns + run_ns)
+        self.running[replica], self._in_batch[replica] = samples, True
+        self.started_ns[replica] = now_ns
+        self._log.write(now_ns, Decision.START, replica, len(samples), reason)
+        for sample in samples:
+            sample.queue_ns += now_ns - sample.entered_ns
+            sample.expected_end_ns = now_ns + run_ns
+            if self._log.wanted:
+                self._log.write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
+        self._start(replica, samples, reason)
