@@ -7,22 +7,28 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
 import pytest
 
+from gearshift.gear import GearPlan
+from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import read_profile
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.ray import RayBackend
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.runtime.workers.ray_cluster import Cluster, RayCluster
 from tests.little_task import INPUTS, little_plan, little_profile, spanning_plan, write_little_task
 from tests.programs.ray_nodes import ON_LOOPBACK, RayNodes
 from tests.stand_in_cluster import StandInCluster
+from tests.two_tasks import write_two_tasks
 from tests.workers import send_signal
 
 LONGEST_S = 60.0
@@ -64,7 +70,9 @@ def small():
 class Local:
     def __init__(self, folder: Path) -> None:
         self._write(folder)
-        self.backend = LocalBackend(self.tables, self.plan, project=self.project, inputs=INPUTS)
+        self.backend = LocalBackend(
+            self.tables, self.plan, operators=[OperatorSource(project=self.project, inputs=INPUTS)]
+        )
 
     def _write(self, folder: Path) -> None:
         write_little_task(folder)
@@ -107,7 +115,9 @@ class OnStandIn(Local):
         self.backend = self.on(StandInCluster())
 
     def on(self, cluster: Cluster) -> RayBackend:
-        return RayBackend(self.tables, self.plan, project=self.project, inputs=INPUTS, cluster=cluster)
+        return RayBackend(
+            self.tables, self.plan, operators=[OperatorSource(project=self.project, inputs=INPUTS)], cluster=cluster
+        )
 
 
 class OnRay(OnStandIn):
@@ -341,3 +351,78 @@ def test_a_backend_may_be_stopped_before_it_was_started(make_world):
         await make_world().backend.stop()
 
     run(main())
+
+
+# Models of two operators ---------------------------------------------------------------------------------------------
+
+
+class TwoTasks:
+    """Models of two operators, each with its own project and tensors, on one device of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        plan = read_plan(write_two_tasks(folder))
+        self.tables = plan_tables(plan)
+        profiles = {name: read_profile(folder / name / "profile") for name in plan.profiles}
+        operators = [
+            OperatorSource(
+                project=folder / name / "gearshift.toml",
+                inputs=profile.inputs,
+                outputs=profile.outputs,
+                models=profile.models,
+            )
+            for name, profile in profiles.items()
+        ]
+        self.backend = self.make(plan, profiles, operators)
+
+    def make(self, plan: GearPlan, profiles: dict[str, Profile], operators: list[OperatorSource]) -> Backend:
+        return LocalBackend(self.tables, plan, operators=operators)
+
+    asked: ClassVar[dict[str, dict[str, np.ndarray]]] = {
+        "large": {"x": np.array([[1.0, 2.0]])},
+        "net": {"x": np.array([[7.0]])},
+    }
+    answered: ClassVar[dict[str, dict[str, list[Any]]]] = {
+        "large": {"sum": [3.0], "by": ["large"]},
+        "net": {"label": ["a"]},
+    }
+
+
+class TwoTasksOnStandIn(TwoTasks):
+    def make(self, plan: GearPlan, profiles: dict[str, Profile], operators: list[OperatorSource]) -> Backend:
+        return RayBackend(self.tables, plan, operators=operators, cluster=StandInCluster())
+
+
+class TwoTasksEmulated(TwoTasks):
+    def make(self, plan: GearPlan, profiles: dict[str, Profile], operators: list[OperatorSource]) -> Backend:
+        return EmulatedBackend(self.tables, plan, profiles)
+
+    asked: ClassVar[dict[str, dict[str, np.ndarray]]] = {
+        "large": {"sample": np.array([9])},
+        "net": {"sample": np.array([19])},
+    }
+    answered: ClassVar[dict[str, dict[str, list[Any]]]] = {
+        "large": {"quality": [1.0], "label": ["large-9"]},
+        "net": {"quality": [1.0], "label": ["a"]},
+    }
+
+
+@pytest.mark.parametrize("world_of", [TwoTasks, TwoTasksOnStandIn, TwoTasksEmulated])
+def test_models_of_two_operators_on_one_device_each_answer_their_own_outputs(tmp_path, world_of):
+    async def main() -> None:
+        world, events = world_of(tmp_path), Events()
+        await world.backend.start(events)
+        assert sorted(events.seen) == [("ready", replica) for replica in range(3)]
+        for number, (model, payload) in enumerate(world.asked.items()):
+            batch = batch_of(number, world.tables.replica_ids.index(f"{model}-0"), [payload, payload])
+            world.backend.run(batch)
+            await events.until(lambda seen, number=number: ("batch", number) in seen)
+            for sample in batch.samples:
+                said = {name: [_text(one) for one in array.tolist()] for name, array in sample.result.items()}
+                assert said == world.answered[model]
+        await world.backend.stop()
+
+    run(main())
+
+
+def _text(one: Any) -> Any:
+    return one.decode() if isinstance(one, bytes) else one

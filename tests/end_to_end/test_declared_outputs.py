@@ -10,6 +10,7 @@ import uvloop
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.runtime.service.service import Service
 from tests.little_task import INPUTS, OUTPUTS, TASK, little_plan, write_little_task
 
@@ -33,7 +34,9 @@ def answered(folder: Path, task: str, *requests: list[list[float]]) -> list[Answ
     (folder / "task.py").write_text(task)
     plan = little_plan("")
     tables = plan_tables(plan)
-    backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS, outputs=OUTPUTS)
+    backend = LocalBackend(
+        tables, plan, operators=[OperatorSource(project=folder / "gearshift.toml", inputs=INPUTS, outputs=OUTPUTS)]
+    )
 
     async def main() -> list[Answer]:
         service = Service(tables, backend)

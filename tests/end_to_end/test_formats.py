@@ -15,6 +15,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.traces.generate import steady
 from gearshift.verbs.plan_request import profiled_devices
 from tests.conformance.test_backend_contract import Events
@@ -91,7 +92,9 @@ def test_both_are_served_as_they_were_measured(folder: Path) -> None:
     assert isinstance(profile, Profile)
     plan = gearshift.plan(profile, steady(50, duration_s=5), latency_s=0.5)
     tables = plan_tables(plan)
-    backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=profile.inputs)
+    backend = LocalBackend(
+        tables, plan, operators=[OperatorSource(project=folder / "gearshift.toml", inputs=profile.inputs)]
+    )
     x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)[:3]
 
     async def main() -> dict[str, list[Sample]]:

@@ -16,7 +16,7 @@ from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.service.answers import rows_of
 from gearshift.runtime.wire.batch_messages import assemble, settle
-from gearshift.runtime.wire.messages import Done, Load, Loaded, ReplicaToLoad, Run
+from gearshift.runtime.wire.messages import Done, Load, Loaded, OperatorToLoad, ReplicaToLoad, Run
 from gearshift.runtime.workers.worker_process import WorkerProcess
 
 LONGEST_LOAD_S = 600.0
@@ -57,10 +57,10 @@ class Bench:
             ReplicaToLoad(replica=i, model=name, warm_up_rows=warm_up_rows if on_cuda else ())
             for i, name in enumerate(self.names)
         )
+        inputs = tuple(spec_of(name, array) for name, array in samples.arrays.items())
         load = Load(
-            project=str(project_path),
+            operators=(OperatorToLoad(project=str(project_path), inputs=inputs),),
             replicas=replicas,
-            inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
             device_kind=self._device_kind,
             profiling=True,
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import Clock, WallClock
@@ -15,6 +16,7 @@ from gearshift.model import Arrays, TensorSpec
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.profile import PredictionRecords, Profile
 from gearshift.profiles.run_times import Exits, exits_of, overheads_ns, run_times_ns
+from gearshift.profiles.several import Profiles, as_one
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.support.fine_timer import FineTimer
@@ -86,29 +88,31 @@ End = tuple[int, int, Batch, Leaving, list[Recorded]]
 class EmulatedBackend:
     """Holds a batch for the profiled time of its model, then answers from the records.
 
-    The profile's overheads are not held, because router and timer add theirs here, too. In models
-    with learned caches each sample is answered at its recorded exit, and the rest of the batch
-    goes on. A sample's payload is `{"sample": (1,)}`, the number of a recorded one. Its result
-    holds `quality` and, if the profile has it, `label`. A batch ends late by the timer's error
-    (`FineTimer`: 66 us at the median, 223 us at p99), plus the event loop's other work. `run_ns`
-    (replicas, sizes), if given, is the time of batches with overheads.
+    `profiles` are by operator where there are several. Their overheads are not held, because router
+    and timer add theirs here, too. In models with learned caches each sample is answered at its
+    recorded exit, and the rest of the batch goes on. A sample's payload is `{"sample": (1,)}`, the
+    number of a recorded one of its operator. Its result holds `quality` and, if the profile has it,
+    `label`. A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at
+    p99), plus the event loop's other work. `run_ns` (replicas, sizes), if given, is the time of
+    batches with overheads.
     """
 
     def __init__(
         self,
         tables: PlanTables,
         plan: GearPlan,
-        profile: Profile,
+        profiles: Profiles,
         *,
         clock: Clock | None = None,
         run_ns: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self._tables = tables
         self._clock = clock or WallClock()
+        profile = as_one(profiles)
         run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
         self._exits = ProfiledExits(run_ns, exits_of(plan, tables, profile), tables.replica_model.tolist())
         self._overheads_ns: list[list[int]] = overheads_ns(plan, tables, profile).tolist()
-        self._answers = RecordedAnswers(tables.models, profile.predictions)
+        self._answers = RecordedAnswers(tables.models, profiles)
         self._events: BatchEvents | None = None
         self._timer: FineTimer | None = None
         self._ends: list[End] = []
@@ -176,23 +180,33 @@ class EmulatedBackend:
 
 
 class RecordedAnswers:
-    def __init__(self, models: Sequence[str], records: PredictionRecords) -> None:
-        rows = records.rows(tuple(models))
-        self._quality = records.quality[rows]
-        self._certainty: list[list[float]] = records.certainty[rows].tolist()
-        self._label: NDArray[Any] | None = None if records.prediction is None else records.prediction[rows]
-        self._count = len(records.part)
+    """The answers of each model, from its operator's records."""
+
+    def __init__(self, models: Sequence[str], profiles: Profiles) -> None:
+        by_operator = [profiles] if isinstance(profiles, Profile) else list(profiles.values())
+        of_model = {model: profile.predictions for profile in by_operator for model in profile.models}
+        self._of = [_ModelAnswers(of_model[model], model) for model in models]
 
     def of(self, samples: Sequence[Sample], model: int) -> list[Recorded]:
-        return [self._of_number(_number_of(sample), model) for sample in samples]
+        answers = self._of[model]
+        return [answers.of_number(_number_of(sample)) for sample in samples]
 
-    def _of_number(self, number: int, model: int) -> Recorded:
+
+class _ModelAnswers:
+    def __init__(self, records: PredictionRecords, model: str) -> None:
+        (row,) = records.rows((model,))
+        self._quality: NDArray[np.float64] = records.quality[row]
+        self._certainty: list[float] = records.certainty[row].tolist()
+        self._label: NDArray[Any] | None = None if records.prediction is None else records.prediction[row]
+        self._count = len(records.part)
+
+    def of_number(self, number: int) -> Recorded:
         if not 0 <= number < self._count:
             return Recorded(error=f"sample {number} is not recorded, the profile has samples 0 to {self._count - 1}")
-        result = {"quality": self._quality[model, number : number + 1]}
+        result = {"quality": self._quality[number : number + 1]}
         if self._label is not None:
-            result["label"] = self._label[model, number : number + 1]
-        return Recorded(self._certainty[model][number], result)
+            result["label"] = self._label[number : number + 1]
+        return Recorded(self._certainty[number], result)
 
 
 def _number_of(sample: Sample) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, Required, TypedDict, Unpack
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.errors import GearshiftError, WorkerDied
+from gearshift.errors import GearshiftError, WorkerDied, require
 from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.plans.plan_tables import PlanTables
@@ -22,6 +22,7 @@ from gearshift.runtime.wire.messages import (
     Done,
     Load,
     Loaded,
+    OperatorToLoad,
     ReplicaToLoad,
     Run,
     RunPart,
@@ -100,12 +101,20 @@ class _Slot:
         return self.devices.replicas
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSource:
+    """The `gearshift.toml` of an operator, its tensors, and its models (empty: all of the plan)."""
+
+    project: Path
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec] = ()
+    models: Sequence[str] = ()
+
+
 class WorkersOptions(TypedDict, total=False):
     """Options of every backend with workers, see `WorkersBackend`."""
 
-    project: Required[Path]
-    inputs: Required[Sequence[TensorSpec]]
-    outputs: Sequence[TensorSpec]
+    operators: Required[Sequence[OperatorSource]]
     longest_start_s: float
     warm_up: str
     run_ns: Sequence[Sequence[int]] | None
@@ -119,8 +128,7 @@ class WorkersOptions(TypedDict, total=False):
 class WorkersBackend(ABC):
     """Runs batches in workers; a worker that ends is restarted, each time after a longer wait.
 
-    `project` is the path of the `gearshift.toml` whose models the plan places; `inputs` and
-    `outputs` are the operator's tensors. A worker is stuck, and is replaced, if it does not answer
+    `operators` have the models that the plan places. A worker is stuck, and is replaced, if it does not answer
     within `probe_s` while idle, or holds a batch for much longer than profiled (`run_ns`:
     (replicas, sizes); `hangs_after_ns`). A restarted worker serves those of its models that can be
     loaded. Before it serves, each model runs batches of every size that the plan allows, within
@@ -130,8 +138,8 @@ class WorkersBackend(ABC):
     """
 
     def __init__(self, tables: PlanTables, hardware: Hardware, **options: Unpack[WorkersOptions]) -> None:
-        self._tables, self._project, self._inputs = tables, options["project"], tuple(options["inputs"])
-        self._outputs = tuple(options.get("outputs", ()))
+        self._tables, self._operators = tables, tuple(options["operators"])
+        self._operator_of = operators_of(tables.models, self._operators)
         self._longest_start_s = options.get("longest_start_s", 120.0)
         self._say: Say = options.get("say", lambda text: None)
         self._warms_all = options.get("warm_up", "all") == "all"
@@ -240,10 +248,9 @@ class WorkersBackend(ABC):
     def _load_message(self, slot: _Slot, again: bool) -> Load:
         tables = self._tables
         largest = tables.largest_batch_size.reshape(-1, len(tables.replica_ids)).max(axis=0)
+        here = sorted({self._operator_of[tables.model_of(replica)] for replica in slot.replicas})
         return Load(
-            project=str(self._project),
-            inputs=self._inputs,
-            outputs=self._outputs,
+            operators=tuple(to_load(self._operators[number]) for number in here),
             device_kind=slot.devices.devices[0].kind,
             keep_others=again,
             warm_up_s=WARM_UP_SHARE * self._longest_start_s,
@@ -253,6 +260,7 @@ class WorkersBackend(ABC):
                 ReplicaToLoad(
                     replica=replica,
                     model=tables.model_of(replica),
+                    operator=here.index(self._operator_of[tables.model_of(replica)]),
                     warm_up_rows=self._warm_up_rows(int(largest[replica])),
                 )
                 for replica in slot.replicas
@@ -319,6 +327,26 @@ class WorkersBackend(ABC):
     def _forget_failures(slot: _Slot, worker: Worker) -> None:
         if slot.worker is worker:
             slot.restart_wait_s = SHORTEST_RESTART_WAIT_S
+
+
+def operators_of(models: Sequence[str], operators: Sequence[OperatorSource]) -> dict[str, int]:
+    """The place of each model's operator; raises `InvalidInput` for a model of none, or of two."""
+    found: dict[str, int] = {}
+    for number, operator in enumerate(operators):
+        for model in operator.models or models:
+            require(
+                model not in found or model not in models,
+                f"two operators have a model {model!r}",
+                remedy="give one of the models another name: replicas are named by their model",
+            )
+            found[model] = number
+    lacking = sorted(set(models) - set(found))
+    require(not lacking, f"no operator has the models {lacking}", remedy="serve the plan with all of its profiles")
+    return found
+
+
+def to_load(operator: OperatorSource) -> OperatorToLoad:
+    return OperatorToLoad(project=str(operator.project), inputs=tuple(operator.inputs), outputs=tuple(operator.outputs))
 
 
 def device_sets(tables: PlanTables, hardware: Hardware) -> list[DeviceSet]:

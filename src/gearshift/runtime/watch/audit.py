@@ -11,7 +11,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL
 from gearshift.models.classes import class_names
-from gearshift.plans.plan_tables import PlanTables
+from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.policies.batching import AUDIT
 from gearshift.policies.watch.audit import (
     MOST_AUDITED,
@@ -58,16 +58,18 @@ class _Audit:
 
 
 class Audit:
-    """Audits the `share` of early answers that a hash with `seed` selects, one at a time.
+    """Audits the `share` of a pipeline's early answers that a hash with `seed` selects, one at a time.
 
-    An early answer is one of another model than `strongest`, the strongest placed model. `planned`
-    is the interval of disagreement expected from the records. `run_ns` is the strongest model's
-    time for one sample. Above `planned_qps` there is no slack.
+    `number` is that of the pipeline in the plan; it has one node. An early answer is one of another
+    model than `strongest`, the strongest placed model. `planned` is the interval of disagreement
+    expected from the records. `run_ns` is the strongest model's time for one sample. Above
+    `planned_qps` there is no slack.
     """
 
     def __init__(
         self,
         tables: PlanTables,
+        number: int = 0,
         *,
         share: float,
         seed: int,
@@ -78,6 +80,8 @@ class Audit:
     ) -> None:
         self._share, self._seed, self._strongest, self._run_ns = share, seed, strongest, run_ns
         self._models, self._stage_of = len(tables.models), tables.stage_of.tolist()
+        self._number, self._node = number, tables.pipelines[number].first_node
+        self._first_row = int(tables.first_row[self._node])
         self._replicas = range(int(tables.model_begin[strongest]), int(tables.model_begin[strongest + 1]))
         self._planned_qps = planned_qps
         self._ids = count(-1, -1)
@@ -93,15 +97,22 @@ class Audit:
             return
         if not selected(sample.request.id, sample.row, self._seed, self._share):
             return
-        stage = self._stage_of[gear * self._models + sample.model]
+        stage = self._stage_of[(self._first_row + gear) * self._models + sample.model]
         if stage < 0 or _label(sample) is None:
             return
         if self._waiting is not None:
             self.dropped += 1
             return
         now_ns = self._now_ns
-        of = Request(id=next(self._ids), operator=sample.request.operator, arrived_ns=now_ns, deadline_ns=now_ns)
-        again = Sample(of, 0, of.id, sample.payload, visited=(1 << self._models) - 1, entered_ns=now_ns)
+        of = Request(
+            id=next(self._ids),
+            operator=sample.request.operator,
+            arrived_ns=now_ns,
+            deadline_ns=now_ns,
+            pipeline=self._number,
+        )
+        every = (1 << self._models) - 1
+        again = Sample(of, 0, of.id, sample.payload, visited=every, entered_ns=now_ns, node=self._node)
         self._waiting = _Audit(again, (gear, stage), _label(sample), now_ns + LONGEST_WAIT_NS)
 
     def start(self, router: Router, now_ns: int) -> None:
@@ -109,7 +120,9 @@ class Audit:
         audit, self._now_ns = self._waiting, now_ns
         if audit is None:
             return
-        if has_slack(router.waiting, router.pipeline.load, self._planned_qps, now_ns, self._rest_until_ns):
+        if has_slack(
+            router.waiting, router.pipelines[self._number].load, self._planned_qps, now_ns, self._rest_until_ns
+        ):
             for replica in self._replicas:
                 if router.run_if_idle(replica, audit.sample, AUDIT, now_ns):
                     self._running[audit.sample.request.id] = audit
@@ -142,22 +155,42 @@ class Audit:
         return audit.cell, agree, one.alarm != before
 
 
-def make_audit(tables: PlanTables, plan: GearPlan, profile: Profile, *, share: float, seed: int, run_ns: Any) -> Audit:
-    strongest = tables.models.index(strongest_of(profile, tables.models))
+def make_audit(
+    tables: PlanTables,
+    plan: GearPlan,
+    profile: Profile,
+    *,
+    share: float,
+    seed: int,
+    run_ns: Any,
+    pipeline: str | None = None,
+) -> Audit | None:
+    """The audit of a pipeline, the only one if none is named, whose operator has this profile.
+
+    None for a pipeline of several nodes.
+    """
+    of = tables.pipeline if pipeline is None else tables.pipeline_named(pipeline)
+    if len(of.nodes) > 1:
+        return None
+    placed = [model for model in tables.models if model in profile.models]
+    strongest = tables.models.index(strongest_of(profile, placed))
     replica = int(tables.model_begin[strongest])
-    gears = plan.pipelines[tables.pipeline.name].gears
+    gears = plan.pipelines[of.name].gears
     return Audit(
         tables,
+        of.number,
         share=share,
         seed=seed,
         strongest=strongest,
-        planned=planned_disagreement(tables, profile, strongest),
+        planned=planned_disagreement(tables, of, profile, strongest),
         planned_qps=float("inf") if gears[-1].predicted is None else gears[-1].predicted.load_qps,
         run_ns=int(run_ns[replica][1]),
     )
 
 
-def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -> dict[Cell, Interval]:
+def planned_disagreement(
+    tables: PlanTables, of: PipelineTables, profile: Profile, strongest: int
+) -> dict[Cell, Interval]:
     """Wilson's interval of disagreement per gear and stage, over recorded samples.
 
     Stages of the strongest model, and those that answer no recorded sample, are left out; the
@@ -166,18 +199,18 @@ def planned_disagreement(tables: PlanTables, profile: Profile, strongest: int) -
     records = profile.predictions
     if records.prediction is None:
         return {}
-    rows = records.rows(tables.models)
+    (best,) = records.rows((tables.models[strongest],))
     planned = {}
-    for gear in range(tables.pipeline.gears):
-        cascade = tables.cascade(gear)
+    for gear in range(of.gears):
+        cascade = tables.cascade(gear, of.first_node)
         left = np.ones(len(records.part), dtype=np.bool_)
         for stage, name in enumerate(cascade.models):
-            model = tables.models.index(name)
+            (row,) = records.rows((name,))
             last = stage == len(cascade.thresholds)
-            sure = left if last else left & (records.certainty[rows[model]] >= cascade.thresholds[stage])
+            sure = left if last else left & (records.certainty[row] >= cascade.thresholds[stage])
             answered = int(np.count_nonzero(sure))
-            if model != strongest and answered:
-                differs = records.prediction[rows[model]] != records.prediction[rows[strongest]]
+            if row != best and answered:
+                differs = records.prediction[row] != records.prediction[best]
                 planned[gear, stage] = wilson_interval(int(np.count_nonzero(differs & sure)) / answered, answered)
             left = left & ~sure
     return planned

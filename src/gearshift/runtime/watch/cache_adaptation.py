@@ -22,7 +22,17 @@ from gearshift.policies.watch.audit import AUDITED, NEITHER, drawn
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import all_ended
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
-from gearshift.runtime.wire.messages import Adopt, Attended, Drawn, Event, InUse, Load, Message, ReplicaToLoad
+from gearshift.runtime.wire.messages import (
+    Adopt,
+    Attended,
+    Drawn,
+    Event,
+    InUse,
+    Load,
+    Message,
+    OperatorToLoad,
+    ReplicaToLoad,
+)
 from gearshift.runtime.wire.transport import FrameError, pack_tensors, shortened
 from gearshift.runtime.workers.cache_attendant import ANSWERED
 from gearshift.runtime.workers.worker_process import WorkerProcess
@@ -45,18 +55,17 @@ log = logging.getLogger(__name__)
 
 
 class CacheAdaptation:
-    """Attends to the learned caches of `models`; those of `adapting` also learn from requests.
+    """Attends to the learned caches of models; those of `adapting` also learn from requests.
 
-    `settings` are those of `gearshift.caches.adapting.settings.Adaptation` by name; the processes run on
-    `core`, if given. A process is started with the first ready replica of its model, and again
-    when it ends.
+    `projects` has the `gearshift.toml` of each model. `settings` are those of
+    `gearshift.caches.adapting.settings.Adaptation` by name; the processes run on `core`, if given.
+    A process is started with the first ready replica of its model, and again when it ends.
     """
 
     def __init__(
         self,
-        project: Path,
+        projects: Mapping[str, Path],
         *,
-        models: Collection[str],
         adapting: Collection[str],
         settings: Mapping[str, Any],
         seed: int = 0,
@@ -64,9 +73,8 @@ class CacheAdaptation:
         metrics: CacheMetrics | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._project, self._adapting, self._settings, self._seed = project, adapting, dict(settings), seed
+        self._projects, self._adapting, self._settings, self._seed = dict(projects), adapting, dict(settings), seed
         self._core, self._metrics, self._journal = core, metrics or CacheMetrics(), journal or Journal()
-        self._models = set(models)
         self._told_not_finite: set[str] = set()
         self._attended: dict[str, _Attendance] = {}
 
@@ -74,18 +82,18 @@ class CacheAdaptation:
     def audits(self) -> bool:
         return float(self._settings.get("audit_share", 0.0)) > 0
 
-    def attend(self, models: Collection[str], backend: WorkersBackend, tables: PlanTables) -> None:
-        """Attend to `models` in this backend, too, from its start on."""
-        self._models |= set(models)
+    def attend(self, projects: Mapping[str, Path], backend: WorkersBackend, tables: PlanTables) -> None:
+        """Attend to these models in this backend, too, from its start on."""
+        self._projects |= projects
         backend.listener = _CacheListener(backend, tables, self)
 
     def replica_ready(self, model: str, replica: int, backend: WorkersBackend) -> None:
-        if model not in self._models:
+        if model not in self._projects:
             return
         if model not in self._attended:
             adapts = model in self._adapting
             load = Load(
-                project=str(self._project),
+                operators=(OperatorToLoad(project=str(self._projects[model])),),
                 replicas=(ReplicaToLoad(replica=0, model=model),),
                 adaptation={**self._settings, "adapt": adapts, "seed": self._seed},
             )

@@ -25,34 +25,46 @@ class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 # To a worker ---------------------------------------------------------------------------------------------------------
 
 
+class OperatorToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `gearshift.toml` with the models of an operator, and the operator's tensors.
+
+    From `inputs` warm-up batches of zeros are made; without them none is run. Models' answers are
+    converted to `outputs`; without them they pass unchanged.
+    """
+
+    project: str
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+
 class ReplicaToLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A replica, its model, and the batch sizes to warm up; the first two always run."""
+    """A replica, its model, and the batch sizes to warm up; the first two always run.
+
+    `operator` is the place of the model's operator among those of `Load`.
+    """
 
     replica: int
     model: str
+    operator: int = 0
     warm_up_rows: tuple[int, ...] = ()
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """Load replicas from the `gearshift.toml` at `project`; answered per replica.
+    """Load replicas of these operators; answered per replica.
 
     Each answer is `Loaded` or `LoadFailed`. The first `LoadFailed` is the last answer, and the
     worker ends, unless `keep_others` is set. `device_kind` says where PyTorch modules and ONNX
-    files go; a worker sees only its own CUDA devices. `inputs` are the operator's tensors, from
-    which warm-up batches of zeros are made; without them none is run. `outputs` are the tensors
-    that models' answers are converted to; without them answers pass unchanged. `warm_up_s` after
-    this message, only the warm-up batches that always run still start. `thread_counts` are those
-    that `SetThreads` may ask for; sessions of ONNX files are made for each of them. Between
-    batches in quick succession the worker stays awake, for `awake_s` at most
-    (`BlockingConnection`). While `profiling`, models behind endpoints have more time to ask again.
-    With `adaptation` the process does not run batches: it audits and adapts the learned caches of
-    the only replica's model (`runtime/workers/cache_attendant.py`), by these settings.
+    files go; a worker sees only its own CUDA devices. `warm_up_s` after this message, only the
+    warm-up batches that always run still start. `thread_counts` are those that `SetThreads` may
+    ask for; sessions of ONNX files are made for each of them. Between batches in quick succession
+    the worker stays awake, for `awake_s` at most (`BlockingConnection`). While `profiling`, models
+    behind endpoints have more time to ask again. With `adaptation` the process does not run
+    batches: it audits and adapts the learned caches of the only replica's model
+    (`runtime/workers/cache_attendant.py`), by these settings.
     """
 
-    project: str
+    operators: tuple[OperatorToLoad, ...]
     replicas: tuple[ReplicaToLoad, ...]
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
     device_kind: str = "cpu"
     keep_others: bool = False
     warm_up_s: float = 0.0

@@ -77,7 +77,7 @@ def attend(message: Load, connection: BlockingConnection) -> int:
     give_way()
     begun = time.perf_counter()
     try:
-        path = Path(message.project)
+        path = Path(message.operators[replica.operator].project)
         model = load_model(read_project(path), path.parent, replica.model, lookups=IN_LINE)
         attendant = Attendant(model, dict(message.adaptation or {}), connection)
     except Exception as error:  # noqa: BLE001  user code may raise anything

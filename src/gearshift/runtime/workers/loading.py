@@ -57,24 +57,25 @@ def load_all(message: Load, replicas: dict[int, Held], connection: BlockingConne
 
 def load_one(message: Load, replica: ReplicaToLoad, end_s: float, *, share: float) -> tuple[Held, Loaded]:
     """Load and warm up a replica; the warm-up gets `share` of the time until `end_s`."""
-    path, device_kind = Path(message.project), message.device_kind
+    operator, device_kind = message.operators[replica.operator], message.device_kind
+    path = Path(operator.project)
     memory_before = held_bytes(device_kind)
     begun = time.perf_counter()
     project = read_project(path)
     if is_remote_model(project, replica.model):  # no warm-up, because asking it may cost money
         model = open_remote(project, path.parent, replica.model, profiling=message.profiling)
-        held = Held(replica.model, replace(model, declared=DeclaredOutputs(message.outputs)), nullcontext())
+        held = Held(replica.model, replace(model, declared=DeclaredOutputs(operator.outputs)), nullcontext())
         failure, cold_sizes, classes, files = "", 0, tuple[str, ...](), dict[str, str]()
     else:
         with files_read() if message.profiling else nullcontext(set[str]()) as opened:
             model = load_model(project, path.parent, replica.model, device_kind=device_kind)
         files = files_of(project, path.parent, replica.model, sorted(opened)) if message.profiling else {}
         classes = model.classes
-        declared = DeclaredOutputs(message.outputs, classes)
+        declared = DeclaredOutputs(operator.outputs, classes)
         held = Held(replica.model, replace(model, declared=declared), own_stream(device_kind))
         with held.stream:
             longest_s = share * (end_s - time.perf_counter())
-            failure, cold_sizes = warm_up(replica, held.model, message.inputs, longest_s=longest_s)
+            failure, cold_sizes = warm_up(replica, held.model, operator.inputs, longest_s=longest_s)
     return held, Loaded(
         replica=replica.replica,
         load_s=time.perf_counter() - begun,

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gearshift.errors import InvalidInput, WorkerDied, require
@@ -131,7 +131,8 @@ class WorkerProcess:
         settings = thread_settings(len(self._cores))
         if self._cuda:
             settings[CUDA_SETTING] = visible_cuda(self._cuda, os.environ.get(CUDA_SETTING))
-        given = worker_variables(os.environ, Path(load.project), [replica.model for replica in load.replicas])
+        projects = [Path(operator.project) for operator in load.operators]
+        given = worker_variables(os.environ, projects, [replica.model for replica in load.replicas])
         return given | settings
 
     def _spawn(self, fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -215,17 +216,17 @@ _SECRET = re.compile(
 _OF_THE_SERVER = ("GEARSHIFT_", "OTEL_", "CREDENTIALS_DIRECTORY")
 
 
-def worker_variables(environment: Mapping[str, str], project: Path, models: Collection[str]) -> dict[str, str]:
-    """The variables for a worker that loads these models of the `gearshift.toml` at `project`.
+def worker_variables(
+    environment: Mapping[str, str], projects: Iterable[Path], models: Collection[str]
+) -> dict[str, str]:
+    """The variables for a worker that loads these models of the `gearshift.toml` at each of `projects`.
 
     Options of the server, names that look like secrets, and keys of remote models are left out,
     except those that a model of the worker names in `environment` or `api_key_env`.
     """
-    try:
-        declared = read_project(project)
-    except InvalidInput:  # the worker reports it when it loads
-        declared = None
-    needed, keys = _needed(declared, models), _keys(declared)
+    declared = [project for path in dict.fromkeys(projects) if (project := _project(path)) is not None]
+    needed = {name for project in declared for name in _needed(project, models)}
+    keys = {name for project in declared for name in _keys(project)}
     return {
         name: value
         for name, value in environment.items()
@@ -233,12 +234,20 @@ def worker_variables(environment: Mapping[str, str], project: Path, models: Coll
     }
 
 
-def _needed(project: Project | None, models: Collection[str]) -> set[str]:
-    chosen = [] if project is None else [model for name, model in project.models.items() if name in models]
+def _project(path: Path) -> Project | None:
+    try:
+        return read_project(path)
+    except InvalidInput:  # the worker reports it when it loads
+        return None
+
+
+def _needed(project: Project, models: Collection[str]) -> set[str]:
+    chosen = [model for name, model in project.models.items() if name in models]
     remote = {one.remote.api_key_env for one in chosen if one.remote is not None and one.remote.api_key_env}
     return remote.union(*(one.environment for one in chosen))
 
 
-def _keys(project: Project | None) -> set[str]:
-    models = () if project is None else project.models.values()
-    return {one.remote.api_key_env for one in models if one.remote is not None and one.remote.api_key_env}
+def _keys(project: Project) -> set[str]:
+    return {
+        one.remote.api_key_env for one in project.models.values() if one.remote is not None and one.remote.api_key_env
+    }

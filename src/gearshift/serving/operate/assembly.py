@@ -16,7 +16,7 @@ from gearshift.runtime.backends.base import Backend
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend, available_cores
 from gearshift.runtime.backends.ray import RayBackend
-from gearshift.runtime.backends.workers_backend import WorkersBackend, WorkersOptions
+from gearshift.runtime.backends.workers_backend import OperatorSource, WorkersBackend, WorkersOptions
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
@@ -79,9 +79,7 @@ def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[S
         return EmulatedBackend(task.tables, task.plan, task.profile, run_ns=run_ns)
     counts = thread_counts(task, settings)
     options: WorkersOptions = {
-        "project": task.project,
-        "inputs": task.inputs,
-        "outputs": task.outputs,
+        "operators": [OperatorSource(project=task.project, inputs=task.inputs, outputs=task.outputs)],
         "longest_start_s": settings.longest_start_s,
         "warm_up": settings.warm_up,
         "run_ns": run_ns,
@@ -155,7 +153,7 @@ def longest_remote_s(project: Project) -> float:
 def attend_caches(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> None:
     """Have `caches` audit and adapt the learned caches of the backend's models, if there are any."""
     models = cached_models(task)
-    if not models or not isinstance(backend, WorkersBackend):
+    if not models or task.project is None or not isinstance(backend, WorkersBackend):
         return
     if caches is None or not caches.audits:
         log.warning(
@@ -163,7 +161,7 @@ def attend_caches(task: ServingTask, backend: Backend, caches: CacheAdaptation |
             "answers to audit is 0; serve with --cache-audit-share 0.01", ", ".join(sorted(models)),
         )  # fmt: skip
     if caches is not None:
-        caches.attend(models, backend, task.tables)
+        caches.attend(dict.fromkeys(models, task.project), backend, task.tables)
 
 
 def cached_models(task: ServingTask) -> set[str]:
@@ -189,8 +187,7 @@ def make_cache_adaptation(
     if task.project is None or none_to_come or (not asked and settings.cache_audit_share == 0):
         return None
     return CacheAdaptation(
-        task.project,
-        models=known,
+        dict.fromkeys(known, task.project),
         adapting=asked,
         settings={
             "learn_share": settings.adapt_share,

@@ -23,6 +23,7 @@ from gearshift.request import Request, Sample
 from gearshift.runtime.backends import workers_backend
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.runtime.cores.local_cores import CorePool, LocalCores
 from gearshift.runtime.wire.messages import Done, DonePart, Event, Release, TensorHeader
 from tests.conformance.test_backend_contract import Events
@@ -35,7 +36,9 @@ def backend_of(folder: Path, task: str = TASK, plan: GearPlan | None = None, **o
     write_little_task(folder)
     (folder / "task.py").write_text(task)
     plan = plan or little_plan("")
-    return LocalBackend(plan_tables(plan), plan, project=folder / "gearshift.toml", inputs=INPUTS, **options)
+    return LocalBackend(
+        plan_tables(plan), plan, operators=[OperatorSource(project=folder / "gearshift.toml", inputs=INPUTS)], **options
+    )
 
 
 def children() -> set[int]:

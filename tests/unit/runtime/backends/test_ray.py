@@ -25,7 +25,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.ray import RayBackend, places_of
-from gearshift.runtime.backends.workers_backend import DeviceSet
+from gearshift.runtime.backends.workers_backend import DeviceSet, OperatorSource
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.workers.ray_cluster import RayCluster, knock, pin
 from tests.conformance.test_backend_contract import Events
@@ -112,8 +112,7 @@ def backend_of(folder: Path, cluster: StandInCluster, task: str = TASK, **option
     return RayBackend(
         plan_tables(plan),
         plan,
-        project=folder / "gearshift.toml",
-        inputs=INPUTS,
+        operators=[OperatorSource(project=folder / "gearshift.toml", inputs=INPUTS)],
         cluster=cluster,
         **{"longest_start_s": 20.0, **options},
     )
@@ -312,8 +311,7 @@ def test_each_request_is_answered_once_while_a_node_is_lost_or_silent(tmp_path, 
     backend = RayBackend(
         tables,
         plan,
-        project=tmp_path / "gearshift.toml",
-        inputs=INPUTS,
+        operators=[OperatorSource(project=tmp_path / "gearshift.toml", inputs=INPUTS)],
         cluster=cluster,
         run_ns=run_ns,
         shortest_hang_s=2.0,

@@ -18,6 +18,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend, cuda_places
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.runtime.workers.worker_process import visible_cuda
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, little_plan, write_little_task
@@ -69,7 +70,9 @@ def told_by(folder: Path, plan: GearPlan) -> dict[str, str]:
     (folder / "task.py").write_text(TELLS)
     tables = plan_tables(plan)
     cores = {device.id: frozenset({0}) for device in plan.hardware.devices}
-    backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS, cores=cores)
+    backend = LocalBackend(
+        tables, plan, operators=[OperatorSource(project=folder / "gearshift.toml", inputs=INPUTS)], cores=cores
+    )
 
     async def main() -> dict[str, str]:
         events, told = Events(), {}

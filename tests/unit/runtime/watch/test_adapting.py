@@ -52,7 +52,7 @@ class ByHand:
         tables, profile = plan_tables(plan), little_profile()
         self._clock, self._model_of = clock, tables.replica_model.tolist()
         self.run_ns = run_times_ns(plan, tables, profile).tolist()
-        self._answers = RecordedAnswers(tables.models, profile.predictions)
+        self._answers = RecordedAnswers(tables.models, profile)
         self.ends: list[tuple[int, int, Batch]] = []
         self.ran: list[tuple[int, int]] = []
         self.slow = 1.0
@@ -295,7 +295,7 @@ def test_the_planned_disagreement_is_that_of_the_records_each_stage_answers() ->
     changed = dataclasses.replace(profile.predictions, prediction=same)
     tables = plan_tables(two_gear_plan(""))
     with_labels = dataclasses.replace(profile, predictions=changed)
-    planned = planned_disagreement(tables, with_labels, tables.models.index("large"))
+    planned = planned_disagreement(tables, tables.pipeline, with_labels, tables.models.index("large"))
     assert sorted(planned) == [(0, 0), (1, 0)]
     assert planned[0, 0][0] < 1 / 5 < planned[0, 0][1]
     assert planned[1, 0][0] < 2 / 10 < planned[1, 0][1]

@@ -16,6 +16,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.runtime.watch import cache_adaptation
 from gearshift.runtime.watch.cache_adaptation import CacheAdaptation
 from tests.conformance.test_backend_contract import Events
@@ -130,16 +131,17 @@ class World:
         tables = plan_tables(plan)
         self.told, self.registry, self.events, self.ids = Told(), CollectorRegistry(), Events(), iter(range(1, 1000))
         self.caches = CacheAdaptation(
-            folder / "gearshift.toml",
-            models={"small"},
+            {"small": folder / "gearshift.toml"},
             adapting={"small"},
             settings={"learn_share": 0.0, "audit_share": 0.0, **settings},
             seed=5,
             metrics=CacheMetrics(self.registry),
             journal=self.told,
         )
-        self.backend = LocalBackend(tables, plan, project=folder / "gearshift.toml", inputs=INPUTS)
-        self.caches.attend({"small"}, self.backend, tables)
+        self.backend = LocalBackend(
+            tables, plan, operators=[OperatorSource(project=folder / "gearshift.toml", inputs=INPUTS)]
+        )
+        self.caches.attend({"small": folder / "gearshift.toml"}, self.backend, tables)
         self.small = tables.replica_model.tolist().index(tables.models.index("small"))
 
     async def ask(self, *x: float) -> Sample:

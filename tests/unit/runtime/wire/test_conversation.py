@@ -18,6 +18,7 @@ from gearshift.runtime.wire.messages import (
     Load,
     Loaded,
     LoadFailed,
+    OperatorToLoad,
     Ping,
     Pong,
     ReplicaToLoad,
@@ -43,7 +44,7 @@ def under_way(*, attends: bool = False) -> Conversation:
     """Replica 7 is loaded, replica 8 is being loaded, batch 5 of three rows runs."""
     conversation = Conversation(attends=attends)
     replicas = tuple(ReplicaToLoad(replica=replica, model="m") for replica in (7, 8))
-    conversation.said(Load(project="p", replicas=replicas))
+    conversation.said(Load(operators=(OperatorToLoad(project="p"),), replicas=replicas))
     conversation.heard(LOADED, 0)
     conversation.said(Run(batch=5, replica=7, parts=(RunPart(rows=(0, 1), tensors=()), RunPart(rows=(2,), tensors=()))))
     return conversation

@@ -13,7 +13,7 @@ import torch
 
 from gearshift.model import TensorSpec
 from gearshift.models.torch_module import own_stream
-from gearshift.runtime.wire.messages import Done, Load, Loaded, ReplicaToLoad, Run, RunPart, Stop
+from gearshift.runtime.wire.messages import Done, Load, Loaded, OperatorToLoad, ReplicaToLoad, Run, RunPart, Stop
 from gearshift.runtime.wire.transport import BlockingConnection, pack_tensors, unpack_tensors
 from gearshift.runtime.workers.worker import main_loop
 
@@ -87,9 +87,9 @@ def streams_of_batches(folder: Path, *batches: int) -> list[list[int]]:
     (folder / "task.py").write_text(TASK)
     models = "".join(f'[models.{name}]\nload = "task.py:load"\n' for name in "ab")
     (folder / "gearshift.toml").write_text(f'operator = "o"\nsamples = "task.py:samples"\n{models}')
+    inputs = (TensorSpec(name="x", datatype="FP32", shape=(-1, 1)),)
     load = Load(
-        project=str(folder / "gearshift.toml"),
-        inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 1)),),
+        operators=(OperatorToLoad(project=str(folder / "gearshift.toml"), inputs=inputs),),
         replicas=tuple(ReplicaToLoad(replica=i, model=name, warm_up_rows=(1,)) for i, name in enumerate("ab")),
         device_kind="cuda",
     )

@@ -9,6 +9,7 @@ from gearshift.runtime.wire.messages import (
     Done,
     Load,
     Loaded,
+    OperatorToLoad,
     ReplicaToLoad,
     Run,
     RunPart,
@@ -25,8 +26,7 @@ def test_an_order_that_comes_behind_a_batch_holds_for_it(tmp_path):
     write_little_task(tmp_path)
     headers, buffers = pack_tensors({"x": np.array([[1.0, 2.0]])})
     load = Load(
-        project=str(tmp_path / "gearshift.toml"),
-        inputs=INPUTS,
+        operators=(OperatorToLoad(project=str(tmp_path / "gearshift.toml"), inputs=INPUTS),),
         replicas=(ReplicaToLoad(replica=0, model="small", warm_up_rows=(1,)),),
     )
     ours, theirs = socket.socketpair()

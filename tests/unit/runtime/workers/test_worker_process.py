@@ -44,10 +44,10 @@ def project(tmp_path: Path) -> Path:
     ],
 )
 def test_a_worker_gets_of_the_secrets_only_those_that_its_models_name(project, models, needed):
-    given = worker_variables(HARMLESS | SECRETS, project, models)
+    given = worker_variables(HARMLESS | SECRETS, [project], models)
     assert given == HARMLESS | {name: SECRETS[name] for name in needed}
 
 
 def test_without_a_project_that_can_be_read_no_secret_is_given(tmp_path):
     environment = HARMLESS | {"MODELS_KEY": "1"}
-    assert worker_variables(environment, tmp_path / "gearshift.toml", ["here"]) == HARMLESS
+    assert worker_variables(environment, [tmp_path / "gearshift.toml"], ["here"]) == HARMLESS
