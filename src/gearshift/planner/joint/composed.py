@@ -39,8 +39,9 @@ class ComposedQuery:
 
     `samples` has for each node the sample (slots,) of each slot of its scope. `around` has for each
     fan-out node the slot (items,), in the scope around it, in which each of its items lies: rising.
-    `conditions` are those of the edges from a node. `positive` is the condition on the output under
-    which the query's result is positive. `numbers` are the tuples' numbers in the joint records.
+    `conditions` are those of the edges from a node. `numbers` are the tuples'
+    numbers in the joint records. The query's result is positive if the output is reached and meets
+    the condition `positive`; with `negated`, in all other cases, as for "not: neither a nor b".
     """
 
     places: dict[str, Place]
@@ -52,6 +53,7 @@ class ComposedQuery:
     around: dict[str, Ints]
     numbers: NDArray[np.int32]
     positive: When | None = None
+    negated: bool = False
 
     @property
     def tuples(self) -> int:
@@ -73,6 +75,7 @@ def composed_query(
     *,
     part: int | None = None,
     positive: When | None = None,
+    negated: bool = False,
 ) -> ComposedQuery:
     """Lay out a pipeline over the joint records of `part`, or over all; `predictions` by operator.
 
@@ -103,6 +106,7 @@ def composed_query(
         around=around,
         numbers=numbers,
         positive=positive,
+        negated=negated,
     )
 
 

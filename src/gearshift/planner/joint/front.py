@@ -163,9 +163,9 @@ def _products(
         visited = after.reached[node]
         counts = measure.counts(replace(after, quality=so_far.replayed.quality * after.quality))
         has_it = np.broadcast_to(outcome == each, given.quality.shape)
-        weight = has_it * given.quality if measure.by_quality else has_it * np.float32(1)
+        weights = (has_it * np.float32(1), has_it * given.quality)
         work_s = work_s + _product((visited * after.work_s).astype(np.float64), has_it.astype(np.float64))
-        new = [_product(visited * count, weight) for count in counts]
+        new = [_product(visited * count, weights[by]) for by, count in zip(measure.by_quality, counts, strict=True)]
         sums = [a + b for a, b in zip(sums, new, strict=True)] if sums else new
     missed = ~visited
     work_s = work_s + _product(visited.astype(np.float64), given.work_s.astype(np.float64))

@@ -81,7 +81,7 @@ def passed_on(query: ComposedQuery, nodes: Iterable[str], chosen: Mapping[str, A
         quality = quality * _joined(query, node, np.multiply, np.where(visited, given.quality, np.float32(1)))
         work_s = work_s + _joined(query, node, np.add, np.where(visited, given.work_s, np.float32(0)))
         if node == query.output and given.positive.size:
-            positive = visited & given.positive
+            positive = (visited & given.positive) ^ query.negated
     return Replayed(quality=quality, work_s=work_s, positive=positive, reached=reached, live=live)
 
 
