@@ -2,7 +2,8 @@
 
 The verbs of the command line are functions here: `init`, `profile`, `plan`, `simulate`, `inspect`,
 `explain`, `diff`, `compare`, `report`, `serve`, `replay`, `validate`, `doctor`. `Client` and
-`AsyncClient` send requests to a server. `__init__.pyi` lists all names, for type checkers and for
+`AsyncClient` send requests to a server; `map` and `query` run whole tables through a plan, and
+`gearshift.sql` puts one into DuckDB. `__init__.pyi` lists all names, for type checkers and for
 this module, which imports each at its first use, so that `import gearshift` stays light.
 """
 

@@ -1,5 +1,8 @@
 """The public names, and where each is defined; `__init__.py` imports each from there at its first use."""
 
+from gearshift.bulk.operator import open_operator as open_operator
+from gearshift.bulk.relations import map as map
+from gearshift.bulk.relations import query as query
 from gearshift.cascade import Cascade as Cascade
 from gearshift.client.client import AsyncClient as AsyncClient
 from gearshift.client.client import Client as Client

@@ -38,6 +38,8 @@ MAY_IMPORT = {
     "measuring": ONLINE | {"client", "serving"},
     "reporting": OFFLINE | {"planner", "caches", "load_generator"},
 }
+MAY_IMPORT["bulk"] = {*ONLINE, "client", "planner"}
+MAY_IMPORT["sql"] = {"bulk", *MAY_IMPORT["bulk"]}
 MAY_IMPORT["verbs"] = {"traces", *MAY_IMPORT}
 MAY_IMPORT["demo"] = {"verbs", *MAY_IMPORT}
 MAY_IMPORT["cli"] = {"demo", *MAY_IMPORT}
@@ -46,7 +48,7 @@ MAY_IMPORT["__main__"] = {"cli"}
 
 HEAVY = (
     *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
-    "opentelemetry",
+    *("opentelemetry", "duckdb", "pandas"),
 )
 
 

@@ -1,0 +1,112 @@
+"""Whole tables at a running server, by its URL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import gearshift
+from gearshift.bulk.operator import Operator
+from gearshift.errors import InvalidInput, NoAccess, NoAnswer, UnknownModel
+from tests.end_to_end.test_server import Server, get, serving
+from tests.examples.test_documented_commands import free_port
+from tests.little_task import closed
+
+FAILS, WAITS = 666.0, 4.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("task")
+
+
+@pytest.fixture(scope="module")
+def server(folder) -> Iterator[Server]:
+    with serving(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sums(server) -> Iterator[Operator]:
+    with gearshift.open_operator(server.url, label="by") as operator:
+        yield operator
+
+
+def test_rows_are_answered_as_by_the_plan(server):
+    table = {"x": np.array([[1.0, 2], [0, 4]])}
+    made = gearshift.map(table, server.url, "sums", label="sum")
+    assert made.select(["label", "certainty", "outcome"]).to_pylist() == [
+        {"label": 3, "certainty": 1, "outcome": "answered"},
+        {"label": 4, "certainty": 1, "outcome": "answered"},
+    ]
+
+
+def test_one_bad_row_costs_one_row(sums):
+    x = np.ones((1000, 2))
+    x[3, 0], x[555, 0], x[777, 1] = FAILS, FAILS, np.nan  # the server refuses NaN before a model sees it
+    outcomes = gearshift.map({"x": x}, sums)["outcome"].to_pylist()
+    assert {i: outcome for i, outcome in enumerate(outcomes) if outcome != "answered"} == {
+        3: "failed",
+        555: "failed",
+        777: "failed",
+    }
+
+
+def test_null_rows_and_tables_without_rows_are_not_sent(server, sums):
+    def received() -> str:
+        return next(line for line in get(server, "/metrics")[1].splitlines() if line.startswith("gearshift_requests"))
+
+    before = received()
+    empty = pa.array([None, None], pa.list_(pa.float64()))
+    assert gearshift.map(pa.table({"x": empty}), sums)["label"].to_pylist() == [None, None]
+    assert len(gearshift.map(pa.table({"x": empty.slice(0, 0)}), sums)) == 0
+    assert received() == before
+
+
+def test_rows_that_would_be_late_are_refused(folder, server, sums):
+    with closed(folder):
+        made = gearshift.map({"x": np.array([[WAITS, 1.0]])}, sums, deadline_s=0.2)
+    assert made["outcome"].to_pylist() == ["refused"]
+    assert made["label"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gear": 0}, "gear is given, and the models are those of a server"),
+        ({"label": "label"}, "pipeline 'sums' has no output 'label'; give label=, one of sum, by"),
+    ],
+)
+def test_what_a_server_does_not_do_is_refused(server, options, said):
+    with pytest.raises(InvalidInput, match=said):
+        gearshift.map({"x": [[1.0, 2.0]]}, server.url, **options)
+
+
+def test_servers_that_are_not_there_or_serve_something_else_are_told(server, tmp_path):
+    with pytest.raises(NoAnswer, match=r"cannot be reached .*is the server running"):
+        gearshift.map({"x": [[1.0, 2.0]]}, f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(UnknownModel, match="other"):
+        gearshift.map({"x": [[1.0, 2.0]]}, server.url, "other")
+
+
+def test_a_key_is_sent(tmp_path):
+    (tmp_path / "keys").write_text("a-secret-of-the-client\n")
+    with serving(tmp_path, api_keys=str(tmp_path / "keys")) as server:
+        table = {"x": [[1.0, 2.0]]}
+        made = gearshift.map(table, server.url, "sums", label="sum", api_key="a-secret-of-the-client")
+        assert made["label"].to_pylist() == [3]
+        with pytest.raises(NoAccess):
+            gearshift.map(table, server.url, "sums", label="sum")
+
+
+def test_a_server_that_goes_away_ends_the_query_with_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("gearshift.bulk.server.LONGEST_AWAY_S", 0.5)
+    with serving(tmp_path) as server, gearshift.open_operator(server.url, label="sum") as operator:
+        stream = gearshift.query({"x": np.ones((100_000, 2))}, operator)
+        stream.read_next_batch()
+        server.process.kill()
+        server.process.wait()
+        with pytest.raises(NoAnswer):
+            stream.read_all()
