@@ -27,6 +27,7 @@ from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.bounds import limits_of
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections
@@ -157,7 +158,9 @@ def cost_of(body: bytes, headers: dict[str, str]) -> Cost:
         options = {name: PipelineOptions(most_waiting_requests=ROWS) for name in plan.pipelines}
         service = Service(tables, Echo(tables, plan, profile), pipelines=options)
         bounds: dict[str, Any] = {"largest_body_bytes": SETTINGS.largest_body_bytes, "limits": limits_of(SETTINGS)}
-        application = Application(Handlers(Control(service), "sums", inputs=SPECS, outputs=SPECS, **bounds))
+        application = Application(
+            Handlers(Control(service), [Signature(name="sums", inputs=SPECS, outputs=SPECS)], **bounds)
+        )
         await service.start()
         connection, wire = Connection(Connections(handler=application)), Taking()
         connection.connection_made(wire)

@@ -18,7 +18,7 @@ from gearshift.hardware import is_cuda, is_remote
 from gearshift.model import Arrays
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.batch_messages import part_bytes
-from gearshift.runtime.wire.messages import Done, Load, ReplicaToLoad, Run, RunPart
+from gearshift.runtime.wire.messages import Done, Load, OperatorToLoad, ReplicaToLoad, Run, RunPart
 from gearshift.runtime.wire.transport import pack_tensors, unpack_tensors
 from gearshift.runtime.workers.worker_process import WorkerProcess
 from gearshift.support.processors import processors_of
@@ -151,10 +151,8 @@ class Workers:
         cls, plan: GearPlan, profile: Profile, models: tuple[str, ...], project: Path, label: str, workers: int | None
     ) -> "Workers":
         load = Load(
-            project=str(project),
+            operators=(OperatorToLoad(project=str(project), inputs=profile.inputs, outputs=profile.outputs),),
             replicas=tuple(ReplicaToLoad(replica=i, model=model) for i, model in enumerate(models)),
-            inputs=profile.inputs,
-            outputs=profile.outputs,
             device_kind=device_kind_of(plan),
         )
         largest = dict.fromkeys(models, 1)

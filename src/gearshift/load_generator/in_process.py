@@ -24,7 +24,7 @@ class InProcessTarget:
 
     def __init__(self, task: ServingTask, output: str, sending: Sending) -> None:
         self._output, self._sending = output, sending
-        self._metrics = Metrics()
+        self._metrics = Metrics([each.name for each in task.signatures])
         self._service = make_service(task, ServerSettings(), self._metrics, Journal())
         self.where = f"{task.tables.pipeline.name} in this process"
         self.encoded_deadline_s: float | None = None
@@ -40,12 +40,13 @@ class InProcessTarget:
         self, request: Arrays, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
         """Send to the service; its errors become the HTTP statuses."""
-        sending, now_ns = self._sending, self._service.now_ns()
+        sending, pipeline = self._sending, self._service.pipeline
+        now_ns = pipeline.now_ns()
         sent_ns = None if sent_unix_s is None else now_ns - to_ns(max(0.0, time.time() - sent_unix_s))
         deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (deadline_s or sending.deadline_s or 0)))
         try:
             async with asyncio.timeout(within_s):
-                answer = await self._service.infer(
+                answer = await pipeline.infer(
                     request, priority=sending.priority, deadline_ns=deadline_ns, sent_ns=sent_ns
                 )
         except TimeoutError:

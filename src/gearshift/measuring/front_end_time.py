@@ -30,6 +30,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.door.sockets import bound_socket
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.handlers import Handlers
@@ -63,11 +64,14 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
     if service is None:
         tables = plan_tables(plan_of_one_model(LARGEST_BATCH_SIZE))
         service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
+    served = Signature(
+        name=OPERATOR,
+        inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
+        outputs=(spec_of("label", LABEL),),
+    )
     handlers = Handlers(
         Control(service),
-        OPERATOR,
-        inputs=[spec_of(name, array) for name, array in samples.arrays.items()],
-        outputs=[spec_of("label", LABEL)],
+        [served],
         largest_body_bytes=max(len(body) for body in bodies),
     )
     with bound_socket("127.0.0.1", 0) as sock:

@@ -246,10 +246,16 @@ def _operators_of(pipeline: PipelineSettings) -> set[str]:
 
 def require_operator_name(name: str) -> None:
     """Raise `InvalidInput` unless `name` can be part of a URL and of a metric."""
+    require_name(name, "operator")
+
+
+def require_name(name: str, what: str, *, where: str = "") -> None:
+    """Raise `InvalidInput` unless `name`, that of `what`, can be part of a URL and of a metric."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     require(
         plain.isalnum() and name.isascii() and len(name) <= 64,
-        f"operator is {name!r}",
+        f"{what} is {name!r}",
+        where=where,
         remedy="use up to 64 letters, digits, '-', '_' and '.'",
     )
 

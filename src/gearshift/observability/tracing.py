@@ -50,6 +50,11 @@ class RequestSpan:
             )
             child.end(end_time=self._unix_ns + end_ns)
 
+    def of(self, operator: str) -> None:
+        """Name the pipeline, where it is known only after the span has begun."""
+        self._span.update_name(f"infer {operator}")
+        self._span.set_attribute("gearshift.operator", operator)
+
     def answered(self, answer: Answer) -> None:
         self._span.set_attributes({"gearshift.outcome": answer.outcome, "gearshift.gear": answer.gear})
         if answer.reason:
@@ -72,21 +77,24 @@ class RequestSpan:
 
 
 class Tracing:
-    def __init__(self, provider: Any, operator: str) -> None:
-        self._provider, self._operator = provider, operator
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
         self._tracer = provider.get_tracer("gearshift", __version__)
 
-    def begin(self, headers: Mapping[str, str], **attributes: str) -> RequestSpan:
-        """Begin a request's span, within the trace that its `headers` (in lower case) name."""
+    def begin(self, operator: str, headers: Mapping[str, str], **attributes: str) -> RequestSpan:
+        """Begin the span of a request to the pipeline `operator`, empty if it is not known yet.
+
+        It lies within the trace that the request's `headers` (in lower case) name.
+        """
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         within = extract(dict(headers))
         span = self._tracer.start_span(
-            f"infer {self._operator}",
+            f"infer {operator}".rstrip(),
             context=within,
             kind=SpanKind.SERVER,
-            attributes={"gearshift.operator": self._operator, **attributes},
+            attributes={"gearshift.operator": operator, **attributes},
         )
         return RequestSpan(self._tracer, span, set_span_in_context(span, within))
 
@@ -129,7 +137,7 @@ def trace_batch(
         spans[request].stage(queued_ns, started_ns, now_ns, attributes)
 
 
-def open_tracing(operator: str) -> Tracing:
+def open_tracing() -> Tracing:
     """Open tracing to where the standard variables say; by default OTLP over HTTP, this machine.
 
     Raises `InvalidInput` where the extra is not installed, or no exporter has the given name.
@@ -146,12 +154,12 @@ def open_tracing(operator: str) -> Tracing:
     for name in (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","):
         if name.strip() != "none":
             provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
-    return Tracing(provider, operator)
+    return Tracing(provider)
 
 
 @contextmanager
-def tracing_if(asked: bool, operator: str) -> Iterator[Tracing | None]:
-    tracing = open_tracing(operator) if asked else None
+def tracing_if(asked: bool) -> Iterator[Tracing | None]:
+    tracing = open_tracing() if asked else None
     try:
         yield tracing
     finally:

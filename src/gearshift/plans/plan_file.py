@@ -1,15 +1,19 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
 import codecs
+import json
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import SCHEMA_VERSION, GearPlan
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 T = TypeVar("T")
+
+ONCE = "leave one of them out, or give it another name"
 
 
 def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
@@ -27,6 +31,7 @@ def read_plan(path: PathLike) -> GearPlan:
     data = read_bytes(path, remedy="make a plan with `gearshift plan`")
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
     version = decode_json(data, _Versioned, where=str(path), remedy=remedy).schema_version
+    _require_names_once(data, str(path))
     if version == 1:
         old = decode_json(data, _Schema1, where=str(path), remedy=remedy)
         try:
@@ -55,6 +60,19 @@ def write_plan(plan: GearPlan, path: PathLike) -> None:
 
 class _Versioned(msgspec.Struct):
     schema_version: int = 0
+
+
+def _require_names_once(data: bytes, where: str) -> None:
+    """Raise `InvalidInput` where an object has a name twice: of two pipelines, one would be lost."""
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            require(name not in seen, f"the name {name!r} stands twice in one object", where=where, remedy=ONCE)
+            seen.add(name)
+
+    with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):  # refused where it is read
+        json.loads(data, object_pairs_hook=once)
 
 
 class _Schema1(msgspec.Struct, forbid_unknown_fields=True):

@@ -91,13 +91,14 @@ def serve(
         core_share=settings.core_share,
     )
     task = read(Path(plan_path))
+    require_replannable(task, settings)
     settings = with_memory_bounds(settings)
     _require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
     journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
-    traces = tracing_if(settings.otel, task.tables.pipeline.name)
+    traces = tracing_if(settings.otel)
     bound = bound_sockets(settings.host, settings.port, shared=settings.front_ends > 1)
     with bound as socks, pinned(task.router_cores), logs, traces as tracing:
         try:
@@ -123,6 +124,16 @@ def _require_usable_files(settings: ServerSettings) -> None:
         server_context(settings.tls_certificate, settings.tls_key)
 
 
+def require_replannable(task: ServingTask, settings: ServerSettings) -> None:
+    """Raise `InvalidInput` if several pipelines are to be planned anew in the background."""
+    names = [each.name for each in task.signatures]
+    require(
+        settings.replan == "off" or len(names) == 1,
+        f"replan is {settings.replan!r}, and the plan has pipelines {names}: one can be planned anew while serving",
+        remedy="serve with --replan off; plan anew from a trace of each, and use `gearshift swap`",
+    )
+
+
 def _read_and_tell(read: Read, path: Path) -> ServingTask:
     task = read(path)
     tell_changes(task)
@@ -130,9 +141,10 @@ def _read_and_tell(read: Read, path: Path) -> ServingTask:
 
 
 def tell_changes(task: ServingTask) -> None:
-    if task.project is not None:
-        for sentence in changes(task.profile.loaded_from, task.project):
-            log.warning(sentence)
+    for operator in task.operators.values():
+        if operator.project is not None:
+            for sentence in changes(operator.profile.loaded_from, operator.project):
+                log.warning(sentence)
 
 
 def tell_quota(task: ServingTask, quota: float) -> None:
@@ -182,7 +194,8 @@ class ServerProcess:
     ) -> None:
         self._task, self._settings, self._socks, self._say = task, settings, socks, say
         self._keys, self._journal, self._tracing = keys, journal, tracing
-        self._clock, self._metrics, self._unsent = WallClock(), Metrics(), Unsent()
+        self._clock, self._unsent = WallClock(), Unsent()
+        self._metrics = Metrics([each.name for each in task.signatures])
         self._caches = make_cache_adaptation(task, settings, self._metrics.caches, journal)
         self._service = self._make_service(task, journal, self._metrics, self._drifted)
         self._control = Control(self._service, task.served)
@@ -230,12 +243,10 @@ class ServerProcess:
         )
 
     def _make_http(self) -> HttpServer | FrontEnds:
-        task, settings, operator = self._task, self._settings, self._task.tables.pipeline.name
+        served, settings = self._task.signatures, self._settings
         handlers = Handlers(
             self._control,
-            operator,
-            inputs=task.inputs,
-            outputs=task.outputs,
+            served,
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
             metrics=self._metrics,
@@ -246,18 +257,12 @@ class ServerProcess:
         application = Application(handlers, keys=self._keys, names=settings.names)
         if settings.front_ends == 1:
             return HttpServer(application, settings, count_unsent=self._unsent.count)
-        serve = Serve(
-            settings=settings,
-            operator=operator,
-            inputs=tuple(task.inputs),
-            outputs=tuple(task.outputs),
-            origin_ns=self._clock.origin_ns,
-        )
+        serve = Serve(settings=settings, served=served, origin_ns=self._clock.origin_ns)
         return FrontEnds(
             self._control,
             application,
             serve,
-            refused=partial(self._metrics.refused, operator, QUEUE_FULL),
+            refused=partial(self._metrics.refused, reason=QUEUE_FULL),
             distrusted=self._times.count_distrust,
             journal=self._journal,
         )
@@ -269,9 +274,7 @@ class ServerProcess:
 
         return GrpcServer(
             self._control,
-            self._task.tables.pipeline.name,
-            inputs=self._task.inputs,
-            outputs=self._task.outputs,
+            self._task.signatures,
             settings=self._settings,
             limits=limits_of(self._settings),
             metrics=self._metrics,
@@ -344,11 +347,15 @@ class ServerProcess:
             where += f" and grpc{secure}://{host}:{self._grpc_port}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
-        return f"serving {self._task.tables.pipeline.name} at {where} ({counted})"
+        names = ", ".join(each.name for each in self._task.signatures)
+        return f"serving {names} at {where} ({counted})"
 
     def _bounds_line(self) -> str:
-        service = self._service
-        samples, mib = _count(service.room.most_requests, "sample"), service.held.most_bytes / MIB
+        mib, pipelines = self._service.held.most_bytes / MIB, self._service.pipelines
+        if len(pipelines) == 1:
+            samples = _count(next(iter(pipelines.values())).most_waiting, "sample")
+        else:
+            samples = ", ".join(f"{_count(each.most_waiting, 'sample')} of {name}" for name, each in pipelines.items())
         return f"up to {samples} and {mib:.4g} MiB of requests may wait; beyond that they get 429"
 
 

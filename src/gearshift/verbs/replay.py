@@ -103,7 +103,7 @@ def replay(
     else:
         task = _task_at(plan, profile, project, emulated=emulated)
         measured, cores = task.profile, task.router_cores
-        source = source_of(measured, Path(), project=task.project, emulated=emulated)
+        source = source_of(measured, Path(), project=next(iter(task.projects.values()), None), emulated=emulated)
         to = InProcessTarget(task, source.output, sending)
     workload, under_way_s = workload_of(measured, arrivals, seed=seed), None
     if uplink is not None:

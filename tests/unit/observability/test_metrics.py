@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gearshift.observability import metrics
 from gearshift.request import Answer
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from tests.unit.serving.http.test_application import Server, samples, serve
 
 
@@ -65,7 +66,7 @@ def test_readiness_and_the_last_gear_are_metrics():
         assert "gearshift_predicted_accuracy 0.8" in ready
         return ["gearshift_ready 1.0" in ready, "gearshift_ready 0.0" in ending]
 
-    assert serve(use, service={"accuracies": [0.8]}) == [True, True]
+    assert serve(use, service={"pipelines": {"sums": PipelineOptions(accuracies=[0.8])}}) == [True, True]
 
 
 BUCKETS = (0.1, 1.0, 5.0)

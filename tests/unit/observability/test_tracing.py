@@ -19,7 +19,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 def traced() -> Iterator[tuple[Tracing, InMemorySpanExporter]]:
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing = Tracing(provider, "sums")
+    tracing = Tracing(provider)
     yield tracing, exporter
     tracing.close()
 
@@ -118,13 +118,13 @@ def test_nothing_is_kept_of_requests_that_are_answered():
 
         async def use(server: Server) -> dict[int, Any]:
             await server.infer(samples(0, 1))
-            return server.service.open_requests.spans
+            return server.service.pipeline.open_requests.spans
 
         assert serve(use, tracing=tracing) == {}
 
 
 def test_without_being_asked_there_is_no_tracing():
-    with tracing_if(False, "sums") as tracing:
+    with tracing_if(False) as tracing:
         assert tracing is None
 
 
@@ -138,13 +138,13 @@ def test_without_being_asked_there_is_no_tracing():
 def test_an_exporter_that_is_not_there_is_refused(monkeypatch, variable, value, told):
     monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidInput, match=told):
-        open_tracing("sums")
+        open_tracing()
 
 
 @pytest.mark.parametrize(("given", "name"), [({}, "gearshift"), ({"OTEL_SERVICE_NAME": "mine"}, "mine")])
 def test_the_service_is_named_as_the_variables_say(monkeypatch, given, name):
     for variable, value in {"OTEL_TRACES_EXPORTER": "none", **given}.items():
         monkeypatch.setenv(variable, value)
-    tracing = open_tracing("sums")
+    tracing = open_tracing()
     assert tracing._provider.resource.attributes["service.name"] == name
     tracing.close()

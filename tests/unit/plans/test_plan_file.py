@@ -11,6 +11,7 @@ from gearshift.gear import SCHEMA_VERSION, GearPlan
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from tests.conformance.plans import Case, cases
 from tests.conformance.small import small_gear, small_plan
+from tests.little_task import little_plan
 from tests.often import often
 
 SCHEMA_1 = Path(__file__).parent / "schema_1.json"
@@ -201,3 +202,11 @@ def test_a_plan_of_schema_1_is_written_again_in_the_present_schema(tmp_path: Pat
 )
 def test_a_damaged_plan_of_schema_1_is_refused_with_what_is_wrong(tmp_path: Path, change: Any, sentence: str) -> None:
     assert sentence in refusal(of_schema_1(tmp_path / "old.json", change))
+
+
+def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = encode_plan(little_plan("")).decode()
+    pipeline = json.dumps(json.loads(text)["pipelines"]["sums"])
+    (tmp_path / "plan.json").write_text(text.replace('"pipelines": {', f'"pipelines": {{"sums": {pipeline},', 1))
+    with pytest.raises(InvalidInput, match=r"plan.json: the name 'sums' stands twice in one object"):
+        read_plan(tmp_path / "plan.json")

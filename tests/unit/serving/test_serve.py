@@ -33,9 +33,11 @@ def test_a_server_listens_on_this_machine_alone_unless_told_otherwise():
 
 def test_a_model_that_was_replaced_since_profiling_is_logged(tmp_path, caplog):
     task = read_task(write_little_task(tmp_path), "local")
-    settings = settings_of(read_project(task.project), "small")
+    operator = task.operators["sums"]
+    settings = settings_of(read_project(operator.project), "small")
     before = LoadedFrom(model="small", settings=settings, files={"task.py": fingerprint(tmp_path / "task.py")})
-    task = replace(task, profile=replace(task.profile, loaded_from=(before,)))
+    measured = replace(operator, profile=replace(operator.profile, loaded_from=(before,)))
+    task = replace(task, operators={"sums": measured})
     tell_changes(task)
     assert not caplog.messages
     (tmp_path / "task.py").write_text("")
@@ -160,10 +162,13 @@ def test_front_ends_are_few(count):
 @pytest.fixture
 def cached_task(tmp_path):
     """A task of one model with learned caches."""
+    profile = SimpleNamespace(curves=[SimpleNamespace(model="cached", segment=1)], models=["cached"])
     return SimpleNamespace(
-        profile=SimpleNamespace(curves=[SimpleNamespace(model="cached", segment=1)]),
+        profile=profile,
+        profiles={"task": profile},
+        projects={"task": tmp_path},
+        backend="local",
         tables=SimpleNamespace(models=["cached"], replica_model=np.zeros(1, int), replica_ids=[]),
-        project=tmp_path,
         router_cores=(0,),
     )
 
@@ -181,10 +186,11 @@ def test_whether_caches_follow_classes_is_told_to_who_adapts_them(cached_task, f
 
 def test_of_two_models_with_caches_those_adapt_that_are_named_and_both_are_audited(cached_task):
     cached_task.profile.curves.append(SimpleNamespace(model="other", segment=1))
+    cached_task.profile.models.append("other")
     cached_task.tables.models.append("other")
     cached_task.tables.replica_model = np.arange(2)
     made = attendance_of(cached_task, adapt=" other ,")
-    assert (made._models, made._adapting) == ({"cached", "other"}, ["other"])
+    assert (set(made._projects), made._adapting) == ({"cached", "other"}, ["other"])
 
 
 def test_to_adapt_a_model_without_caches_is_refused_by_name(cached_task):

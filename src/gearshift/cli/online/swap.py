@@ -31,8 +31,11 @@ def command(
     asked = SwapBody(plan=plan, shadow=shadow, shadow_s=shadow_s, take_over=not compare_only)
     result = Operator(url, **access).swap(asked)
     output.json(result)
-    if result.comparison is not None:
-        show_comparison(output, result.comparison)
+    compared = {} if result.comparison is None else {"": result.comparison}
+    for name, comparison in (result.comparisons or compared).items():
+        if name:
+            output.say(f"{name}:")
+        show_comparison(output, comparison)
     output.say(f"in force at {url}: {result.plan.path} ({result.plan.sha256[:12]})")
 
 

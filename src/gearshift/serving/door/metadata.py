@@ -1,6 +1,6 @@
-"""Metadata, configuration, index and statistics of one operator's server, for REST and gRPC."""
+"""Metadata, configuration, index and statistics of a server's pipelines, for REST and gRPC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -10,6 +10,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Totals
+from gearshift.serving.door.signature import Signature
 from gearshift.v2.tensors import MODEL_VERSION, SERVER_NAME
 
 EXTENSIONS = (
@@ -32,7 +33,7 @@ class ServerMetadata(msgspec.Struct):
 
 
 class ModelMetadata(msgspec.Struct):
-    """The operator's inputs and outputs; -1 stands for any number from 1."""
+    """A pipeline's inputs and outputs; -1 stands for any number from 1."""
 
     name: str
     versions: list[str]
@@ -50,7 +51,7 @@ class ConfiguredTensor(msgspec.Struct):
 
 
 class ModelConfiguration(msgspec.Struct):
-    """The operator as a model configuration of Triton."""
+    """A pipeline as a model configuration of Triton."""
 
     name: str
     platform: str
@@ -93,13 +94,13 @@ class ModelStatistics(msgspec.Struct):
 
 
 class Statistics(msgspec.Struct):
-    """Statistics of all operators."""
+    """Statistics of one pipeline or of all."""
 
     model_stats: list[ModelStatistics]
 
 
 class IndexEntry(msgspec.Struct):
-    """An operator and its state."""
+    """A pipeline and its state."""
 
     name: str
     version: str
@@ -111,23 +112,25 @@ def server_metadata() -> ServerMetadata:
     return ServerMetadata(name=SERVER_NAME, version=__version__, extensions=list(EXTENSIONS))
 
 
-def model_metadata(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> ModelMetadata:
+def model_metadata(served: Signature) -> ModelMetadata:
     return ModelMetadata(
-        name=operator, versions=[MODEL_VERSION], platform=SERVER_NAME, inputs=list(inputs), outputs=list(outputs)
+        name=served.name,
+        versions=[MODEL_VERSION],
+        platform=SERVER_NAME,
+        inputs=list(served.inputs),
+        outputs=list(served.outputs),
     )
 
 
-def model_config(
-    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most_rows: int
-) -> ModelConfiguration:
+def model_config(served: Signature, most_rows: int) -> ModelConfiguration:
     """Return Triton's model configuration; dimensions omit rows, which `max_batch_size` bounds."""
     return ModelConfiguration(
-        name=operator,
+        name=served.name,
         platform=SERVER_NAME,
         backend=SERVER_NAME,
         max_batch_size=most_rows,
-        input=[_configured(spec) for spec in inputs],
-        output=[_configured(spec) for spec in outputs],
+        input=[_configured(spec) for spec in served.inputs],
+        output=[_configured(spec) for spec in served.outputs],
     )
 
 
@@ -136,13 +139,14 @@ def _configured(spec: TensorSpec) -> ConfiguredTensor:
     return ConfiguredTensor(name=spec.name, data_type=f"TYPE_{datatype}", dims=list(spec.shape[1:]))
 
 
-def repository_index(operator: str, ready: bool, *, ready_only: bool = False) -> list[IndexEntry]:
-    if ready:
-        return [IndexEntry(name=operator, version=MODEL_VERSION, state="READY", reason="")]
-    if ready_only:
-        return []
-    reason = "some model has no worker, or the server is ending"
-    return [IndexEntry(name=operator, version=MODEL_VERSION, state="UNAVAILABLE", reason=reason)]
+def repository_index(ready: Mapping[str, bool], *, ready_only: bool = False) -> list[IndexEntry]:
+    """An entry for each pipeline, by whether it is ready; with `ready_only`, for those that are."""
+    return [_entry(name, is_ready) for name, is_ready in ready.items() if is_ready or not ready_only]
+
+
+def _entry(name: str, ready: bool) -> IndexEntry:
+    reason = "" if ready else "some model has no worker, or the server is ending"
+    return IndexEntry(name=name, version=MODEL_VERSION, state="READY" if ready else "UNAVAILABLE", reason=reason)
 
 
 def refuse_loading(verb: str) -> NoReturn:
@@ -151,30 +155,30 @@ def refuse_loading(verb: str) -> NoReturn:
     )
 
 
-def statistics(operator: str, totals: Totals) -> Statistics:
-    """Return the operator's totals in Triton's form; times are of whole batches."""
+def statistics(totals: Mapping[str, Totals]) -> Statistics:
+    """Return the pipelines' totals in Triton's form; times are of whole batches."""
+    return Statistics(model_stats=[_statistics(name, of_pipeline) for name, of_pipeline in totals.items()])
+
+
+def _statistics(name: str, totals: Totals) -> ModelStatistics:
     none = _took(0, 0.0)
-    return Statistics(
-        model_stats=[
-            ModelStatistics(
-                name=operator,
-                version=MODEL_VERSION,
-                last_inference=round(totals.last_answer_s * 1000),
-                inference_count=totals.rows,
-                execution_count=totals.batches,
-                inference_stats=Durations(
-                    success=_took(totals.succeeded, totals.succeeded_s),
-                    fail=_took(totals.failed, totals.failed_s),
-                    queue=_took(totals.queued, totals.queued_s),
-                    compute_input=none,
-                    compute_infer=_took(totals.batches, totals.run_s),
-                    compute_output=none,
-                    cache_hit=none,
-                    cache_miss=none,
-                ),
-                batch_stats=[],
-            )
-        ]
+    return ModelStatistics(
+        name=name,
+        version=MODEL_VERSION,
+        last_inference=round(totals.last_answer_s * 1000),
+        inference_count=totals.rows,
+        execution_count=totals.batches,
+        inference_stats=Durations(
+            success=_took(totals.succeeded, totals.succeeded_s),
+            fail=_took(totals.failed, totals.failed_s),
+            queue=_took(totals.queued, totals.queued_s),
+            compute_input=none,
+            compute_infer=_took(totals.batches, totals.run_s),
+            compute_output=none,
+            cache_hit=none,
+            cache_miss=none,
+        ),
+        batch_stats=[],
     )
 
 

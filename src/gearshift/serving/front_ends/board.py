@@ -12,40 +12,46 @@ from gearshift.support.files import memory_file
 
 ROUTER = 0
 """The router's row; front end n has row n + 1."""
-WAITING, HELD_BYTES, CONNECTIONS, TAKING, UNSENT_BYTES, MOST_WAITING = range(6)
-COLUMNS, NUMBER_BYTES = 6, 8
+HELD_BYTES, CONNECTIONS, UNSENT_BYTES = range(3)
+"""Columns of each process; three for each pipeline follow, which only the router writes."""
+WAITING, TAKING, MOST_WAITING = range(3)
+OWN_COLUMNS, PIPELINE_COLUMNS, NUMBER_BYTES = 3, 3, 8
 
 
 class Board:
-    """The board behind a file descriptor, for the process of `row`."""
+    """The board of a server of so many `pipelines` behind a file descriptor, for the process of `row`."""
 
-    def __init__(self, fd: int, row: int) -> None:
+    def __init__(self, fd: int, row: int, pipelines: int = 1) -> None:
         self.fd = fd
         self._numbers = memoryview(mmap.mmap(fd, 0)).cast("q")
-        self._row, self._rows = row, len(self._numbers) // COLUMNS
+        self._columns = OWN_COLUMNS + PIPELINE_COLUMNS * pipelines
+        self._row = row
+        self.pipelines = [
+            PipelineOnBoard(self._numbers, OWN_COLUMNS + PIPELINE_COLUMNS * number) for number in range(pipelines)
+        ]
 
     @classmethod
-    def of_router(cls, front_ends: int) -> "Board":
+    def of_router(cls, front_ends: int, pipelines: int = 1) -> "Board":
         fd = memory_file("gearshift")
-        os.ftruncate(fd, (1 + front_ends) * COLUMNS * NUMBER_BYTES)
-        return cls(fd, ROUTER)
+        os.ftruncate(fd, (1 + front_ends) * (OWN_COLUMNS + PIPELINE_COLUMNS * pipelines) * NUMBER_BYTES)
+        return cls(fd, ROUTER, pipelines)
 
     def close(self) -> None:
         """Close the file descriptor; the memory stays while this object exists."""
         os.close(self.fd)
 
     def write(self, column: int, number: int) -> None:
-        self._numbers[self._row * COLUMNS + column] = number
+        self._numbers[self._row * self._columns + column] = number
 
     def own(self, column: int) -> int:
-        return self._numbers[self._row * COLUMNS + column]
+        return self._numbers[self._row * self._columns + column]
 
     def clear(self, row: int) -> None:
-        for column in range(COLUMNS):
-            self._numbers[row * COLUMNS + column] = 0
+        for column in range(self._columns):
+            self._numbers[row * self._columns + column] = 0
 
     def all(self, column: int) -> int:
-        return sum(self._numbers[column::COLUMNS])
+        return sum(self._numbers[column :: self._columns])
 
     def count_connections(self, here: int) -> int:
         self.write(CONNECTIONS, here)
@@ -56,22 +62,34 @@ class Board:
         return self.all(UNSENT_BYTES)
 
     @property
-    def taking(self) -> bool:
-        return bool(self._numbers[ROUTER * COLUMNS + TAKING])
+    def held_bytes(self) -> int:
+        """Bytes of requests held by other processes, and of unread answers in all processes.
 
-    @property
-    def most_waiting(self) -> int:
-        """Samples that may wait in all; the router sets it, since each plan has its own bound."""
-        return self._numbers[ROUTER * COLUMNS + MOST_WAITING]
+        See `runtime/service/room.Elsewhere`.
+        """
+        return self.all(HELD_BYTES) - self.own(HELD_BYTES) + self.all(UNSENT_BYTES)
 
-    # Held by other processes (`runtime/service/room.Elsewhere`)
+
+class PipelineOnBoard:
+    """The router's numbers of one pipeline, which begin at column `begin`."""
+
+    def __init__(self, numbers: "memoryview[int]", begin: int) -> None:
+        self._numbers, self._begin = numbers, begin
+
+    def write(self, column: int, number: int) -> None:
+        self._numbers[self._begin + column] = number
 
     @property
     def waiting(self) -> int:
-        """Samples that wait in the router; for the router itself, 0."""
-        return self.all(WAITING) - self.own(WAITING)
+        """Samples that wait in the router."""
+        return self._numbers[self._begin + WAITING]
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of requests held by other processes, and of unread answers in all processes."""
-        return self.all(HELD_BYTES) - self.own(HELD_BYTES) + self.all(UNSENT_BYTES)
+    def taking(self) -> bool:
+        """Whether requests are accepted."""
+        return bool(self._numbers[self._begin + TAKING])
+
+    @property
+    def most_waiting(self) -> int:
+        """Samples that may wait; the router sets it, since each plan has its own bound."""
+        return self._numbers[self._begin + MOST_WAITING]

@@ -3,8 +3,8 @@
 It parses inference requests, sends their tensors to the router and encodes the answers; it passes
 all other requests on unchanged, so that every front end gives the router's answer.
 
-`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --parent PID`,
-started by `front_ends.py`.  It ends when the router's process ends, in whatever way.
+`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --pipelines N
+--parent PID`, started by `front_ends.py`.  It ends when the router's process ends, in whatever way.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from gearshift.runtime.wire.transport import FrameProtocol, pack_tensors, unpack
 from gearshift.serving.door.bounds import limits_of, most_waiting_bytes
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import keys_in
-from gearshift.serving.front_ends.board import HELD_BYTES, Board
+from gearshift.serving.front_ends.board import HELD_BYTES, Board, PipelineOnBoard
 from gearshift.serving.front_ends.front_messages import (
     TO_FRONT_END,
     Answered,
@@ -56,7 +56,6 @@ from gearshift.serving.http.application import Application
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, announced_length
 from gearshift.serving.http.known_request import EXPECT
-from gearshift.serving.http.routes import inference_paths
 from gearshift.serving.http.server import HttpServer
 from gearshift.serving.operate.control import Control
 from gearshift.support.event_loop import allow_many_connections
@@ -82,7 +81,7 @@ class RouterLink:
         self._passed: dict[int, HttpExchange] = {}
 
     def submit(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
-        """Submit as `Service.submit`; its errors arrive in the answer (`raise_if_refused`)."""
+        """Submit as `ServedPipeline.submit`; its errors arrive in the answer (`raise_if_refused`)."""
         number = next(self._ids)
         tensors, buffers = pack_tensors(inputs)
         self.protocol.send(Submit(id=number, tensors=tensors, **asked), buffers)
@@ -158,15 +157,15 @@ class RouterLink:
 
 
 class FrontRoom(Room):
-    """The room that all processes share."""
+    """The room of a pipeline, which all processes share."""
 
-    def __init__(self, board: Board, most_bytes: int, refused: Callable[[], None]) -> None:
-        self._board = board
-        super().__init__(board, 0, FrontHeldBytes(board, most_bytes), refused)
+    def __init__(self, on_board: PipelineOnBoard, held: HeldBytes, refused: Callable[[], None]) -> None:
+        self._on_board = on_board
+        super().__init__(on_board, 0, held, refused)
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        if self.most_requests != self._board.most_waiting:
-            self.most_requests = self._board.most_waiting
+        if self.most_requests != self._on_board.most_waiting:
+            self.most_requests = self._on_board.most_waiting
             self._share = fair_share(self.most_requests)
         return super().admits(rows, held_bytes, client)
 
@@ -188,34 +187,47 @@ class FrontHeldBytes(HeldBytes):
         self._board.write(HELD_BYTES, count)
 
 
-class RemoteService:
-    """The part of `Service` that `Application` needs for inference; the router runs it."""
+class RemotePipeline:
+    """The part of `ServedPipeline` that requests need; the router runs it."""
 
-    def __init__(self, link: RouterLink, board: Board, room: FrontRoom, clock: WallClock, most_bytes: int) -> None:
-        self._board, self._room, self._most_bytes = board, room, most_bytes
-        self.now_ns = clock.now_ns
-        self._link = link
+    def __init__(
+        self, link: RouterLink, number: int, on_board: PipelineOnBoard, held: FrontHeldBytes, clock: WallClock
+    ) -> None:
+        self._link, self._number, self.on_board = link, number, on_board
+        self._most_bytes, self.now_ns = held.most_bytes, clock.now_ns
+        self.room = FrontRoom(on_board, held, lambda: link.protocol.send(Refused(pipeline=number)))
 
     @property
     def accepting(self) -> bool:
-        return self._board.taking
+        return self.on_board.taking
 
     @property
     def most_waiting(self) -> int:
-        return self._board.most_waiting
+        return self.on_board.most_waiting
 
     def require_room(self, rows: int, held_bytes: int) -> None:
         """Never raise: `FrontEnd.begun` passes requests that may be refused to the router."""
 
     def reading(self, announced_bytes: int) -> Reading:
-        return Reading(self._room)
+        return Reading(self.room)
 
     def submit(
         self, inputs: Arrays, done: Done, *, client: Client | None = None, span: RequestSpan | None = None, **asked: Any
     ) -> Withdraw:
         if self._link.protocol.unsent_bytes > self._most_bytes:  # the router lags behind its board
-            raise self._room.full(1, 0)
-        return self._link.submit(inputs, done, client=id(client), **asked)
+            raise self.room.full(1, 0)
+        return self._link.submit(inputs, done, pipeline=self._number, client=id(client), **asked)
+
+
+class RemoteService:
+    """The part of `Service` that a control needs in a front end."""
+
+    def __init__(self, pipelines: dict[str, RemotePipeline]) -> None:
+        self.pipelines = pipelines
+
+    @property
+    def accepting(self) -> bool:
+        return any(pipeline.accepting for pipeline in self.pipelines.values())
 
 
 class _Times(SendingTimes):
@@ -236,28 +248,35 @@ class FrontEnd:
     """
 
     def __init__(self, serve: Serve, link: RouterLink, board: Board) -> None:
-        settings = serve.settings
-        self._link, self._board = link, board
-        most_bytes = most_waiting_bytes(settings)
-        self._room = FrontRoom(board, most_bytes, lambda: link.protocol.send(Refused()))
-        service = RemoteService(link, board, self._room, WallClock(serve.origin_ns), most_bytes)
+        settings, clock = serve.settings, WallClock(serve.origin_ns)
+        self._link = link
+        held = FrontHeldBytes(board, most_waiting_bytes(settings))
+        pipelines = {
+            served.name: RemotePipeline(link, number, board.pipelines[number], held, clock)
+            for number, served in enumerate(serve.served)
+        }
         handlers = Handlers(
-            Control(service),
-            serve.operator,
-            inputs=serve.inputs,
-            outputs=serve.outputs,
+            Control(RemoteService(pipelines)),
+            serve.served,
             largest_body_bytes=settings.largest_body_bytes,
             limits=limits_of(settings),
             times=_Times(settings.trust_clock_s, link),
         )
         keys = keys_in(settings.api_keys, settings.admin_keys)
         self._application = application = Application(handlers, keys=keys, names=settings.names)
-        self._parsed_here = frozenset[str]() if settings.otel else inference_paths(serve.operator)  # the router traces
+        self._parsed_here: dict[str, RemotePipeline] = {}
+        """The pipeline of each path whose requests are parsed in this process."""
+        if not settings.otel:  # else the router traces
+            self._parsed_here = {path: pipelines[name] for path, name in application.inference_paths.items()}
         self.measured, self.completed = application.measured, application.completed
 
     def begun(self, exchange: HttpExchange) -> None:
-        parsed_here = exchange.path in self._parsed_here and exchange.method == "POST" and self._board.taking
-        if parsed_here and self._room.admits(1, announced_length(exchange.headers) or 0):
+        pipeline = self._parsed_here.get(exchange.path) if exchange.method == "POST" else None
+        if (
+            pipeline is not None
+            and pipeline.on_board.taking
+            and pipeline.room.admits(1, announced_length(exchange.headers) or 0)
+        ):
             self._application.begun(exchange)
         else:
             self._link.pass_on(exchange)
@@ -272,6 +291,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
     parser.add_argument("--listen", required=True, help="file descriptors, between commas")
     parser.add_argument("--row", type=int, required=True, help="its row of the board")
+    parser.add_argument("--pipelines", type=int, required=True, help="how many the board has numbers of")
     parser.add_argument("--parent", type=int, required=True, help="process that started this one")
     parser.add_argument("--log-level", choices=get_args(Level), default="info")
     parser.add_argument("--log-format", choices=get_args(Form), default="text")
@@ -286,7 +306,7 @@ def main() -> int:
     allow_many_connections()
     give_back_freed_memory()
     logs = LogSettings(arguments.log_level, arguments.log_format)
-    board = Board(arguments.board, arguments.row)
+    board = Board(arguments.board, arguments.row, arguments.pipelines)
     router, listening = socket.socket(fileno=arguments.router), [socket.socket(fileno=fd) for fd in listen]
     with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:

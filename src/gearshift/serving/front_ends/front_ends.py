@@ -69,8 +69,8 @@ log = logging.getLogger(__name__)
 class FrontEnds:
     """All front ends, from `start` to `stop`; each first receives `serve`.
 
-    `refused` and `distrusted` count the requests that front ends refused, and sending times they
-    ignored.
+    `refused`, with the name of a pipeline, and `distrusted` count the requests that front ends
+    refused, and sending times they ignored.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class FrontEnds:
         application: Application,
         serve: Serve,
         *,
-        refused: Callable[[], None],
+        refused: Callable[[str], None],
         distrusted: Callable[[str], None],
         journal: Journal,
     ) -> None:
@@ -87,7 +87,7 @@ class FrontEnds:
         self.refused, self.distrusted, self._journal = refused, distrusted, journal
         self.ending = False
         self._count = serve.settings.front_ends
-        self._board = Board.of_router(self._count)
+        self._board = Board.of_router(self._count, len(serve.served))
         self._stand_ins = StandIns(application, serve.settings, self._board)
         self._socks: list[list[socket.socket]] = []
         """For each front end, one socket per address."""
@@ -142,13 +142,14 @@ class FrontEnds:
 
     def publish(self) -> None:
         """Put the load of the service in force on the board; add the front ends' to it."""
-        service = self.control.service
-        room, board = service.room, self._board
+        service, board = self.control.service, self._board
         service.held.elsewhere, service.driver.ticked = board, self.publish
-        board.write(WAITING, room.waiting)
         board.write(HELD_BYTES, service.held.held_bytes)
-        board.write(MOST_WAITING, room.most_requests)
-        board.write(TAKING, service.accepting and not service.router.lacks_first_model)
+        for served, on_board in zip(self.serve.served, board.pipelines, strict=True):
+            pipeline = service.pipelines[served.name]
+            on_board.write(WAITING, pipeline.room.waiting)
+            on_board.write(MOST_WAITING, pipeline.most_waiting)
+            on_board.write(TAKING, pipeline.accepting and not pipeline.lacking)
 
     async def _keep(self, number: int, ready: "asyncio.Future[None]") -> None:
         """Keep one front end alive; the delay before a restart doubles up to a bound.
@@ -201,7 +202,7 @@ class FrontEndProcess:
         try:
             if self.all.ending:
                 return "was not needed any more"
-            process = self._process = _spawn(theirs.fileno(), [sock.fileno() for sock in socks], board.fd, row)
+            process = self._process = _spawn(theirs.fileno(), [sock.fileno() for sock in socks], board, row)
         finally:
             theirs.close()
             if self._process is None:
@@ -251,7 +252,7 @@ class FrontEndProcess:
                 elif (exchange := self._exchanges.pop(message.id, None)) is not None:
                     exchange.leave()
             case Refused():
-                self.all.refused()
+                self.all.refused(self.all.serve.served[message.pipeline].name)
             case Untrusted():
                 self.all.distrusted(message.reason)
             case Listening():
@@ -264,7 +265,8 @@ class FrontEndProcess:
 
     def _submit(self, message: Submit, body: memoryview) -> None:
         try:
-            self._withdraw[message.id] = self.all.control.submit(
+            in_force = self.all.control.pipelines[self.all.serve.served[message.pipeline].name]
+            self._withdraw[message.id] = in_force.submit(
                 unpack_tensors(message.tensors, body),
                 partial(self._answered, message.id),
                 priority=message.priority,
@@ -347,10 +349,16 @@ def _failed(reason: str) -> Answer:
     return Answer(outcome="failed", reason=reason, errors=(reason,))
 
 
-def _spawn(router: int, listen: Sequence[int], board: int, row: int) -> subprocess.Popen[bytes]:
+def _spawn(router: int, listen: Sequence[int], board: Board, row: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "gearshift.serving.front_ends.front_end", "--row", str(row)]
-    command += ["--router", str(router), "--listen", ",".join(map(str, listen)), "--board", str(board)]
-    command += ["--parent", str(os.getpid()), *settings_in_force().arguments()]
+    command += ["--router", str(router), "--listen", ",".join(map(str, listen)), "--board", str(board.fd)]
+    command += [
+        "--pipelines",
+        str(len(board.pipelines)),
+        "--parent",
+        str(os.getpid()),
+        *settings_in_force().arguments(),
+    ]
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, *listen, board), start_new_session=True
+        command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, *listen, board.fd), start_new_session=True
     )

@@ -7,24 +7,23 @@ bytes for the client, a `Passed`.  Ids are the front end's.
 
 import msgspec
 
-from gearshift.model import TensorSpec
 from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.wire.messages import TensorHeader
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 
 # To a front end ----------------------------------------------------------------------------------
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """The first frame: serve clients of this operator; the front end replies `Listening`.
+    """The first frame: serve clients of these pipelines; the front end replies `Listening`.
 
+    The plan's order numbers them.
     `origin_ns` is the instant 0 of the service's clock on this machine's monotonic clock.
     """
 
     settings: ServerSettings
-    operator: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    served: tuple[Signature, ...]
     origin_ns: int
 
 
@@ -67,7 +66,7 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """A request for inference, as `Service.submit` takes it; answered by `Answered`.
+    """A request for inference, as `ServedPipeline.submit` takes it; answered by `Answered`.
 
     `client` numbers the connections of this front end.
     """
@@ -75,6 +74,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     id: int
     client: int
     tensors: tuple[TensorHeader, ...]
+    pipeline: int = 0
     priority: int = 0
     deadline_ns: int = NO_DEADLINE_NS
     sent_ns: int | None = None
@@ -108,6 +108,8 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
     """A request was refused for lack of room while it was read."""
+
+    pipeline: int
 
 
 class Untrusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):

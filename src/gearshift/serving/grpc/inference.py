@@ -1,6 +1,7 @@
 """Infer over gRPC: one request per call, or a stream of them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -8,7 +9,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import DeadlinePassed, QueueFull, RequestFailed
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.runtime.service.room import Client
+from gearshift.runtime.service.room import Client, Reading, Room
 from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
 from gearshift.serving.door.exchange import Exchange
 from gearshift.serving.grpc.calls import Answers, Tasks, Unread, in_bytes, metadata_of, send, text_of
@@ -32,29 +33,32 @@ StreamAnswers = asyncio.Queue[asyncio.Task[bytes] | tuple[type[Exception], str] 
 
 
 class GrpcInference:
+    """Answers requests; a message whose pipeline is not known yet is held in the room that `room` returns."""
+
     def __init__(
         self,
         control: Control,
-        operator: str,
+        room: Callable[[], Room],
         messages: Messages,
         answers: Answers,
         *,
         tracing: Tracing | None,
         times: SendingTimes,
     ) -> None:
-        self._control, self._operator = control, operator
+        self._control, self._room = control, room
+        self._only = next(iter(control.pipelines)) if len(control.pipelines) == 1 else ""
         self._messages, self._answers = messages, answers
         self._tracing, self._times = tracing, times
         self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()
 
     async def infer(self, context: Any, exchange: Exchange) -> bytes:
         self._trace(context, exchange)
-        with self._control.service.reading(0) as reading:
+        with self._reading(0) as reading:
             data = await self._messages.receive(context)
             reading.hold(len(data))
-            request, message_bytes = await self._messages.request(data, reading, exchange)
+            asked = await self._messages.request(data, reading, exchange)
         del data
-        answer = await self._answer(request, message_bytes, context, exchange)
+        answer = await self._answer(*asked, context, exchange)
         unread = self._answers.of(context.peer())
         unread.add(len(answer))
         unread.offer()
@@ -62,15 +66,22 @@ class GrpcInference:
         call.add_done_callback(unread.close)
         return answer
 
+    def _reading(self, announced_bytes: int) -> Reading:
+        """Raises `NotReady`, `QueueFull` or `TooLarge` where the server's only pipeline refuses requests now."""
+        if self._only:
+            return self._control.pipelines[self._only].inference.reading(announced_bytes)
+        return Reading(self._room())
+
     def _trace(self, context: Any, exchange: Exchange) -> None:
         if self._tracing is not None:
             headers = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
             exchange.span = self._tracing.begin(
-                headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
+                self._only, headers, **{"rpc.system.name": "grpc", "rpc.method": f"{SERVICE}/ModelInfer"}
             )
 
     async def _answer(
         self,
+        model: str,
         request: InferRequest,
         payload_bytes: int,
         context: Any,
@@ -81,9 +92,11 @@ class GrpcInference:
 
         A client that leaves cancels this call, which takes its waiting samples out of their queue.
         """
+        if exchange.span is not None and not self._only:
+            exchange.span.of(model)
         told = metadata_of(context)
         sent_ns = self._times.sent_ns(told.get(REQUEST_START), self._control.service.now_ns())
-        answer = await self._control.infer(
+        answer = await self._control.pipelines[model].infer(
             request.inputs,
             priority=request.priority,
             deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, told.get(SLO_MS)),
@@ -94,7 +107,7 @@ class GrpcInference:
         )
         if answer.outcome == "failed":
             raise RequestFailed(exchange.failed(answer.reason[:LONGEST_REASON]))
-        return encode_answer(self._operator, request, answer, more)
+        return encode_answer(model, request, answer, more)
 
     def _client_of(self, context: Any) -> Client:
         """Return the account of the call's connection; it lives as long as calls hold it."""
@@ -139,10 +152,10 @@ class GrpcInference:
         status = "OK"
         try:
             self._trace(context, exchange)
-            with self._control.service.reading(len(sent[0])) as reading:
+            with self._reading(len(sent[0])) as reading:
                 reading.hold(len(sent[0]))
-                request, message_bytes = await self._messages.request(sent.pop(), reading, exchange)
-            answer = await self._answer(request, message_bytes, context, exchange, ONLY_ANSWER)
+                asked = await self._messages.request(sent.pop(), reading, exchange)
+            answer = await self._answer(*asked, context, exchange, ONLY_ANSWER)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  every error becomes an answer
             told = text_of(error, exchange)

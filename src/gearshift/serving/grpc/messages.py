@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from gearshift.errors import InvalidInput, TooLarge, UnknownModel, require
-from gearshift.model import TensorSpec
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.compression import DEFLATE, GZIP, decompress
 from gearshift.serving.door.exchange import Exchange
+from gearshift.serving.door.signature import Signature, unknown_model
 from gearshift.serving.grpc.arrivals import Arrivals
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb
@@ -38,28 +38,26 @@ Sent = TypeVar("Sent")
 
 
 class Messages:
-    """Messages for one operator, of up to `largest_bytes`; large ones are parsed in a thread."""
+    """Messages for the pipelines of `served`, of up to `largest_bytes`; large ones are parsed in a thread."""
 
     def __init__(
         self,
         control: Control,
-        operator: str,
+        served: Sequence[Signature],
         arrivals: Arrivals,
         *,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
         largest_bytes: int,
         limits: v2.Limits,
     ) -> None:
-        self._control, self._operator, self._arrivals = control, operator, arrivals
-        self._specs = {spec.name: spec for spec in inputs}
-        self._output_names = tuple(spec.name for spec in outputs)
+        self._control, self._arrivals = control, arrivals
+        self._served = {each.name: each for each in served}
+        self._specs = {each.name: {spec.name: spec for spec in each.inputs} for each in served}
+        self._output_names = {each.name: tuple(spec.name for spec in each.outputs) for each in served}
         self._largest_bytes, self._given_limits = largest_bytes, limits
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="grpc-reader")
 
-    @property
-    def limits(self) -> v2.Limits:
-        return v2.limits_beside(self._given_limits, self._control.service.most_waiting)
+    def limits(self, model: str) -> v2.Limits:
+        return v2.limits_beside(self._given_limits, self._control.service.pipelines[model].most_waiting)
 
     def end(self) -> None:
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -97,7 +95,8 @@ class Messages:
     async def _in_thread(self, work: Callable[[], Sent]) -> Sent:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
-    async def request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[InferRequest, int]:
+    async def request(self, data: bytes, reading: Reading, exchange: Exchange) -> tuple[str, InferRequest, int]:
+        """Return the model's name, the request, and the bytes of its message."""
         data = await self._plain(data, self._largest_bytes, reading.hold)
         if len(data) <= LARGE_BYTES:
             message = parsed(pb.ModelInferRequest, data)
@@ -106,21 +105,24 @@ class Messages:
             split = await self._in_thread(partial(Split, data, self._most_fields))
             message, raw = await self._in_thread(partial(parsed, pb.ModelInferRequest, split.rest)), split.raw
         exchange.offer(message.id)
-        self.check_model(message.model_name, message.model_version)
-        v2.require_few_tensors(len(message.inputs), len(message.outputs), self.limits)
-        reading.hold(memory_bytes(message, raw, self._specs, len(data)) - len(data))
-        parse = partial(parse_request, message, raw, self._specs, self._output_names, self.limits)
-        return (parse() if len(data) <= LARGE_BYTES else await self._in_thread(parse)), len(data)
+        name, limits = self.model(message.model_name, message.model_version).name, self.limits(message.model_name)
+        v2.require_few_tensors(len(message.inputs), len(message.outputs), limits)
+        reading.hold(memory_bytes(message, raw, self._specs[name], len(data)) - len(data))
+        parse = partial(parse_request, message, raw, self._specs[name], self._output_names[name], limits)
+        request = parse() if len(data) <= LARGE_BYTES else await self._in_thread(parse)
+        return name, request, len(data)
 
     @property
     def _most_fields(self) -> int:
-        return max(MOST_FIELDS, FIELDS_PER_TENSOR * self.limits.most_tensors)
+        return max(MOST_FIELDS, FIELDS_PER_TENSOR * self._given_limits.most_tensors)
 
-    def check_model(self, name: str, version: str) -> None:
-        if name != self._operator:
-            raise UnknownModel(f"there is no model {name[:64]!r}; this server has {self._operator!r}")
+    def model(self, name: str, version: str) -> Signature:
+        """Raises `UnknownModel` for one that is not served, or not in this version."""
+        if name not in self._served:
+            raise unknown_model(name, list(self._served))
         if version not in ("", v2.MODEL_VERSION):
             raise UnknownModel(f"model {name!r} has no version {version[:64]!r}, only {v2.MODEL_VERSION!r}")
+        return self._served[name]
 
 
 def parsed(kind: type[Asked], data: bytes) -> Asked:

@@ -10,7 +10,6 @@ import msgspec
 from google.protobuf.message import Message
 
 from gearshift.errors import InvalidInput
-from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing
 from gearshift.runtime.service.room import Room
@@ -21,6 +20,7 @@ from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.exchange import Exchange
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.grpc import health as grpc_health
 from gearshift.serving.grpc import reflection as grpc_reflection
 from gearshift.serving.grpc.arrivals import WINDOW_BYTES, Arrivals
@@ -41,16 +41,23 @@ MOST_CALLS_OF_CONNECTION = 1024
 Asked = TypeVar("Asked", bound=Message)
 
 
+class NoQueues:
+    """Nothing waits."""
+
+    waiting: int = 0
+
+
+MOST_ROWS = 1 << 40
+
+
 class GrpcServer:
-    """Answers gRPC requests for one operator within the settings' bounds; checks keys."""
+    """Answers gRPC requests for the pipelines of `served` within the settings' bounds; checks keys."""
 
     def __init__(
         self,
         control: Control,
-        operator: str,
+        served: Sequence[Signature],
         *,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
         settings: ServerSettings,
         limits: v2.Limits,
         metrics: Metrics,
@@ -58,8 +65,7 @@ class GrpcServer:
         tracing: Tracing | None = None,
         times: SendingTimes | None = None,
     ) -> None:
-        self._control, self._operator = control, operator
-        self._inputs, self._outputs = inputs, outputs
+        self._control = control
         self._settings, self._metrics, self._keys = settings, metrics, keys
         self._server: Any = None
         self._sockets = GrpcSockets()
@@ -67,11 +73,9 @@ class GrpcServer:
         self._answers = Answers(self._room, self._sockets, **shared)
         largest_bytes = settings.largest_body_bytes
         arrivals = Arrivals(self._room, self._sockets, largest_bytes=largest_bytes, **shared)
-        self._messages = Messages(
-            control, operator, arrivals, inputs=inputs, outputs=outputs, largest_bytes=largest_bytes, limits=limits
-        )
+        self._messages = Messages(control, served, arrivals, largest_bytes=largest_bytes, limits=limits)
         self._inference = GrpcInference(
-            control, operator, self._messages, self._answers, tracing=tracing, times=times or SendingTimes()
+            control, self._room, self._messages, self._answers, tracing=tracing, times=times or SendingTimes()
         )
         self._reflection = grpc_reflection.Reflection()
         services = (SERVICE, grpc_health.SERVICE, *grpc_reflection.SERVICES)
@@ -82,7 +86,11 @@ class GrpcServer:
         return self._control.service
 
     def _room(self) -> Room:
-        return self._control.service.room
+        """The room of the only pipeline; with several, one that bounds bytes alone."""
+        pipelines = self._service.pipelines
+        if len(pipelines) == 1:
+            return next(iter(pipelines.values())).room
+        return Room(NoQueues(), MOST_ROWS, self._service.held, refused=lambda: None)
 
     async def start(self) -> int:
         """Listen and return the port; raises `InvalidInput` if it cannot be used."""
@@ -204,30 +212,30 @@ class GrpcServer:
     # Metadata ------------------------------------------------------------------------------------
 
     def _model_ready(self, asked: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
-        self._messages.check_model(asked.name, asked.version)
-        return pb.ModelReadyResponse(ready=self._service.ready)
+        model = self._messages.model(asked.name, asked.version)
+        return pb.ModelReadyResponse(ready=self._service.pipelines[model.name].ready)
 
     def _server_metadata(self, asked: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         return pb.ServerMetadataResponse(**msgspec.to_builtins(metadata.server_metadata()))
 
     def _model_metadata(self, asked: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
-        self._messages.check_model(asked.name, asked.version)
-        content = msgspec.to_builtins(metadata.model_metadata(self._operator, self._inputs, self._outputs))
-        return pb.ModelMetadataResponse(**content)
+        content = metadata.model_metadata(self._messages.model(asked.name, asked.version))
+        return pb.ModelMetadataResponse(**msgspec.to_builtins(content))
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
-        self._messages.check_model(asked.name, asked.version)
-        most_rows = self._messages.limits.most_rows or self._service.most_waiting
-        config = metadata.model_config(self._operator, self._inputs, self._outputs, most_rows)
-        return pb.ModelConfigResponse(config=msgspec.to_builtins(config))
+        model = self._messages.model(asked.name, asked.version)
+        most_rows = self._messages.limits(model.name).most_rows or self._service.pipelines[model.name].most_waiting
+        return pb.ModelConfigResponse(config=msgspec.to_builtins(metadata.model_config(model, most_rows)))
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
-        self._messages.check_model(asked.name or self._operator, asked.version)
-        statistics = metadata.statistics(self._operator, self._metrics.totals(self._operator))
+        every = list(self._control.pipelines)
+        first = self._messages.model(asked.name or every[0], asked.version).name
+        names = [first] if asked.name else every
+        statistics = metadata.statistics({name: self._metrics.totals(name) for name in names})
         return pb.ModelStatisticsResponse(**msgspec.to_builtins(statistics))
 
     def _repository_index(self, asked: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
-        index = metadata.repository_index(self._operator, self._service.ready, ready_only=asked.ready)
+        index = metadata.repository_index(self._control.ready_by_name(), ready_only=asked.ready)
         return pb.RepositoryIndexResponse(models=msgspec.to_builtins(index))
 
     def _refuse_loading(self, asked: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:

@@ -6,8 +6,11 @@ from urllib.parse import unquote
 
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
-from gearshift.serving.http.handlers import Handlers, respond_error
+from gearshift.serving.door.signature import unknown_model
+from gearshift.serving.http.attempts import respond_error
+from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, Then, Work, read_body
+from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
 from gearshift.serving.operate.control import require_operator
@@ -24,13 +27,22 @@ class Application:
 
     def __init__(self, handlers: Handlers, *, keys: Keys | None = None, names: OwnNames | None = None) -> None:
         self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
-        routes = {route.path: (route, MethodType(route.handler, handlers)) for route in routes_of(handlers.operator)}
+        self._attempt = handlers.attempts.attempt
+        models = {model.served.name: model for model in handlers.models}
+        routes: dict[str, Found] = {
+            route.path: (route, MethodType(route.handler, models.get(route.model, handlers)))
+            for route in routes_of(list(models))
+        }
         self._patterns = [
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), routes.pop(path)) for path in list(routes) if "{" in path
         ]
         self._routes = routes
-        described = describe(handlers.operator, handlers.inputs, handlers.outputs, keys=keys)
-        handlers.description = v2_json.encode(described)
+        handlers.description = v2_json.encode(describe([model.served for model in handlers.models], keys=keys))
+
+    @property
+    def inference_paths(self) -> dict[str, str]:
+        """Return the paths at which pipelines answer, with their names."""
+        return {path: route.model for path, (route, _) in self._routes.items() if route.handler is ModelHandlers.infer}
 
     @property
     def paths(self) -> dict[str, str]:
@@ -39,14 +51,14 @@ class Application:
 
     def begun(self, exchange: HttpExchange) -> None:
         """Route a request whose body may still be missing; errors in its head are answered now."""
-        self._handlers.attempt(exchange, self._route)
+        self._attempt(exchange, self._route)
 
     def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        self._handlers.attempt(exchange, _measure, part_bytes)
+        self._attempt(exchange, _measure, part_bytes)
 
     def completed(self, exchange: HttpExchange) -> None:
         if exchange.then is not None:
-            self._handlers.attempt(exchange, exchange.then)
+            self._attempt(exchange, exchange.then)
 
     def _route(self, exchange: HttpExchange) -> Work | None:
         path, method, headers = exchange.path, exchange.method, exchange.headers
@@ -89,9 +101,9 @@ class Application:
             exchange.client.vouch()
 
     def _not_found(self, path: str) -> str:
-        parts, operator = path.split("/"), self._handlers.operator
-        if parts[:3] == ["", "v2", "models"] and len(parts) > 3 and parts[3] != operator:
-            return f"there is no model {parts[3][:64]!r}; this server has {operator!r}"
+        parts, served = path.split("/"), [model.served.name for model in self._handlers.models]
+        if parts[:3] == ["", "v2", "models"] and len(parts) > 3 and parts[3] not in served:
+            return unknown_model(parts[3], served).what
         return f"there is nothing at {path[:200]!r}"
 
 

@@ -1,12 +1,12 @@
-"""Describe one operator's server in OpenAPI, from the table of routes and the structs of bodies."""
+"""Describe a server in OpenAPI, from the table of routes and the structs of bodies."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from gearshift import __version__
-from gearshift.model import TensorSpec
 from gearshift.serving.door.keys import Keys
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.routes import Error, Route, Schema, Struct, routes_of
 from gearshift.v2.tensors import ROW_FACTS
 
@@ -18,6 +18,8 @@ EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
 JSON, BINARY = "application/json", "application/octet-stream"
 BINARY_BODY = "The JSON, then the binary tensors it names, in its order."
 ASK_AGAIN = frozenset({429, 503})
+OF_REQUEST = "InferBody", "InputTensor", "AskedOutput"
+"""Schemas that name a pipeline's tensors."""
 RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
 HEADER_BYTES = {
     "Inference-Header-Content-Length": {
@@ -27,11 +29,10 @@ HEADER_BYTES = {
 }
 
 
-def describe(
-    operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, keys: Keys | None
-) -> Schema:
-    """Return the OpenAPI description of a server of `operator` that requires these keys."""
-    components: Schema = {"schemas": _schemas(operator, inputs, outputs)}
+def describe(served: Sequence[Signature], *, keys: Keys | None) -> Schema:
+    """Return the OpenAPI description of a server of these pipelines that requires these keys."""
+    routes = routes_of([each.name for each in served])
+    components: Schema = {"schemas": _schemas(routes, served)}
     if keys is not None:
         components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
@@ -40,11 +41,13 @@ def describe(
     described: Schema = {
         "openapi": OPENAPI_VERSION,
         "info": {
-            "title": f"Gearshift: {operator}",
+            "title": f"Gearshift: {', '.join(each.name for each in served)}",
             "version": __version__,
             "description": "The Open Inference Protocol V2. What can be read by GET can be asked for by HEAD too.",
         },
-        "paths": _paths(operator, keys),
+        "paths": {
+            route.path: {route.methods[0].lower(): _operation(route, keys, alone=len(served) == 1)} for route in routes
+        },
         "components": components,
     }
     if keys is not None and keys.of_users:
@@ -52,31 +55,49 @@ def describe(
     return described
 
 
-def _schemas(operator: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Schema:
-    """Return the schemas of all bodies, restricted to the names of the operator's tensors."""
+def _schemas(routes: Sequence[Route], served: Sequence[Signature]) -> Schema:
+    """Return the schemas of all bodies; those of requests are restricted to a pipeline's tensors.
+
+    Where there are several pipelines, these have the pipeline's name before their own.
+    """
     bodies: dict[Struct, None] = {Error: None}
-    for route in routes_of(operator):
+    for route in routes:
         bodies |= dict.fromkeys(filter(None, (route.body, route.answer, route.array_of, route.unready)))
     _, schemas = msgspec.json.schema_components(bodies, ref_template=COMPONENTS + "{name}")
-    tensor = schemas["InputTensor"]["properties"]
-    tensor["name"]["enum"] = [spec.name for spec in inputs]
-    tensor["datatype"]["enum"] = sorted({spec.datatype for spec in inputs})
-    tensor["data"]["type"] = "array"
-    if outputs:
-        schemas["AskedOutput"]["properties"]["name"]["enum"] = [*(spec.name for spec in outputs), *ROW_FACTS]
+    of_request = {name: schemas.pop(name) for name in OF_REQUEST}
+    for each in served:
+        own = of_request if len(served) == 1 else _named(each.name, of_request)
+        prefix = "" if len(served) == 1 else f"{each.name}."
+        _restrict(own[f"{prefix}InputTensor"], own[f"{prefix}AskedOutput"], each)
+        schemas |= own
     return schemas
 
 
-def _paths(operator: str, keys: Keys | None) -> Schema:
-    return {route.path: {route.methods[0].lower(): _operation(route, keys)} for route in routes_of(operator)}
+def _named(pipeline: str, schemas: Schema) -> Schema:
+    """Return copies under names, and with references, that begin with the name of the pipeline."""
+    text = msgspec.json.encode(schemas)
+    for name in schemas:
+        text = text.replace(f'"{COMPONENTS}{name}"'.encode(), f'"{COMPONENTS}{pipeline}.{name}"'.encode())
+    copied: Schema = msgspec.json.decode(text)
+    return {f"{pipeline}.{name}": schema for name, schema in copied.items()}
 
 
-def _operation(route: Route, keys: Keys | None) -> Schema:
+def _restrict(input_tensor: Schema, asked_output: Schema, served: Signature) -> None:
+    tensor = input_tensor["properties"]
+    tensor["name"]["enum"] = [spec.name for spec in served.inputs]
+    tensor["datatype"]["enum"] = sorted({spec.datatype for spec in served.inputs})
+    tensor["data"]["type"] = "array"
+    if served.outputs:
+        asked_output["properties"]["name"]["enum"] = [*(spec.name for spec in served.outputs), *ROW_FACTS]
+
+
+def _operation(route: Route, keys: Keys | None, *, alone: bool) -> Schema:
     operation: Schema = {"summary": route.summary, "responses": _responses(route, keys)}
     if parameters := _parameters(route):
         operation["parameters"] = parameters
     if route.body is not None:
-        content: Schema = {JSON: {"schema": _reference(route.body)}}
+        own = "" if alone or not route.model else f"{route.model}."
+        content: Schema = {JSON: {"schema": _reference(route.body, own)}}
         if route.binary:
             content[BINARY] = {"schema": {"description": BINARY_BODY}}
         operation["requestBody"] = {"required": route.body_required, "content": content}
@@ -149,5 +170,5 @@ def _response(description: str, schema: Schema, content_type: str = JSON) -> Sch
     return {"description": description, "content": {content_type: {"schema": schema}}}
 
 
-def _reference(body: Struct) -> Schema:
-    return {"$ref": COMPONENTS + body.__name__}
+def _reference(body: Struct, own: str = "") -> Schema:
+    return {"$ref": COMPONENTS + own + body.__name__}

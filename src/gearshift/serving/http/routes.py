@@ -4,7 +4,7 @@ A server answers by this table (`application`) and describes itself from it (`op
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,7 @@ from gearshift.runtime.router.status import Status
 from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, Work
+from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import IndexBody, InferBody
@@ -106,17 +107,19 @@ class Header(NamedTuple):
 class Route:
     """How one path is answered; a part `{name}` of the path stands for any text without a slash.
 
-    `handler` is called when a body of at most `most_body_bytes` has arrived; without that bound it
-    is called when the head has arrived.  With `still_answered` connections beyond the bound on
-    connections are answered, too.  All other fields are for the description: `body` and `answer`
+    `handler`, of `Handlers` or, with a `model`, of that one's `ModelHandlers`, is called when a body
+    of at most `most_body_bytes` has arrived; without that bound when the head has arrived.  With
+    `still_answered` connections beyond the bound on connections are answered, too.  All other
+    fields are for the description: `body` and `answer`
     in JSON (`array_of`: a list of these; neither: text of `content_type`), or `binary` as well;
     `unready` is the answer 503, and `errors` describes other statuses; `refused`: it has no answer
     but errors.
     """
 
     path: str
-    handler: Callable[[Handlers, HttpExchange], Work | None]
+    handler: Callable[[Any, HttpExchange], Work | None]
     methods: tuple[str, ...] = GET
+    model: str = ""
     who: Who = "user"
     most_body_bytes: int | None = None
     still_answered: bool = False
@@ -133,19 +136,17 @@ class Route:
     refused: bool = False
 
 
-def routes_of(operator: str) -> tuple[Route, ...]:
-    model = f"/v2/models/{operator}"
-    versions = (*_of_model(model), *_of_model(f"{model}/versions/{MODEL_VERSION}"))
-    return (*SERVER, *ADMINISTRATION, *versions, *LOADING, *HEALTH)
+def routes_of(models: Sequence[str]) -> tuple[Route, ...]:
+    return (*SERVER, *ADMINISTRATION, *(route for name in models for route in model_routes(name)), *LOADING, *HEALTH)
 
 
-def inference_paths(operator: str) -> frozenset[str]:
-    return frozenset(route.path for route in routes_of(operator) if route.handler is Handlers.infer)
+def model_routes(name: str) -> tuple[Route, ...]:
+    """The routes of one pipeline, whose handlers are those of `ModelHandlers`."""
+    model = f"/v2/models/{name}"
+    return (*_of_model(name, model), *_of_model(name, f"{model}/versions/{MODEL_VERSION}"))
 
 
-_statistics = partial(
-    Route, handler=Handlers.statistics, summary="What was answered, in Triton's form", answer=Statistics
-)
+_statistics = partial(Route, summary="What was answered, in Triton's form", answer=Statistics)
 _health = partial(Route, who="anybody", still_answered=True)
 _live = partial(_health, handler=Handlers.live, summary="Whether the process is alive", answer=Live)
 _ready = partial(_health, handler=Handlers.ready, summary="Whether requests are let in", answer=Ready, unready=Ready)
@@ -172,13 +173,13 @@ SERVER = (
         summary="This description",
         content_type="application/json",
     ),
-    _statistics(path="/v2/models/stats"),
+    _statistics(path="/v2/models/stats", handler=Handlers.statistics),
     Route(
         path="/v2/repository/index",
         methods=POST,
         handler=Handlers.index,
         most_body_bytes=MOST_BODY_BYTES,
-        summary="The operators and their state",
+        summary="The pipelines and their state",
         body=IndexBody,
         body_required=False,
         array_of=IndexEntry,
@@ -261,27 +262,30 @@ INFER_HEADERS = (
 )
 
 
-def _of_model(path: str) -> tuple[Route, ...]:
+def _of_model(name: str, path: str) -> tuple[Route, ...]:
     return (
-        Route(path=path, handler=Handlers.model, summary="The operator", answer=ModelMetadata),
+        Route(path=path, model=name, handler=ModelHandlers.model, summary="The pipeline", answer=ModelMetadata),
         Route(
             path=f"{path}/config",
-            handler=Handlers.config,
-            summary="The operator as Triton would configure it",
+            model=name,
+            handler=ModelHandlers.config,
+            summary="The pipeline as Triton would configure it",
             answer=ModelConfiguration,
         ),
         Route(
             path=f"{path}/ready",
-            handler=Handlers.model_ready,
-            summary="Whether the operator is ready",
+            model=name,
+            handler=ModelHandlers.ready,
+            summary="Whether the pipeline is ready",
             answer=Ready,
             unready=Ready,
         ),
-        _statistics(path=f"{path}/stats"),
+        _statistics(path=f"{path}/stats", model=name, handler=ModelHandlers.statistics),
         Route(
             path=f"{path}/infer",
             methods=POST,
-            handler=Handlers.infer,
+            model=name,
+            handler=ModelHandlers.infer,
             summary="Inference",
             headers=INFER_HEADERS,
             body=InferBody,

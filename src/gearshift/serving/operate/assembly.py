@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from gearshift.clock import Clock, WallClock, to_ns
 from gearshift.errors import require
@@ -43,7 +44,6 @@ def make_service(
     drifts: Callable[[], None] = lambda: None,
     caches: CacheAdaptation | None = None,
 ) -> Service:
-    pipeline = task.plan.pipelines[task.tables.pipeline.name]
     run_ns = task.run_ns
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
@@ -51,19 +51,13 @@ def make_service(
     backend = make_backend(task, settings, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
     attend_caches(task, backend, caches)
-    backlog = _backlog(task, settings)
-    options = PipelineOptions(
-        most_waiting_requests=backlog.most_waiting,
-        capacity_qps=backlog.capacity_qps,
-        default_priority=pipeline.default_priority,
-        answer_within_s=pipeline.objective.latency_s,
-        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in pipeline.gears],
-        adapting=make_adapting(task, settings, journal, drifts, deadlines.run_ns),
-    )
     return Service(
         task.tables if scales else task.tables.unscaled(),
         backend,
-        pipelines={task.tables.pipeline.name: options},
+        pipelines={
+            name: pipeline_options(task, name, settings, journal, drifts, deadlines.run_ns)
+            for name in task.plan.pipelines
+        },
         most_waiting_bytes=most_waiting_bytes(settings),
         retries=_retries(task, settings, run_ns),
         deadlines=deadlines,
@@ -74,16 +68,41 @@ def make_service(
     )
 
 
+def pipeline_options(
+    task: ServingTask,
+    name: str,
+    settings: ServerSettings,
+    journal: Journal,
+    drifts: Callable[[], None],
+    run_ns: Sequence[Sequence[int]],
+) -> PipelineOptions:
+    pipeline, backlog = task.plan.pipelines[name], _backlog(task, name, settings)
+    return PipelineOptions(
+        most_waiting_requests=backlog.most_waiting,
+        capacity_qps=backlog.capacity_qps,
+        default_priority=pipeline.default_priority,
+        answer_within_s=pipeline.objective.latency_s,
+        accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in pipeline.gears],
+        adapting=make_adapting(task, name, settings, journal, drifts, run_ns),
+    )
+
+
 def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Sequence[int]]) -> Backend:
-    if task.project is None:
+    if task.backend == "emulated":
         return EmulatedBackend(task.tables, task.plan, task.profile, run_ns=run_ns)
     counts = thread_counts(task, settings)
+    longest_asked_s = max(longest_remote_s(read_project(project)) for project in set(task.projects.values()))
     options: WorkersOptions = {
-        "operators": [OperatorSource(project=task.project, inputs=task.inputs, outputs=task.outputs)],
+        "operators": [
+            OperatorSource(
+                project=task.projects[name], inputs=profile.inputs, outputs=profile.outputs, models=profile.models
+            )
+            for name, profile in task.profiles.items()
+        ],
         "longest_start_s": settings.longest_start_s,
         "warm_up": settings.warm_up,
         "run_ns": run_ns,
-        "shortest_hang_s": max(settings.shortest_hang_s, longest_remote_s(read_project(task.project))),
+        "shortest_hang_s": max(settings.shortest_hang_s, longest_asked_s),
         "probe_s": settings.probe_s,
         "thread_counts": counts,
         "awake_s": 0.0 if counts else settings.awake_s,  # a control group's quota is for the model
@@ -106,13 +125,14 @@ def _retries(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Seque
 
 def make_adapting(
     task: ServingTask,
+    name: str,
     settings: ServerSettings,
     journal: Journal,
     drifts: Callable[[], None],
     run_ns: Sequence[Sequence[int]],
 ) -> Adapting:
-    """Return the watch on load and batch times; it calls `drifts` while load has drifted."""
-    planned = task.plan.pipelines[task.tables.pipeline.name].planned_load
+    """Return the watch on a pipeline's load and batch times; it calls `drifts` while load has drifted."""
+    planned, number = task.plan.pipelines[name].planned_load, task.tables.pipeline_named(name).number
     share, seed = settings.audit_share, settings.audit_seed
     audit = make_audit(task.tables, task.plan, task.profile, share=share, seed=seed, run_ns=run_ns)
     as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)
@@ -120,6 +140,7 @@ def make_adapting(
         as_profiled_ns -= overheads_ns(task.plan, task.tables, task.profile)
     return Adapting(
         task.tables,
+        number,
         window_s=settings.load_window_s or window_of(0.0 if planned is None else planned.over_s),
         run_ns=as_profiled_ns.tolist(),
         audit=audit if share > 0 else None,
@@ -128,14 +149,14 @@ def make_adapting(
     )
 
 
-def _backlog(task: ServingTask, settings: ServerSettings) -> Backlog:
-    """Return the most waiting samples, by the settings or the plan, and their capacity."""
+def _backlog(task: ServingTask, name: str, settings: ServerSettings) -> Backlog:
+    """Return the most waiting samples of a pipeline, by the settings or the plan, and their capacity."""
     scaler_cores = None
     if settings.scaler != "static":
         begun_with = sum(replica.cores for replica in task.plan.placement.replicas)
         there = int(len(task.pool) / settings.core_share + 1e-9)
         scaler_cores = settings.scaler_cores or there or begun_with
-    planned = backlog_of(task.plan, task.tables, task.profile, scaler_cores=scaler_cores)
+    planned = backlog_of(task.plan, task.tables, task.profile, pipeline=name, scaler_cores=scaler_cores)
     given = settings.most_waiting_requests
     most_waiting = max(planned.most_waiting, settings.most_rows or 0) if given is None else given
     return planned._replace(most_waiting=most_waiting)
@@ -152,8 +173,8 @@ def longest_remote_s(project: Project) -> float:
 
 def attend_caches(task: ServingTask, backend: Backend, caches: CacheAdaptation | None) -> None:
     """Have `caches` audit and adapt the learned caches of the backend's models, if there are any."""
-    models = cached_models(task)
-    if not models or task.project is None or not isinstance(backend, WorkersBackend):
+    models = projects_of_cached(task)
+    if not models or not isinstance(backend, WorkersBackend):
         return
     if caches is None or not caches.audits:
         log.warning(
@@ -161,11 +182,22 @@ def attend_caches(task: ServingTask, backend: Backend, caches: CacheAdaptation |
             "answers to audit is 0; serve with --cache-audit-share 0.01", ", ".join(sorted(models)),
         )  # fmt: skip
     if caches is not None:
-        caches.attend(dict.fromkeys(models, task.project), backend, task.tables)
+        caches.attend(models, backend, task.tables)
 
 
 def cached_models(task: ServingTask) -> set[str]:
     return {curve.model for curve in task.profile.curves if curve.segment > 0} & set(task.tables.models)
+
+
+def projects_of_cached(task: ServingTask) -> dict[str, Path]:
+    """The project of each placed model with learned caches; empty if operators are emulated."""
+    known = cached_models(task)
+    return {
+        model: project
+        for name, project in task.projects.items()
+        for model in task.profiles[name].models
+        if model in known
+    }
 
 
 def make_cache_adaptation(
@@ -184,10 +216,10 @@ def make_cache_adaptation(
             remedy=f"name one of {', '.join(sorted(known))}" if known else "leave it out",
         )
     none_to_come = not known and settings.plans is None
-    if task.project is None or none_to_come or (not asked and settings.cache_audit_share == 0):
+    if task.backend == "emulated" or none_to_come or (not asked and settings.cache_audit_share == 0):
         return None
     return CacheAdaptation(
-        dict.fromkeys(known, task.project),
+        projects_of_cached(task),
         adapting=asked,
         settings={
             "learn_share": settings.adapt_share,

@@ -1,21 +1,17 @@
 """Administration of a server: its status, pinning a gear, draining and undoing a drain."""
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
 from gearshift.errors import Forbidden, InvalidInput
-from gearshift.model import Arrays
-from gearshift.request import Answer
 from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
-from gearshift.runtime.service.answers import Done, Withdraw, answer_to
-from gearshift.runtime.service.room import Reading
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys
-from gearshift.serving.operate.shadow import Shadow
+from gearshift.serving.operate.in_force import Inference, InForce
 
 STATUS_PATH = "/v2/gearshift/status"
 GEAR_PATH = "/v2/gearshift/gear"
@@ -27,10 +23,14 @@ OF_OTHERS = frozenset({b"origin", b"forwarded", b"x-forwarded-for", b"x-real-ip"
 Body = TypeVar("Body")
 
 
-class GearBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The gear to keep at any load, or null to let the load choose again."""
+class GearBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The gear to keep at any load, or null to let the load choose again.
+
+    `pipeline` names the one that is meant, where the server has several.
+    """
 
     pin: int | None
+    pipeline: str | None = None
 
 
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,82 +39,63 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     undo: bool = False
 
 
-class Inference(Protocol):
-    """The part of `Service` that requests need; a front end's process has its own version."""
+NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
+
+
+class Serving(Protocol):
+    """The part of `Service` that a control needs; a front end's process has its own version."""
 
     @property
     def accepting(self) -> bool: ...
 
     @property
-    def most_waiting(self) -> int: ...
-
-    def now_ns(self) -> int: ...
-
-    def require_room(self, rows: int, held_bytes: int) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` if `rows` would not be accepted now."""
-        ...
-
-    def reading(self, announced_bytes: int) -> Reading: ...
-
-    @property
-    def submit(self) -> Callable[..., Withdraw]:
-        """As `Service.submit`; a front end's errors arrive in the answer."""
-        ...
-
-
-NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
+    def pipelines(self) -> Mapping[str, Inference]: ...
 
 
 class Control:
     """The service in force and its plan, with the means to steer them."""
 
-    def __init__(self, service: Inference, plan: ServedPlan = NOT_FROM_A_FILE) -> None:
-        self.inference = service
-        self.plan = plan
-        self.shadow: Shadow | None = None
+    def __init__(self, serving: Serving, plan: ServedPlan = NOT_FROM_A_FILE) -> None:
+        self._serving, self.plan = serving, plan
+        self.pipelines = {name: InForce(inference) for name, inference in serving.pipelines.items()}
         self.replan: ReplanStatus | None = None
+
+    def put_in_force(self, serving: Serving, plan: ServedPlan) -> None:
+        """Send all requests to another service, whose plan has the same pipelines."""
+        self._serving, self.plan = serving, plan
+        for name, in_force in self.pipelines.items():
+            in_force.inference = serving.pipelines[name]
 
     @property
     def service(self) -> Service:
         """The service in force; only the router's process may ask for it."""
-        return cast(Service, self.inference)
+        return cast(Service, self._serving)
+
+    @property
+    def accepting(self) -> bool:
+        return self._serving.accepting
 
     @property
     def ready(self) -> bool:
         return self.service.ready
 
-    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """Infer as `Service.infer`; a shadow is offered a copy of each answered request."""
-        return await answer_to(self.submit, inputs, **asked)
-
-    @property
-    def submit(self) -> Callable[..., Withdraw]:
-        return self.inference.submit if self.shadow is None else self._submit_to_both
-
-    def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
-        service, shadow = self.service, self.shadow
-        began_ns = service.now_ns()
-
-        def compared(answer: Answer) -> None:
-            if shadow is not None and self.shadow is shadow and answer.outcome != "refused":
-                shadow.offer(inputs, answer, service.now_ns() - began_ns, asked.get("payload_bytes", 0))
-            done(answer)
-
-        return service.submit(inputs, compared, **asked)
+    def ready_by_name(self) -> dict[str, bool]:
+        return {name: pipeline.ready for name, pipeline in self.service.pipelines.items()}
 
     def status(self) -> Status:
-        replan = self.replan
+        replan, status = self.replan, self.service.status(self.plan)
         if replan is not None and replan.offered == Path(self.plan.path).name:  # now in force
             replan = msgspec.structs.replace(replan, offered=None)
-        return msgspec.structs.replace(self.service.status(self.plan), replan=replan)
+        pipelines = [msgspec.structs.replace(each, replan=replan) for each in status.pipelines]
+        return msgspec.structs.replace(status, replan=replan, pipelines=pipelines)
 
     def pin_or_free(self, body: bytes) -> Status:
         """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput`."""
         asked = decode(body, GearBody)
         if asked.pin is None:
-            self.service.free_gear()
+            self.service.free_gear(asked.pipeline)
         else:
-            self.service.pin_gear(asked.pin)
+            self.service.pin_gear(asked.pin, asked.pipeline)
         return self.status()
 
     def drain_or_not(self, body: bytes) -> Status:

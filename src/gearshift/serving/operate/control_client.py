@@ -34,9 +34,12 @@ class Operator:
     def status(self) -> Status:
         return self._ask("GET", STATUS_PATH, b"", Status)
 
-    def pin(self, gear: int | None) -> Status:
-        """Keep `gear` at any load; None lets the load choose again."""
-        return self._ask("POST", GEAR_PATH, msgspec.json.encode(GearBody(pin=gear)), Status)
+    def pin(self, gear: int | None, pipeline: str | None = None) -> Status:
+        """Keep `gear` of a pipeline at any load; None lets the load choose again.
+
+        Without a name, of the server's only pipeline.
+        """
+        return self._ask("POST", GEAR_PATH, msgspec.json.encode(GearBody(pin=gear, pipeline=pipeline)), Status)
 
     def drain(self, *, undo: bool = False) -> Status:
         return self._ask("POST", DRAIN_PATH, msgspec.json.encode(DrainBody(undo=undo)), Status)

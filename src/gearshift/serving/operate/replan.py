@@ -83,7 +83,7 @@ class Replans:
             await asyncio.gather(self._work, return_exceptions=True)
 
     async def _replan(self) -> None:
-        window_s = self._control.service.adapting.window_s
+        window_s = self._control.service.pipeline.adapting.window_s
         before = self._control.replan or ReplanStatus()
         self._control.replan = msgspec.structs.replace(before, running=True)
         self._journal.write("replan", plan=self._control.plan.path, window_s=window_s)
@@ -118,7 +118,7 @@ class Replans:
         """Return a plan's name if it is better on the live load, else None, and a comparison."""
         task = self._task()
         pipeline = task.plan.pipelines[task.tables.pipeline.name]
-        counts = self._control.service.adapting.trace.latest(window_s)
+        counts = self._control.service.pipeline.adapting.trace.latest(window_s)
         if sum(counts) == 0:
             raise Failed("no requests came")
         taken = {Path(self._control.plan.path).stem, Path((self._control.replan or ReplanStatus()).offered or "").stem}
@@ -128,7 +128,8 @@ class Replans:
         await asyncio.to_thread(_write_counts, counts, trace)
         await asyncio.to_thread(write_atomically, hardware, msgspec.json.encode(task.plan.hardware))
         try:
-            folder = str(task.profile_folder)
+            (operator,) = task.operators.values()
+            folder = str(operator.folder)
             cores = task.plan.hardware.pool_cores
             options = plan_options(pipeline, None if cores else task.plan.planner, task.plan.seed)
             budget = ["--budget-s", f"{BUDGET_SHARE * self._longest_s:g}"]

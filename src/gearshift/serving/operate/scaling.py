@@ -53,6 +53,11 @@ def make_scaling(
     """
     if not changes_cores(task.plan, settings):
         return None
+    require(
+        len(task.signatures) == 1,
+        f"the plan has pipelines {[each.name for each in task.signatures]}, and cores are scaled for one",
+        remedy="serve without --scaler and --core-share, or split the plan",
+    )
     workers = _scaled_workers(task, settings)
     pool = _pool(task, workers)
     cores = _cores(task, settings, pool, workers)

@@ -14,7 +14,7 @@ from gearshift.model import Arrays
 from gearshift.models.classes import class_names
 from gearshift.request import Answer
 from gearshift.result import LatencySummary, latency_summary
-from gearshift.runtime.service.service import Service
+from gearshift.runtime.service.served_pipeline import ServedPipeline
 
 MOST_OPEN = 64
 """Open copies of the shadow; further ones are skipped, so that a slow shadow holds no memory."""
@@ -42,10 +42,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shadow:
-    """Sends `service` copies of a `share` of the offered requests, evenly spread."""
+    """Sends `pipeline` copies of a `share` of the offered requests, evenly spread."""
 
-    def __init__(self, service: Service, share: float) -> None:
-        self._service, self._share = service, share
+    def __init__(self, pipeline: ServedPipeline, share: float) -> None:
+        self._pipeline, self._share = pipeline, share
         self._turn = 0.0
         self._copies: set[asyncio.Task[None]] = set()
         self._agreed: dict[str, int] = defaultdict(int)
@@ -81,9 +81,9 @@ class Shadow:
         )
 
     async def _ask(self, inputs: Arrays, expected: Answer, took_ns: int, payload_bytes: int) -> None:
-        began_ns = self._service.now_ns()
+        began_ns = self._pipeline.now_ns()
         try:
-            answer = await self._service.infer(inputs, payload_bytes=payload_bytes)
+            answer = await self._pipeline.infer(inputs, payload_bytes=payload_bytes)
         except QueueFull:
             self._skipped += 1
             return
@@ -93,7 +93,7 @@ class Shadow:
         if answer.outcome == "failed":
             self._failed += 1
             return
-        self._latencies_ns.append((took_ns, self._service.now_ns() - began_ns))
+        self._latencies_ns.append((took_ns, self._pipeline.now_ns() - began_ns))
         self._rows += len(answer.rows)
         ours: Any = answer.outputs
         theirs: Any = expected.outputs

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
 from gearshift.hardware import is_cuda, is_remote
@@ -51,11 +52,15 @@ class SwapBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan in force, whether it is the requested one, and that one's results as a shadow."""
+    """The plan in force, whether it is the requested one, and that one's results as a shadow.
+
+    `comparison` is that of the only pipeline; of several, `comparisons` has one for each.
+    """
 
     taken_over: bool
     plan: ServedPlan
     comparison: Comparison | None
+    comparisons: dict[str, Comparison] | UnsetType = UNSET
 
 
 class Swaps:
@@ -123,7 +128,7 @@ class Swaps:
         await self._control.service.stop()
 
     async def _swap(self, path: Path, asked: SwapBody) -> SwapResult:
-        before, service, comparison = self._control.service, None, None
+        before, service, compared = self._control.service, None, dict[str, Comparison]()
         self._journal.write("swap", plan=path.name, shadow=asked.shadow, take_over=asked.take_over)
         try:
             task = await asyncio.to_thread(self._read, path)
@@ -133,7 +138,7 @@ class Swaps:
             await service.start()
             await _try(service, task)
             if asked.shadow > 0:
-                comparison = await self._compared(service, asked)
+                compared = await self._compared(service, asked)
             if asked.take_over:
                 _require_ready(service, task)
                 self._take_over(service, task)
@@ -151,23 +156,35 @@ class Swaps:
         if service is self._control.service:
             await self._leave(before)
         self._metrics.swapped("taken_over" if asked.take_over else "compared")
-        return SwapResult(taken_over=asked.take_over, plan=self._control.plan, comparison=comparison)
+        several = len(self._control.pipelines) > 1
+        return SwapResult(
+            taken_over=asked.take_over,
+            plan=self._control.plan,
+            comparison=None if several else next(iter(compared.values()), None),
+            comparisons=compared if several and compared else UNSET,
+        )
 
-    async def _compared(self, service: Service, asked: SwapBody) -> Comparison:
-        shadow = self._control.shadow = Shadow(service, asked.shadow)
+    async def _compared(self, service: Service, asked: SwapBody) -> dict[str, Comparison]:
+        shadows = {name: Shadow(service.pipelines[name], asked.shadow) for name in self._control.pipelines}
+        for name, in_force in self._control.pipelines.items():
+            in_force.shadow = shadows[name]
         try:
             await asyncio.sleep(asked.shadow_s)
         finally:
-            self._control.shadow = None
-        comparison = await shadow.finished()
-        self._journal.write("shadow", plan=asked.plan, **msgspec.to_builtins(comparison))
-        return comparison
+            for in_force in self._control.pipelines.values():
+                in_force.shadow = None
+        compared = {name: await shadow.finished() for name, shadow in shadows.items()}
+        for name, comparison in compared.items():
+            named = {"pipeline": name} if len(compared) > 1 else {}
+            self._journal.write("shadow", plan=asked.plan, **named, **msgspec.to_builtins(comparison))
+        return compared
 
     def _take_over(self, service: Service, task: ServingTask) -> None:
         """Send every request to the new service from now on; nothing else runs in between."""
         service.take_over_from(self._control.service)
         self._leaving = self._control.service
-        self._control.inference, self._control.plan, self.served = service, task.served, task
+        self._control.put_in_force(service, task.served)
+        self.served = task
         if task.router_cores is not None:
             self._pin(task.router_cores)
         self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
@@ -196,34 +213,48 @@ def plan_in(folder: Path, name: str) -> Path:
 
 
 def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
-    """Raise `InvalidInput` unless operator, tensors and project are the same.
+    """Raise `InvalidInput` unless pipelines, tensors and projects are the same.
 
-    So someone who may put plans into the folder can choose among that project's models, but run no
+    So someone who may put plans into the folder can choose among the projects' models, but run no
     other code.
     """
-    for what, new, old in (
-        ("operator", task.tables.pipeline.name, served.tables.pipeline.name),
-        ("inputs", task.inputs, served.inputs),
-        ("outputs", task.outputs, served.outputs),
-    ):
-        require(new == old, f"the plan serves other {what} than the one in force", where=path.name)
+    new, old = ({each.name: each for each in one.signatures} for one in (task, served))
     require(
-        task.project == served.project,
-        f"the plan's models are those of another project ({task.project}) than the one in force ({served.project})",
+        new.keys() == old.keys(),
+        "the plan serves another operator than the one in force"
+        if len(new) == len(old) == 1
+        else f"the plan serves the pipelines {sorted(new)}, the one in force {sorted(old)}",
         where=path.name,
-        remedy="start a server with it",
     )
+    for name, signature in new.items():
+        for what in ("inputs", "outputs"):
+            named = "" if len(new) == 1 else f" of {name!r}"
+            require(
+                getattr(signature, what) == getattr(old[name], what),
+                f"the plan serves other {what}{named} than the one in force",
+                where=path.name,
+            )
+    known = set(served.projects.values())
+    for project in task.projects.values():
+        require(
+            project in known,
+            f"the plan's models are those of another project ({project}) than the one in force "
+            f"({', '.join(map(str, sorted(known)))})",
+            where=path.name,
+            remedy="start a server with it",
+        )
 
 
 async def _try(service: Service, task: ServingTask) -> None:
-    """Have the new service answer a request of zeros, with all replicas ready before and after.
+    """Have each new pipeline answer a request of zeros, with all replicas ready before and after.
 
     A model may refuse zeros, as at the start of a server.
     """
     _require_ready(service, task)
     try:
         async with asyncio.timeout(LONGEST_TRIAL_S):
-            await service.infer({spec.name: zeros(spec, 1) for spec in task.inputs})
+            for each in task.signatures:
+                await service.pipelines[each.name].infer({spec.name: zeros(spec, 1) for spec in each.inputs})
     except TimeoutError:
         raise ModelFailed(f"a first request was not answered within {LONGEST_TRIAL_S:g} s") from None
     _require_ready(service, task)
@@ -242,12 +273,12 @@ def needed_bytes(task: ServingTask) -> int:
     """
     if task.backend != "local":
         return 0
-    kinds = {device.id: device.kind for device in task.plan.hardware.devices}
+    profile, kinds = task.profile, {device.id: device.kind for device in task.plan.hardware.devices}
     needed = 0
     for replica in task.plan.placement.replicas:
         kind = kinds[replica.device_ids[0]]
         if not is_cuda(kind) and not is_remote(kind):
-            curves = [c for c in task.profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
+            curves = [c for c in profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
             needed += max((curve.memory_bytes for curve in curves), default=0)
     return needed
 

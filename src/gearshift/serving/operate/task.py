@@ -1,6 +1,6 @@
-"""A serving task: a plan with its tables, profile and project, read from their files."""
+"""A serving task: a plan with its tables, profiles and projects, read from their files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -8,43 +8,64 @@ from typing import Literal
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
-from gearshift.model import TensorSpec
-from gearshift.models.config import project_file
+from gearshift.models.config import project_file, require_name
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
+from gearshift.profiles.several import as_one
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.backends.local import assign_cores, available_cores, router_cores
 from gearshift.runtime.cores.local_cores import pooled_cores
 from gearshift.runtime.router.status import ServedPlan
+from gearshift.serving.door.signature import Signature
 from gearshift.support.files import read_bytes
 
 BackendKind = Literal["local", "emulated", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedOperator:
+    """An operator's profile, its folder, and the project of its models; None if they are emulated."""
+
+    profile: Profile
+    folder: Path
+    project: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingTask:
     """A plan and everything needed to serve it.
 
-    `served` names the plan's file, `profile_folder` the folder of its profile; `device_cores` are
-    the devices' processors, `pool` those that a scaler distributes, `router_cores` those left to
-    this process, if devices are on this machine.
+    `served` names the plan's file; `operators` are by name; `signatures` are those of the plan's
+    pipelines, in their order. `device_cores` are the devices' processors, `pool` those that a
+    scaler distributes, `router_cores` those left to this process, if devices are on this machine.
     """
 
     served: ServedPlan
     plan: GearPlan
     tables: PlanTables
-    profile: Profile
     backend: BackendKind
-    profile_folder: Path
-    project: Path | None
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    operators: Mapping[str, ServedOperator]
+    signatures: tuple[Signature, ...]
     device_cores: dict[str, frozenset[int]] | None
     router_cores: frozenset[int] | None
     pool: tuple[int, ...] = ()
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        return {name: operator.profile for name, operator in self.operators.items()}
+
+    @property
+    def profile(self) -> Profile:
+        """The profiles of all operators as one, for what is looked up by model."""
+        return as_one(self.profiles)
+
+    @property
+    def projects(self) -> dict[str, Path]:
+        """The project of each operator; empty if they are emulated."""
+        return {name: each.project for name, each in self.operators.items() if each.project is not None}
 
     @property
     def run_ns(self) -> list[list[int]]:
@@ -66,24 +87,31 @@ def read_task(
     scaled: bool = False,
     core_share: float = 1.0,
 ) -> ServingTask:
-    """Read the plan with its profile and project, for the `available` processors.
+    """Read the plan with its profiles and projects, for the `available` processors.
 
-    By default these are all of this process.  If cores change, by a scaler (`scaled`) or with the
-    gears, each core of the profile is `core_share` of a processor.  Raises `InvalidInput` if a
-    file is missing or does not fit.
+    By default these are all of this process.  `profile_path` is the folder of the profile, or with
+    several operators one that has a folder of each operator's name.  If cores change, by a scaler
+    (`scaled`) or with the gears, each core of the profile is `core_share` of a processor.  Raises
+    `InvalidInput` if a file is missing or does not fit.
     """
     plan = read_plan(plan_path)
     served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
+    for name in plan.pipelines:
+        require_name(name, "a pipeline", where=str(plan_path))
     tables = plan_tables(plan)
-    folder = profile_path or plan_path.parent / plan.profile.path
-    profile = read_profile(folder, remedy=NAME_IT)
-    require(
-        profile.sha256 == plan.profile.sha256,
-        f"the plan was made from another profile than the one in {folder}",
-        where=str(plan_path),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
     emulated = backend == "emulated"
+    operators = {}
+    for name, source in plan.profiles.items():
+        folder = profile_folder(plan, plan_path, name, profile_path)
+        profile = read_profile(folder, remedy=NAME_IT)
+        require(
+            profile.sha256 == source.sha256,
+            f"the plan was made from another profile than the one in {folder}",
+            where=str(plan_path),
+            remedy="make the plan anew with `gearshift plan`, or name its profile",
+        )
+        project = None if emulated else _project(folder, profile, project_path)
+        operators[name] = ServedOperator(profile=profile, folder=folder, project=project)
     pooled = scaled or plan.hardware.pool_cores is not None
     require(
         pooled or core_share == 1.0,
@@ -95,15 +123,30 @@ def read_task(
         served=served,
         plan=plan,
         tables=tables,
-        profile=profile,
         backend=backend,
-        profile_folder=folder,
-        project=None if emulated else _project(folder, profile, project_path),
-        inputs=EMULATED_INPUTS if emulated else profile.inputs,
-        outputs=emulated_outputs(profile) if emulated else profile.outputs,
+        operators=operators,
+        signatures=tuple(
+            signature_of(name, operators[pipeline.nodes[pipeline.output].operator].profile, emulated=emulated)
+            for name, pipeline in plan.pipelines.items()
+        ),
         device_cores=device_cores,
         router_cores=router,
         pool=pool,
+    )
+
+
+def profile_folder(plan: GearPlan, plan_path: Path, operator: str, given: Path | None) -> Path:
+    """The folder of an operator's profile: `given`, or one in it where the plan has several operators."""
+    if given is None:
+        return plan_path.parent / plan.profiles[operator].path
+    return given if len(plan.profiles) == 1 else given / operator
+
+
+def signature_of(name: str, profile: Profile, *, emulated: bool) -> Signature:
+    return Signature(
+        name=name,
+        inputs=EMULATED_INPUTS if emulated else profile.inputs,
+        outputs=emulated_outputs(profile) if emulated else profile.outputs,
     )
 
 

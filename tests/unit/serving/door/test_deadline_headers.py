@@ -10,6 +10,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import NO_DEADLINE_NS, Late
 from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.serving.door.deadline_headers import SendingTimes, deadline_ns_of, refused_before_it_ran, unix_ns_of
 from gearshift.serving.door.settings import ServerSettings
 from tests.little_task import little_plan, little_profile
@@ -105,7 +106,7 @@ def test_an_answer_says_what_is_left_of_its_deadline_and_of_none_where_there_is_
         answers = [await server.infer(samples(0), {"x-slo-ms": "10000"}), await server.infer(samples(0))]
         return [answer.json()["parameters"] for answer in answers]
 
-    with_deadline, without = serve(use, service=rules() | {"answer_within_s": 5.0})
+    with_deadline, without = serve(use, service=rules() | {"pipelines": {"sums": PipelineOptions(answer_within_s=5.0)}})
     assert 0 < with_deadline["remaining_s"] < 10
     assert "remaining_s" not in without
 

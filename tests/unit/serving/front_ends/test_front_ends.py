@@ -5,7 +5,6 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.wire.transport import Bounds
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.door.sockets import bound_socket
 from gearshift.serving.front_ends.board import Board
 from gearshift.serving.front_ends.front_end import FrontEnd, RouterLink
@@ -64,18 +64,15 @@ async def front_end(
     known = msgspec.structs.asdict(ServerSettings())
     bounds = {name: value for name, value in (service | options).items() if name in known}
     handlers = application._handlers
-    clock, control = handlers._service._clock, handlers._control
+    control, (model,) = handlers._control, handlers.models
     serving = Serve(
         settings=ServerSettings(**{"largest_body_bytes": 1 << 20, "front_ends": 2} | bounds),
-        operator="sums",
-        inputs=EMULATED_INPUTS,
-        outputs=emulated_outputs(little_profile()),
-        origin_ns=clock.origin_ns,
+        served=(Signature(name="sums", inputs=EMULATED_INPUTS, outputs=emulated_outputs(little_profile())),),
+        origin_ns=control.service._clock.origin_ns,
     )
-    times: SendingTimes = handlers._times
     told = {
-        "refused": partial(handlers._service.pipeline._count_refused, QUEUE_FULL),
-        "distrusted": times.count_distrust,
+        "refused": lambda name: control.service.pipelines[name]._count_refused(QUEUE_FULL),
+        "distrusted": model._times.count_distrust,
     }
     all = FrontEnds(control, application, serving, journal=Journal(), **told)
     loop = asyncio.get_running_loop()
@@ -105,8 +102,8 @@ class Joined(FrontEnd):
     def __init__(self, serving: Serve, link: RouterLink, board: Board, options: dict[str, Any]) -> None:
         super().__init__(serving, link, board)
         self._application._keys = options.get("keys")
-        handlers = self._application._handlers
-        handlers._given_limits = options.get("limits", handlers._given_limits)
+        (model,) = self._application._handlers.models
+        model._given_limits = options.get("limits", model._given_limits)
         self.board, self.link = board, link
 
     def begun(self, exchange: HttpExchange) -> None:
@@ -129,7 +126,7 @@ def test_requests_are_parsed_by_the_front_end_and_all_else_is_passed_on():
         for method, path in (("POST", INFER), ("GET", INFER), ("GET", "/metrics")):
             await server.ask(method, path, json.dumps(samples(0)).encode() if method == "POST" else b"")
             said.append(next(server.handler.link._ids))
-        server.handler._parsed_here = frozenset()
+        server.handler._parsed_here = {}
         assert (await server.infer(samples(0))).status == 200
         return said
 
@@ -150,7 +147,7 @@ def test_a_client_that_leaves_withdraws_its_request():
 
 def test_a_client_that_is_too_slow_holds_nothing_at_the_router():
     async def use(server: Server) -> tuple[int, int]:
-        server.handler._parsed_here = frozenset()
+        server.handler._parsed_here = {}
         connection, wire = server.connect(longest_read_s=0.5)
         connection.data_received(f"POST {INFER} HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 1000\r\n\r\n{{".encode())
         await until(lambda: server.service.held.held_bytes == 1)
@@ -247,7 +244,7 @@ def test_what_is_read_in_a_front_end_counts_for_all():
 def test_what_is_submitted_stays_its_callers():
     async def use(server: Server) -> list[int]:
         inputs, answers = {"sample": np.array([3])}, asyncio.Queue()
-        server.handler._application._handlers._service.submit(inputs, answers.put_nowait)
+        server.handler._application._handlers._control.pipelines["sums"].submit(inputs, answers.put_nowait)
         assert (await answers.get()).outcome == "answered"
         return inputs["sample"].tolist()
 

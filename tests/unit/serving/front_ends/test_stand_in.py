@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gearshift.observability.journal import Journal
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.door.sockets import bound_socket
 from gearshift.serving.front_ends.board import CONNECTIONS, Board
 from gearshift.serving.front_ends.front_ends import FrontEnds
@@ -106,10 +107,8 @@ def front_ends_before(server: Server) -> FrontEnds:
     application = server.handler
     serving = Serve(
         settings=SETTINGS,
-        operator="sums",
-        inputs=EMULATED_INPUTS,
-        outputs=emulated_outputs(little_profile()),
+        served=(Signature(name="sums", inputs=EMULATED_INPUTS, outputs=emulated_outputs(little_profile())),),
         origin_ns=0,
     )
-    told: dict[str, Callable[..., None]] = {"refused": lambda: None, "distrusted": lambda reason: None}
+    told: dict[str, Callable[..., None]] = {"refused": lambda name: None, "distrusted": lambda reason: None}
     return FrontEnds(application._handlers._control, application, serving, journal=Journal(), **told)

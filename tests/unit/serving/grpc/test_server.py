@@ -25,6 +25,7 @@ from gearshift.serving import serve
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.keys import read_keys
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.grpc.server import GrpcServer
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb
@@ -100,9 +101,7 @@ def run(use: Callable[[Served], Awaitable[Any]], keys: str | None = None, **sett
         service = Service(tables, EmulatedBackend(tables, plan, profile), metrics=metrics, **bounds)
         server = GrpcServer(
             Control(service, ServedPlan(path="plan.json", sha256="")),
-            "sums",
-            inputs=EMULATED_INPUTS,
-            outputs=emulated_outputs(profile),
+            [Signature(name="sums", inputs=EMULATED_INPUTS, outputs=emulated_outputs(profile))],
             settings=chosen,
             limits=Limits(),
             metrics=metrics,

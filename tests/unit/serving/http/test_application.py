@@ -22,6 +22,7 @@ from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.connection import Connection
 from gearshift.serving.http.connections import Connections, Handler
@@ -118,9 +119,7 @@ def serve(use: Callable[[Server], Awaitable[Any]], *, service: dict[str, Any] | 
         handled = {name: value for name, value in options.items() if name not in access}
         handlers = Handlers(
             Control(running),
-            "sums",
-            inputs=EMULATED_INPUTS,
-            outputs=emulated_outputs(profile),
+            [Signature(name="sums", inputs=EMULATED_INPUTS, outputs=emulated_outputs(profile))],
             **({"largest_body_bytes": 1 << 20, "metrics": metrics} | handled),
         )
         application = Application(handlers, **access)

@@ -139,7 +139,7 @@ def test_every_operation_may_have_too_large_a_head_and_those_that_read_a_body_to
     operations = [op for methods in serve(description)["paths"].values() for op in methods.values()]
     assert all("431" in operation["responses"] for operation in operations)
     slow = [operation["summary"] for operation in operations if "408" in operation["responses"]]
-    assert set(slow) >= {"Inference", "Put another plan in force", "The operators and their state"}
+    assert set(slow) >= {"Inference", "Put another plan in force", "The pipelines and their state"}
     assert not any("408" in operation["responses"] for operation in operations if operation["summary"] == "Ready")
 
 

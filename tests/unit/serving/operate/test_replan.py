@@ -129,7 +129,7 @@ def in_world(
 
     async def main() -> None:
         world = World(folder, journal, longest_s)
-        trace = world.service.adapting.trace
+        trace = world.service.pipeline.adapting.trace
         for second in range(7):
             trace.ticked(second * 1_000_000_000)
             trace.arrived += arrivals
@@ -151,7 +151,7 @@ def children() -> set[str]:
 
 def test_planning_that_fails_is_told_in_the_planners_own_words_and_leaves_no_plan(tmp_path: Path, caplog: Any) -> None:
     async def use(world: World) -> None:
-        world.task.profile_folder.rename(tmp_path / "elsewhere")
+        world.task.operators["sums"].folder.rename(tmp_path / "elsewhere")
         status = await world.replanned()
         assert status.last == "failed"
         assert "`gearshift plan` said: error: " in status.reason
@@ -248,7 +248,7 @@ def test_a_flag_turns_scaling_off(tmp_path: Path, flag: Any, minutes: int) -> No
     task = read_task(tmp_path / "plan.json", "emulated")
     service = make_service(task, ServerSettings(load_scaling=flag), None, Journal())
     assert service.router.pipeline.scaling._minutes == minutes
-    assert service.adapting.window_s == 600.0
+    assert service.pipeline.adapting.window_s == 600.0
 
 
 @pytest.mark.parametrize(

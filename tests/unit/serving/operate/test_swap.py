@@ -45,7 +45,7 @@ class World:
     """Bytes of memory that the machine has."""
 
     async def infer(self, *numbers: int) -> Any:
-        return (await self.control.infer({"sample": np.array(numbers)})).outputs["label"].tolist()  # type: ignore[index]
+        return (await self.control.pipelines["sums"].infer({"sample": np.array(numbers)})).outputs["label"].tolist()  # type: ignore[index]
 
 
 class LosingBackend(EmulatedBackend):
@@ -61,8 +61,10 @@ class LosingBackend(EmulatedBackend):
 
 def of_this_machine(task: ServingTask) -> ServingTask:
     """The task as if its models took memory here, a MiB for each replica."""
-    curves = tuple(msgspec.structs.replace(curve, memory_bytes=1 << 20) for curve in task.profile.curves)
-    return replace(task, backend="local", profile=replace(task.profile, curves=curves))
+    operator = task.operators["sums"]
+    curves = tuple(msgspec.structs.replace(curve, memory_bytes=1 << 20) for curve in operator.profile.curves)
+    measured = replace(operator, profile=replace(operator.profile, curves=curves))
+    return replace(task, backend="local", operators={"sums": measured})
 
 
 def in_world(folder: Path, use: Any, *, started: bool = True, edge_qps: float = 50.0) -> list[dict[str, Any]]:
@@ -178,10 +180,14 @@ def test_a_new_plan_that_loses_a_worker_while_it_is_tried_is_given_up(tmp_path: 
 
 def test_a_plan_runs_no_other_code_than_that_of_the_project_that_is_served(tmp_path: Path) -> None:
     async def use(world: World) -> None:
-        served = replace(world.swaps.served, project=tmp_path / "gearshift.toml")
+        operator = world.swaps.served.operators["sums"]
+        served, evil = (
+            replace(world.swaps.served, operators={"sums": replace(operator, project=folder / "gearshift.toml")})
+            for folder in (tmp_path, tmp_path / "evil")
+        )
         require_same_task(served, served, Path("next.json"))
         with pytest.raises(InvalidInput, match=r"next.json: the plan's models are those of another project"):
-            require_same_task(replace(served, project=tmp_path / "evil" / "gearshift.toml"), served, Path("next.json"))
+            require_same_task(evil, served, Path("next.json"))
 
     in_world(tmp_path, use)
 
@@ -204,12 +210,12 @@ def test_a_fault_of_ours_fails_the_swap_and_the_plan_before_goes_on(tmp_path: Pa
 def test_a_new_plan_that_loses_a_worker_as_a_shadow_does_not_take_over(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         swap = asyncio.create_task(world.swaps.swap(SwapBody(plan="other.json", shadow=1.0, shadow_s=0.05)))
-        while world.control.shadow is None:
+        while world.control.pipelines["sums"].shadow is None:
             await asyncio.sleep(0)
         world.made[1].driver.backend.lose(1)  # type: ignore[attr-defined]
         with pytest.raises(SwapFailed, match=r"\['small-0'\] have no worker"):
             await swap
-        assert world.control.shadow is None
+        assert world.control.pipelines["sums"].shadow is None
         assert await world.infer(2) == ["small-2"]
 
     in_world(tmp_path, use)

@@ -1,0 +1,70 @@
+"""Attempt the steps of answering a request, and answer their errors."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from gearshift.errors import GearshiftError, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
+from gearshift.serving.http.http_exchange import CLOSE, Headers, HttpExchange, Work
+from gearshift.v2 import json as v2_json
+
+Refusal = tuple[int, str, Headers]
+"""Status, text and further headers of an error answer."""
+
+RETRY_AFTER = (b"retry-after", b"1")
+LONGEST_TEXT = 2000
+"""Characters of an error's text, which may quote long values from the request."""
+
+
+class Attempts:
+    """Steps that need not wait are plain functions; those that wait return a coroutine.
+
+    `accepting` says whether the server takes requests; else a refused client's connection ends.
+    """
+
+    def __init__(self, accepting: Callable[[], bool]) -> None:
+        self._accepting = accepting
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def attempt(self, exchange: HttpExchange, step: Callable[..., Work | None], *given: Any) -> None:
+        """Do a step and answer its errors; an internal one as an id that the log explains.
+
+        The error is not kept: its traceback holds the frames, and so the request.
+        """
+        work, refusal = None, None
+        try:
+            work = step(exchange, *given)
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
+            refusal = self._refusal(exchange, error)
+        if refusal is not None:  # outside `except`: answering may begin the next request
+            respond_error(exchange, *refusal)
+        elif work is not None:
+            task = asyncio.get_running_loop().create_task(self._wait(exchange, work))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+
+    async def _wait(self, exchange: HttpExchange, work: Work) -> None:
+        refusal = None
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  every error becomes an answer
+            refusal = self._refusal(exchange, error)
+        if refusal is not None:
+            respond_error(exchange, *refusal)
+
+    def _refusal(self, exchange: HttpExchange, error: Exception) -> Refusal:
+        extra: Headers = ()
+        if isinstance(error, TooLarge) and not isinstance(error, TooLargeInside):
+            extra = (CLOSE,)
+        elif isinstance(error, NoAccess):
+            extra = ((b"www-authenticate", b"Bearer"),)
+        elif isinstance(error, (QueueFull, NotReady)):
+            again = (RETRY_AFTER[0], b"%d" % error.retry_after_s) if isinstance(error, QueueFull) else RETRY_AFTER
+            extra = (again,) if self._accepting() else (again, CLOSE)
+        if isinstance(error, GearshiftError):
+            return error.http_status, str(error)[:LONGEST_TEXT], extra
+        return 500, exchange.fault(error), extra
+
+
+def respond_error(exchange: HttpExchange, status: int, text: str, extra: Headers = ()) -> None:
+    exchange.respond(status, v2_json.encode_error(text), extra=extra)

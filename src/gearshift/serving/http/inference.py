@@ -1,0 +1,224 @@
+"""Answer HTTP requests about one pipeline: inference, and what it takes and gives."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from gearshift.errors import InvalidInput
+from gearshift.observability.metrics import Metrics
+from gearshift.observability.tracing import Tracing
+from gearshift.request import NO_DEADLINE_NS, Answer
+from gearshift.runtime.service.answers import raise_if_refused
+from gearshift.runtime.service.room import Reading
+from gearshift.serving.door import compression, deadline_headers, metadata
+from gearshift.serving.door.signature import Signature
+from gearshift.serving.http.attempts import RETRY_AFTER, Attempts, respond_error
+from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, Work, length_within, read_body, too_large
+from gearshift.serving.http.known_request import MOST_IN_VAIN, KnownBody
+from gearshift.serving.operate.control import Control
+from gearshift.v2 import json as v2_json
+from gearshift.v2 import large_json
+from gearshift.v2 import tensors as v2
+from gearshift.v2.bodies import InferRequest
+from gearshift.v2.packing import Buffer
+
+BINARY = b"application/octet-stream"
+CONTENT_ENCODING = b"content-encoding"
+INFERENCE_HEADER = b"inference-header-content-length"
+ACCEPT_ENCODING = b"accept-encoding"
+SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
+
+
+class ModelHandlers:
+    """Answers to HTTP requests for the pipeline of `served`; bounds are in bytes.
+
+    `large` is held while a large body is read or written, one at a time in the whole server, so
+    that the event loop runs between its steps.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        served: Signature,
+        attempts: Attempts,
+        *,
+        largest_body_bytes: int,
+        limits: v2.Limits,
+        metrics: Metrics,
+        tracing: Tracing | None,
+        times: deadline_headers.SendingTimes,
+        large: asyncio.Lock,
+    ) -> None:
+        self.served, self._control, self._pipeline = served, control, control.pipelines[served.name]
+        self.attempt, self._metrics, self._tracing, self._times = attempts.attempt, metrics, tracing, times
+        self._name = served.name
+        self._specs = {spec.name: spec for spec in served.inputs}
+        self._output_names = tuple(spec.name for spec in served.outputs)
+        self._largest_body_bytes, self._large = largest_body_bytes, large
+        self._given_limits = self._limits_now = limits
+        self._model_metadata = v2_json.encode(metadata.model_metadata(served))
+
+    @property
+    def _limits(self) -> v2.Limits:
+        most_waiting = self._pipeline.inference.most_waiting
+        if most_waiting != self._limits_now.most_rows:
+            self._limits_now = v2.limits_beside(self._given_limits, most_waiting)
+        return self._limits_now
+
+    # Inference -----------------------------------------------------------------------------------
+
+    def infer(self, exchange: HttpExchange) -> None:
+        head = exchange.headers
+        if self._tracing is not None:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.items()}
+            route = {"http.request.method": exchange.method, "http.route": exchange.path}
+            exchange.span = self._tracing.begin(self._name, headers, **route)
+        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
+        sent_ns = None
+        if REQUEST_START in head:
+            sent_ns = self._times.sent_ns(head[REQUEST_START].decode("latin-1"), self._pipeline.inference.now_ns())
+        if exchange.complete and CONTENT_ENCODING not in head:
+            length = length_within(exchange, self._largest_body_bytes)
+            self._pipeline.inference.require_room(1, length or 0)  # before it is parsed
+            body = exchange.take_body()
+            if len(body) > self._largest_body_bytes:
+                raise too_large(len(body), self._largest_body_bytes)
+            if len(body) <= large_json.LARGE_BYTES or _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+                self._infer_small(exchange, body, sent_ns, slo_us)
+                return
+            exchange.parts.append(body)
+        reading = self._pipeline.inference.reading(length_within(exchange, self._largest_body_bytes) or 0)
+        exchange.release = reading.close
+        read_body(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us, reading), reading)
+
+    def _infer_body(self, sent_ns: int | None, slo_us: int, reading: Reading, exchange: HttpExchange) -> Work | None:
+        body = exchange.take_body()
+        if _text_bytes(exchange, body) > large_json.LARGE_BYTES or CONTENT_ENCODING in exchange.headers:
+            return self._infer_in_steps(exchange, body, sent_ns, slo_us, reading)
+        exchange.end_reading()
+        self._infer_small(exchange, body, sent_ns, slo_us)
+        return None
+
+    async def _infer_in_steps(
+        self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int, reading: Reading
+    ) -> None:
+        encoding = exchange.headers.get(CONTENT_ENCODING)
+        if encoding is not None:
+            body = await compression.decompress(body, encoding.lower(), self._largest_body_bytes, reading.hold)
+        if _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+            exchange.end_reading()
+            if not exchange.gone:
+                self._infer_small(exchange, body, sent_ns, slo_us)
+            return
+        async with self._large:
+            if exchange.gone:
+                return
+            request = await large_json.parse_request(
+                body, self._specs, self._output_names, _header_bytes(exchange), self._limits, reading.hold
+            )
+        exchange.end_reading()
+        if not exchange.gone:
+            self._submit(exchange, request, len(body), sent_ns, slo_us)
+
+    def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
+        header_bytes = _header_bytes(exchange)
+        limits, known = self._limits, exchange.known_head
+        request = None if known is None or known.body is None else known.body.read(body, limits)
+        if request is None:
+            request = v2_json.parse_request(body, self._specs, self._output_names, header_bytes, limits)
+            if known is not None and known.bodies_left and header_bytes is None:
+                known.bodies_left -= 1
+                known.body = KnownBody.of(body, request, self._specs, limits)
+        elif known is not None:
+            known.bodies_left = MOST_IN_VAIN
+        self._submit(exchange, request, len(body), sent_ns, slo_us)
+
+    def _submit(
+        self, exchange: HttpExchange, request: InferRequest, body_bytes: int, sent_ns: int | None, slo_us: int
+    ) -> None:
+        if request.id:
+            exchange.offer(request.id)
+        deadline_ns, limit_us = NO_DEADLINE_NS, request.timeout_us or slo_us
+        if limit_us:
+            deadline_ns = deadline_headers.deadline_ns_of(sent_ns, self._pipeline.inference.now_ns(), limit_us)
+        exchange.on_gone = self._pipeline.submit(
+            request.inputs,
+            partial(self.attempt, exchange, self._answered, request.without_inputs()),
+            priority=request.priority,
+            deadline_ns=deadline_ns,
+            sent_ns=sent_ns,
+            payload_bytes=body_bytes,
+            client=exchange.client.held,
+            span=exchange.span,
+        )
+
+    def _answered(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> Work | None:
+        if exchange.gone:
+            return None
+        raise_if_refused(answer)
+        if answer.outcome == "failed":
+            respond_error(exchange, 500, exchange.failed(answer.reason))
+            return None
+        if large_json.is_large(request, answer):
+            return self._respond_in_steps(exchange, request, answer)
+        body, header_bytes = v2_json.encode_answer(self._name, request, answer)
+        return self._respond(exchange, [body], len(body), header_bytes)
+
+    async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
+        async with self._large:
+            body, header_bytes = await large_json.encode_answer(self._name, request, answer)
+        work = self._respond(exchange, body, sum(len(part) for part in body), header_bytes)
+        if work is not None:
+            await work
+
+    def _respond(
+        self, exchange: HttpExchange, body: Sequence[Buffer], body_bytes: int, header_bytes: int | None
+    ) -> Work | None:
+        content_type = JSON if header_bytes is None else BINARY
+        extra: Headers = () if header_bytes is None else ((INFERENCE_HEADER, str(header_bytes).encode()),)
+        if body_bytes >= compression.SMALLEST_BYTES and ACCEPT_ENCODING in exchange.headers:
+            encoding = compression.chosen_encoding(exchange.headers[ACCEPT_ENCODING])
+            if encoding is not None:
+                extra = (*extra, (CONTENT_ENCODING, encoding), (b"vary", ACCEPT_ENCODING))
+                return _respond_compressed(exchange, body, encoding, content_type, extra)
+        exchange.respond_in_parts(200, body, content_type, extra)
+        return None
+
+    # Metadata ------------------------------------------------------------------------------------
+
+    def model(self, exchange: HttpExchange) -> None:
+        exchange.respond(200, self._model_metadata)
+
+    def config(self, exchange: HttpExchange) -> None:
+        most_rows = self._limits.most_rows or self._pipeline.inference.most_waiting
+        exchange.respond(200, v2_json.encode(metadata.model_config(self.served, most_rows)))
+
+    def statistics(self, exchange: HttpExchange) -> None:
+        statistics = metadata.statistics({self._name: self._metrics.totals(self._name)})
+        exchange.respond(200, v2_json.encode(statistics))
+
+    def ready(self, exchange: HttpExchange) -> None:
+        ready = self._control.service.pipelines[self._name].ready
+        body = v2_json.encode_readiness(self._name, ready)
+        exchange.respond(200 if ready else 503, body, extra=[] if ready else [RETRY_AFTER])
+
+
+async def _respond_compressed(
+    exchange: HttpExchange, body: Sequence[Buffer], encoding: bytes, content_type: bytes, extra: Headers
+) -> None:
+    exchange.respond_in_parts(200, await compression.compress(body, encoding), content_type, extra)
+
+
+def _text_bytes(exchange: HttpExchange, body: bytes) -> int:
+    header_bytes = _header_bytes(exchange)
+    return len(body) if header_bytes is None else header_bytes
+
+
+def _header_bytes(exchange: HttpExchange) -> int | None:
+    """Return the length of the JSON part if binary tensors follow it, else None."""
+    value = exchange.headers.get(INFERENCE_HEADER)
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 18:
+        raise InvalidInput("is no number of bytes", where="header inference-header-content-length")
+    return int(value)
