@@ -23,6 +23,8 @@ from gearshift.plans.hardware_file import read_hardware as read_hardware
 from gearshift.plans.plan_file import read_plan as read_plan
 from gearshift.plans.plan_file import write_plan as write_plan
 from gearshift.profiles.profile import Profile as Profile
+from gearshift.profiles.profile_folder import Profiles as Profiles
+from gearshift.profiles.profile_folder import read_profiles as read_profiles
 from gearshift.profiles.store import read_profile as read_profile
 from gearshift.profiles.store import write_profile as write_profile
 from gearshift.traces.read import read_trace as read_trace
@@ -38,6 +40,7 @@ from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
+from gearshift.verbs.profile import profile_pipelines as profile_pipelines
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
 from gearshift.verbs.serve import serve as serve

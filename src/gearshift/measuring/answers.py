@@ -21,7 +21,8 @@ from gearshift.runtime.service.answers import stack_results
 
 async def answers_to_all(
     bench: Bench, name: str, size: int, samples: Samples, progress: Callable[[float], None], kept: Kept
-) -> Predicted:
+) -> list[Sample]:
+    """Run model `name` on all samples, in batches of `size`; returns these with their results."""
     answered = dict(kept.answered(name))
     left = [row for row in range(len(samples)) if row not in answered]
     for begin in range(0, len(left), size):
@@ -29,12 +30,16 @@ async def answers_to_all(
         batch, _, _ = await bench.run(name, samples, rows, keep=lambda *said, rows=rows: kept.keep(name, rows, *said))
         answered.update(zip(rows, batch, strict=True))
         progress(len(answered) / len(samples))
-    finished = [answered[row] for row in range(len(samples))]
+    return [answered[row] for row in range(len(samples))]
+
+
+def predicted_of(name: str, finished: Sequence[Sample], *, segmented: bool) -> Predicted:
+    """The answers of model `name` to all samples as arrays; raises `ModelFailed` if they do not fit."""
     try:
         outputs = stack_results(finished)
     except (KeyError, ValueError) as error:
         raise ModelFailed(f"model {name!r} answers outputs of different names or shapes from batch to batch") from error
-    exits = np.array([sample.exit_segment for sample in finished]) if name in bench.segmented else None
+    exits = np.array([sample.exit_segment for sample in finished]) if segmented else None
     certainty = np.array([sample.certainty for sample in finished])
     unusable = np.array([sample.unanswered for sample in finished])
     return Predicted(outputs, certainty, exit_segment=exits, unusable=unusable if unusable.any() else None)

@@ -6,15 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from gearshift.errors import ModelFailed
 from gearshift.hardware import is_cuda
 from gearshift.measuring.paid import count_as_wrong
-from gearshift.model import spec_of
 from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
-from gearshift.runtime.service.answers import rows_of
 from gearshift.runtime.wire.batch_messages import assemble, settle
 from gearshift.runtime.wire.messages import Done, Load, Loaded, OperatorToLoad, ReplicaToLoad, Run
 from gearshift.runtime.workers.worker_process import WorkerProcess
@@ -57,9 +53,8 @@ class Bench:
             ReplicaToLoad(replica=i, model=name, warm_up_rows=warm_up_rows if on_cuda else ())
             for i, name in enumerate(self.names)
         )
-        inputs = tuple(spec_of(name, array) for name, array in samples.arrays.items())
         load = Load(
-            operators=(OperatorToLoad(project=str(project_path), inputs=inputs),),
+            operators=(OperatorToLoad(project=str(project_path), inputs=samples.specs),),
             replicas=replicas,
             device_kind=self._device_kind,
             profiling=True,
@@ -88,8 +83,8 @@ class Bench:
         sample fails or the worker dies.
         """
         request = Request(id=0, operator="", arrived_ns=0)
-        payloads = rows_of(samples.batch(np.array(rows)), len(rows))
-        batch = [Sample(request, row, row, payload) for row, payload in zip(rows, payloads, strict=True)]
+        payloads = zip(rows, samples.payloads(rows), strict=True)
+        batch = [Sample(request, row, row, payload) for row, payload in payloads]
         self._finished, self._running = asyncio.get_running_loop().create_future(), name
         begun = time.perf_counter()
         parts, buffers = assemble(batch)

@@ -66,7 +66,7 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
         service = Service(tables, _AnswersAtOnce(), metrics=Metrics())
     served = Signature(
         name=OPERATOR,
-        inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
+        inputs=samples.specs,
         outputs=(spec_of("label", LABEL),),
     )
     handlers = Handlers(
@@ -88,9 +88,9 @@ async def front_end_beside(samples: Samples, service: Service | None = None) -> 
 
 def _bodies(samples: Samples) -> list[bytes]:
     bodies = []
-    for row in range(min(BODIES, len(samples))):
+    for payload in samples.payloads(range(min(BODIES, len(samples)))):
         try:
-            tensors = [json_tensor(name, array[row : row + 1]) for name, array in samples.arrays.items()]
+            tensors = [json_tensor(name, array) for name, array in payload.items()]
             bodies.append(_encoder.encode({"inputs": tensors, "outputs": [{"name": "label"}]}))
         except InvalidInput:
             continue

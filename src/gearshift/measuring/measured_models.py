@@ -4,17 +4,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.errors import require
 from gearshift.hardware import REMOTE, Device
-from gearshift.measuring.answers import answers_to_all, found_in_other_batches
+from gearshift.measuring.answers import answers_to_all, found_in_other_batches, predicted_of
 from gearshift.measuring.bench import Bench
 from gearshift.measuring.paid import Kept, PaidWork
 from gearshift.measuring.timing import BatchTimer, Disturbance, Timings, curve_from_timings, fit_overheads
 from gearshift.measuring.turnaround import Turnaround
-from gearshift.model import Predicted
+from gearshift.model import Arrays, Predicted
 from gearshift.models.classes import class_names
 from gearshift.models.config import ModelSettings, Project, models_of
 from gearshift.models.samples import Samples
@@ -51,7 +53,10 @@ async def no_front_end(samples: Samples) -> AsyncIterator[FrontEndTime]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """An operator of a project, and the samples for which it is measured next to `front_end`."""
+    """An operator of a project, and the samples for which it is measured next to `front_end`.
+
+    `part` (n,) is the part of each sample; without it samples are split by their groups.
+    """
 
     project: Project
     operator: str
@@ -60,6 +65,11 @@ class Assignment:
     seed: int
     front_end: FrontEnd
     paid: PaidWork
+    part: NDArray[np.int8] | None = None
+
+    @property
+    def is_function(self) -> bool:
+        return bool(self.project.operators[self.operator].function)
 
     @property
     def models(self) -> Mapping[str, ModelSettings]:
@@ -88,7 +98,8 @@ class Round:
 class MeasuredModel:
     """Run times of a model's segments, its answers if requested, and the front end's time.
 
-    `warnings` name disturbances and answers that depend on their batch; `files` are the model's.
+    `results` are a function's outputs for each item, in place of `answers`. `warnings` name
+    disturbances and answers that depend on their batch; `files` are the model's.
     """
 
     curves: tuple[RunTimeCurve, ...]
@@ -97,6 +108,7 @@ class MeasuredModel:
     warnings: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    results: tuple[Arrays, ...] = ()
 
     @property
     def model(self) -> str:
@@ -109,6 +121,7 @@ async def measure_round(
     bench = Bench(group.names, cores=group.cores, device_kind=group.device.kind)
     progress("loading models", 0.0)
     answers: dict[str, Predicted] = {}
+    results: dict[str, tuple[Arrays, ...]] = {}
     warnings: dict[str, list[str]] = {}
     try:
         memory_bytes = await bench.start(task.path, task.samples, warm_up_rows=task.sizes[-1:])
@@ -120,7 +133,11 @@ async def measure_round(
                 predicted = (done + share) / len(group.names)
                 progress(f"predicting with {name}", SHARE_OF_TIMING + (1 - SHARE_OF_TIMING) * predicted)
 
-            answers[name] = await answers_to_all(bench, name, task.sizes[-1], task.samples, told, kept)
+            finished = await answers_to_all(bench, name, task.sizes[-1], task.samples, told, kept)
+            if task.is_function:
+                results[name] = tuple(cast("Arrays", sample.result) for sample in finished)
+                continue
+            answers[name] = predicted_of(name, finished, segmented=name in bench.segmented)
             if not group.is_remote:  # answers of remote models cost money
                 warnings[name] = await _in_other_batches(task, bench, name, answers[name])
     finally:
@@ -133,6 +150,7 @@ async def measure_round(
             warnings=(*filter(None, (disturbed,)), *warnings.get(name, ())),
             files=bench.loaded[name].files,
             classes=bench.loaded[name].classes,
+            results=results.get(name, ()),
         )
         for name in group.names
     ]

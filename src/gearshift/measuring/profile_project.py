@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from gearshift.errors import require
-from gearshift.hardware import REMOTE, Device, Hardware
+from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
 from gearshift.measuring.answers import records_from_answers, unusable_counted, without_unusable
+from gearshift.measuring.functions import function_outputs, function_records
 from gearshift.measuring.measured_models import (
     Assignment,
     FrontEnd,
@@ -19,7 +21,7 @@ from gearshift.measuring.measured_models import (
     no_front_end,
 )
 from gearshift.measuring.paid import Kept, PaidWork
-from gearshift.model import spec_of
+from gearshift.model import TensorSpec
 from gearshift.models.config import Project, read_project
 from gearshift.models.declared_outputs import common_outputs
 from gearshift.models.loaded_from import LoadedFrom, settings_of
@@ -27,7 +29,7 @@ from gearshift.models.samples import load_samples
 from gearshift.profiles.curves import performance_models, strongest_model
 from gearshift.profiles.doubts import doubts_about
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
-from gearshift.profiles.profile import Profile, split_parts
+from gearshift.profiles.profile import PredictionRecords, Profile, split_parts
 from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.cores.local_cores import on_processors
@@ -64,25 +66,56 @@ def profile_project(
     Raises `ModelFailed` or `InvalidInput` naming the model that cannot be loaded, raises, answers
     wrong rows or an unusable certainty.
     """
-    import uvloop
-
     project_path = project_path.resolve()
     project = read_project(project_path)
-    counts = _core_counts(cores, core_share, project, where=str(project_path))
-    (operator,) = project.operators
-    samples = load_samples(project, project_path.parent)
-    require_askable(project.models, samples)
-    split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, seed)  # fails early
-    task = Assignment(project, operator, project_path, samples, seed, front_end, PaidWork(folder))
-    measured = run_in_own_loop(
-        _measure_all(task, counts, core_share, progress, notice), loop_factory=uvloop.new_event_loop
+    require(
+        len(project.operators) == 1 and not project.pipelines,
+        f"the project has operators {', '.join(project.operators)} and pipelines {', '.join(project.served)}",
+        where=str(project_path),
+        remedy="call profile_pipelines",
     )
-    quota = quota_warning(max(counts) + 1, "profiling", quota=quota_cores())
-    return _profile_of(task, measured, quota, folder)
+    how = Measuring(core_counts(cores, core_share, project, where=str(project_path)), core_share, progress, notice)
+    samples = load_samples(project, project_path.parent)
+    (operator,) = project.operators
+    task = Assignment(project, operator, project_path, samples, seed, front_end, PaidWork(folder))
+    return profile_operator(task, how, folder)[0]
 
 
-def _profile_of(task: Assignment, measured: Sequence[MeasuredModel], quota: str, folder: Path | None) -> Profile:
-    project, samples = task.project, task.samples
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """Core counts to measure on, the share of a processor that a core is, and whom to tell."""
+
+    core_counts: Sequence[int]
+    core_share: float
+    progress: Progress
+    notice: Notice
+
+
+def profile_operator(task: Assignment, how: Measuring, folder: Path | None) -> tuple[Profile, Sequence[MeasuredModel]]:
+    """Measure the models or the function of one operator; as `profile_project`, with the raw answers."""
+    import uvloop
+
+    samples = task.samples
+    require_askable(task.models, samples)
+    if task.part is None:
+        split_parts(np.arange(len(samples)) if samples.groups is None else samples.groups, task.seed)  # fails early
+    measured = run_in_own_loop(_measure_all(task, how), loop_factory=uvloop.new_event_loop)
+    quota = quota_warning(max(how.core_counts) + 1, "profiling", quota=quota_cores())
+    make = _profile_of_function if task.is_function else _profile_of_models
+    return make(task, measured, quota, folder), measured
+
+
+def _profile_of_function(
+    task: Assignment, measured: Sequence[MeasuredModel], quota: str, folder: Path | None
+) -> Profile:
+    results = next(one.results for one in measured if one.results)
+    records = function_records(task.operator, results, task.samples, task.part, task.seed)
+    warnings = dict.fromkeys(sentence for one in measured for sentence in one.warnings)
+    return _profile(task, measured, records, function_outputs(results), (quota, *warnings), folder)
+
+
+def _profile_of_models(task: Assignment, measured: Sequence[MeasuredModel], quota: str, folder: Path | None) -> Profile:
+    samples = task.samples
     curves = tuple(curve for one in measured for curve in one.curves)
     answers = {one.model: one.answers for one in measured if one.answers is not None}
     exits = {model: answer.exit_segment for model, answer in answers.items() if answer.exit_segment is not None}
@@ -91,25 +124,40 @@ def _profile_of(task: Assignment, measured: Sequence[MeasuredModel], quota: str,
     )
     strongest = strongest_model(curves, exits)
     records = records_from_answers(tuple(answers), answers, samples, task.seed, strongest=strongest)
+    if task.part is not None:
+        records = replace(records, part=task.part)
+    warnings = (
+        quota,
+        *dict.fromkeys(sentence for one in measured for sentence in one.warnings),
+        *left_out,
+        *unusable_counted(answers),
+        *doubts_about(records),
+    )
+    return _profile(task, measured, without_unusable(records, answers), outputs, warnings, folder)
+
+
+def _profile(
+    task: Assignment,
+    measured: Sequence[MeasuredModel],
+    records: PredictionRecords,
+    outputs: tuple[TensorSpec, ...],
+    warnings: Sequence[str],
+    folder: Path | None,
+) -> Profile:
+    curves = tuple(curve for one in measured for curve in one.curves)
     return Profile(
         operator=task.operator,
         curves=curves,
-        predictions=without_unusable(records, answers),
-        warnings=(
-            *filter(None, (quota,)),
-            *dict.fromkeys(sentence for one in measured for sentence in one.warnings),
-            *left_out,
-            *unusable_counted(answers),
-            *doubts_about(records),
-        ),
-        inputs=tuple(spec_of(name, array) for name, array in samples.arrays.items()),
+        predictions=records,
+        warnings=tuple(filter(None, warnings)),
+        inputs=task.samples.specs,
         outputs=outputs,
         loaded_from=tuple(
-            LoadedFrom(model=one.model, settings=settings_of(project, one.model), files=dict(one.files))
+            LoadedFrom(model=one.model, settings=settings_of(task.project, one.model), files=dict(one.files))
             for one in measured
-            if one.answers is not None
+            if one.answers is not None or one.results
         ),
-        certainty=project.operators[task.operator].certainty,
+        certainty=task.project.operators[task.operator].certainty,
         performance=performance_models(curves),
         front_end_s=_mean([one.front_end.mean_s for one in measured]),
         router_s=_mean([one.front_end.router_s for one in measured]),
@@ -122,7 +170,7 @@ def _mean(seconds: Sequence[float]) -> float:
     return float(np.mean([one for one in seconds if one > 0] or [0.0]))
 
 
-def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, where: str) -> tuple[int, ...]:
+def core_counts(cores: Sequence[int], core_share: float, project: Project, *, where: str) -> tuple[int, ...]:
     counts = tuple(sorted(set(cores)))
     require(0.05 <= core_share <= 1, f"core_share is {core_share:g}", remedy="give 0.05 to 1")
     there = int(usable_processors() / core_share + 1e-9)
@@ -142,17 +190,15 @@ def _core_counts(cores: Sequence[int], core_share: float, project: Project, *, w
     return counts
 
 
-async def _measure_all(
-    task: Assignment, core_counts: Sequence[int], core_share: float, progress: Progress, notice: Notice
-) -> list[MeasuredModel]:
+async def _measure_all(task: Assignment, how: Measuring) -> list[MeasuredModel]:
     """Measure all models per core count, in one worker or one each, as they will be served.
 
     Remote models have their own worker, on a device of kind `remote`, whose cores do not matter.
     Answers are recorded on the first core count.
     """
-    project, first, groups = task.project, core_counts[0], _groups(task)
+    project, first, groups = task.project, how.core_counts[0], _groups(task)
     rounds = [
-        (names, kind, count) for count in core_counts for names, kind in groups if kind != REMOTE or count == first
+        (names, kind, count) for count in how.core_counts for names, kind in groups if kind != REMOTE or count == first
     ]
     cores_before = processors_of()
     measured: dict[tuple[str, int], MeasuredModel] = {}
@@ -160,23 +206,23 @@ async def _measure_all(
         for done, (names, kind, count) in enumerate(rounds):
 
             def told(what: str, share: float, done: int = done) -> None:
-                progress(what, (done + share) / len(rounds))
+                how.progress(what, (done + share) / len(rounds))
 
             devices = {one: Device(id=one, kind=one, cores=1 if one == REMOTE else count) for _, one in groups}
-            hardware = on_processors(Hardware(devices=tuple(devices.values())), core_share)
+            hardware = on_processors(Hardware(devices=tuple(devices.values())), how.core_share)
             cores = assign_cores(hardware, sorted(cores_before))[kind]
             pin(router_cores(hardware, sorted(cores_before)))
-            quota = count * core_share if core_share < 1 and kind != REMOTE else None
+            quota = count * how.core_share if how.core_share < 1 and kind != REMOTE else None
             paid_for = names if kind == REMOTE else []
             kept = Kept(task.paid, project, task.path.parent, paid_for, task.samples, task.seed)
             if kept.found:
-                notice(f"going on with {kept.found} in {task.paid.folder}")
+                how.notice(f"going on with {kept.found} in {task.paid.folder}")
             group = Round(names, devices[kind], cores, quota)
             for one in await measure_round(task, group, told, kept=kept, predicts=count == first):
                 measured[one.model, count] = one
     finally:
         pin(cores_before)
-    return [measured[name, count] for count in core_counts for name in task.models if (name, count) in measured]
+    return [measured[name, count] for count in how.core_counts for name in task.models if (name, count) in measured]
 
 
 def _groups(task: Assignment) -> list[tuple[list[str], str]]:
@@ -184,7 +230,8 @@ def _groups(task: Assignment) -> list[tuple[list[str], str]]:
     project = task.project
     remote = [name for name in task.models if is_remote_model(project, name)]
     local = [name for name in task.models if name not in remote]
-    kinds = [(local, project.profile.device_kind), (remote, REMOTE)]
+    kind = project.profile.device_kind
+    kinds = [(local, "cpu" if task.is_function and is_cuda(kind) else kind), (remote, REMOTE)]
     if project.profile.together:
         return [(names, kind) for names, kind in kinds if names]
     return [([name], kind) for names, kind in kinds for name in names]

@@ -1,7 +1,7 @@
 """Samples on which a project's models are measured, checked when they are made."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
-from gearshift.model import Arrays, datatype_of, in_own_order
+from gearshift.model import Arrays, TensorSpec, datatype_of, in_own_order, spec_of
 from gearshift.models.config import Project
 from gearshift.models.user_code import call_in_folder, said_in_one_line
 
@@ -30,13 +30,16 @@ class Samples:
     are the inputs. NaN in an input of fractions is a missing value; models must accept it.
     `labels` (n,) are compared with the models' output `label`. Samples that share a value of
     `groups` (n,), such as the frames of one video, stay in the same part when samples are split in
-    two. Lists become arrays. Raises `InvalidInput` for lengths that differ, fewer than two rows,
+    two. For requests of a pipeline, `node_labels` has labels of nodes' items: for each node one
+    label for each request, or where it runs for each row of a fan-out a list of them. Lists become
+    arrays. Raises `InvalidInput` for lengths that differ, fewer than two rows,
     and unusable values.
     """
 
     inputs: Mapping[str, NDArray[Any]] | NDArray[Any]
     labels: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
+    node_labels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         named = _by_name(self.inputs)
@@ -56,6 +59,9 @@ class Samples:
                 )
                 object.__setattr__(self, what, array)
                 beside[what] = array
+        for node, each in self.node_labels.items():
+            unequal = f"node_labels of {node!r} are {len(each)}, and there are {n} requests"
+            require(len(each) == n, unequal, where="samples", remedy="give one label or one list for each request")
         for what, array in beside.items():
             unequal = f"{what} has {len(array)} rows, but input {name!r} has {n}"
             require(len(array) == n, unequal, where="samples", remedy="give one row of each per sample")
@@ -69,6 +75,14 @@ class Samples:
 
     def batch(self, rows: NDArray[np.integer[Any]] | slice) -> dict[str, NDArray[Any]]:
         return {name: array[rows] for name, array in self.arrays.items()}
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        return tuple(spec_of(name, array) for name, array in self.arrays.items())
+
+    def payloads(self, rows: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
+        """Each of `rows` as a sample's payload: arrays (1, ...) by name."""
+        return [{name: array[row : row + 1] for name, array in self.arrays.items()} for row in rows]
 
 
 def load_samples(project: Project, directory: Path, pipeline: str | None = None) -> Samples:

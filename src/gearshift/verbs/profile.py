@@ -1,11 +1,13 @@
 """Measure models, or import records of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.store import require_replaceable, write_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Notice, Progress, silent
@@ -39,13 +41,12 @@ def profile(
     Raises `InvalidInput` before measuring where `out` holds anything but a profile.
     """
     from gearshift.measuring.front_end_time import front_end_beside
-    from gearshift.measuring.paid import forget, kept_files, partial_folder
     from gearshift.measuring.profile_project import profile_project
 
     folder = None if out is None else Path(out)
     if folder is not None:
         require_replaceable(folder)
-    try:
+    with _answers_kept(folder, notice):
         made = profile_project(
             project_file(Path(project)),
             progress=progress,
@@ -56,16 +57,59 @@ def profile(
             core_share=core_share,
             notice=notice,
         )
+        return made if folder is None else write_profile(made, folder)
+
+
+def profile_pipelines(
+    project: PathLike = PROJECT_FILE,
+    *,
+    out: PathLike | None = None,
+    cores: Sequence[int] = (1,),
+    core_share: float = 1.0,
+    seed: int = 0,
+    progress: Progress = silent,
+    notice: Notice = _ignore,
+) -> Profiles:
+    """Measure all operators of a project, and record its pipelines; arguments as of `profile`.
+
+    The labelled requests of each pipeline's `samples` go through all of its nodes, as if every
+    edge were live. `out` is a folder with a profile folder for each operator, and `tuples.csv` for
+    each pipeline.
+    """
+    from gearshift.measuring.front_end_time import front_end_beside
+    from gearshift.measuring.profile_pipelines import profile_pipelines
+
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        require_folder_replaceable(folder)
+    with _answers_kept(folder, notice):
+        made = profile_pipelines(
+            project_file(Path(project)),
+            progress=progress,
+            seed=seed,
+            folder=folder,
+            front_end=front_end_beside,
+            cores=cores,
+            core_share=core_share,
+            notice=notice,
+        )
+        return made if folder is None else write_profiles(made, folder)
+
+
+@contextmanager
+def _answers_kept(folder: Path | None, notice: Notice) -> Iterator[None]:
+    """Delete the answers of endpoints kept next to `folder`, or after an error say that they are kept."""
+    from gearshift.measuring.paid import forget, kept_files, partial_folder
+
+    try:
+        yield
     except BaseException:
         if folder is not None and kept_files(folder):
             where = partial_folder(folder)
             notice(f"the answers of endpoints are kept in {where}; the same command continues from there")
         raise
-    if folder is None:
-        return made
-    written = write_profile(made, folder)
-    forget(folder)
-    return written
+    if folder is not None:
+        forget(folder)
 
 
 def profile_from_records(

@@ -9,9 +9,10 @@ from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.errors import require
-from gearshift.models.config import PROJECT_FILE
+from gearshift.models.config import PROJECT_FILE, project_file, read_project
 from gearshift.profiles.profile import Profile, overheads_of
-from gearshift.verbs.profile import profile, profile_from_records
+from gearshift.profiles.profile_folder import Profiles
+from gearshift.verbs.profile import profile, profile_from_records, profile_pipelines
 
 
 @click.command("profile")
@@ -33,7 +34,8 @@ def command(
 ) -> None:
     """Measure run times, predictions and certainty of the models of PROJECT.
 
-    PROJECT is a gearshift.toml or its folder.
+    PROJECT is a gearshift.toml or its folder. With several operators, the folder that is written
+    has a profile for each, and for each pipeline the joint records of its requests.
     """
     require(
         from_records is not None or not raw_run_times,
@@ -42,11 +44,11 @@ def command(
     )
     with output.progress() as tell:
         if from_records is not None:
-            made = profile_from_records(
+            made: Profile | Profiles = profile_from_records(
                 from_records, out=out, operator=operator, seed=seed, raw_run_times=raw_run_times
             )
         else:
-            made = profile(
+            made = (profile_pipelines if has_pipelines(project) else profile)(
                 project,
                 out=out,
                 seed=seed,
@@ -54,9 +56,50 @@ def command(
                 notice=lambda text: click.echo(text, err=True),
                 **options,
             )
-    output.json(facts(made, out))
-    show(output, made)
+    if isinstance(made, Profiles):
+        output.json(facts_of_pipelines(made, out))
+        show_pipelines(output, made)
+    else:
+        output.json(facts(made, out))
+        show(output, made)
     output.say(f"wrote {out}")
+
+
+def has_pipelines(project: Path) -> bool:
+    path = project_file(project)
+    declared = read_project(path) if path.is_file() else None
+    return declared is not None and (bool(declared.pipelines) or len(declared.operators) > 1)
+
+
+def facts_of_pipelines(made: Profiles, out: Path) -> dict[str, object]:
+    return {
+        "profile": str(out),
+        "operators": [facts(one, out / name) for name, one in made.operators.items()],
+        "pipelines": [
+            {
+                "pipeline": name,
+                "requests": one.requests,
+                "items": made.items_by_node(name),
+                "right": one.right,
+                "warnings": one.warnings,
+            }
+            for name, one in made.pipelines.items()
+        ],
+    }
+
+
+def show_pipelines(output: Output, made: Profiles) -> None:
+    for name, one in made.operators.items():
+        output.say(f"operator {name}:")
+        show(output, one)
+    for name, pipeline in made.pipelines.items():
+        if not pipeline.requests:
+            continue
+        items = ", ".join(f"{node} {count}" for node, count in made.items_by_node(name).items())
+        output.say(f"pipeline {name}: {pipeline.requests} requests, with items by node: {items}")
+        if pipeline.right is not None:
+            output.say(f"pipeline {name}: the strongest models answer {100 * pipeline.right:.1f} % of them right")
+        tell_warnings(output, pipeline.warnings)
 
 
 def facts(made: Profile, out: Path) -> dict[str, object]:
