@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
-from gearshift.pipeline import Node
+from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
@@ -86,6 +87,45 @@ def small_plan_of(placed: Mapping[str, str], pipelines: Mapping[str, Sequence[Ge
         },
         profiles=dict.fromkeys(pipelines, source),
         traces=dict.fromkeys(pipelines, source),
+    )
+
+
+def small_graph_gear(
+    placed: Mapping[str, str],
+    cascades: Mapping[str, str],
+    thresholds: float = 0.5,
+    *,
+    load: tuple[float, float | None] = (0.0, None),
+    **settings: Any,
+) -> Gear:
+    """A gear of the cascades of several nodes ("a b"), all with the same thresholds."""
+    models = " ".join({model: "" for cascade in cascades.values() for model in cascade.split()})
+    gear = small_gear(placed, models, [0.0] * (len(models.split()) - 1), load=load, **settings)
+    made = {
+        node: (Cascade(models=tuple(each.split()), thresholds=(thresholds,) * (len(each.split()) - 1)),)
+        for node, each in cascades.items()
+    }
+    return msgspec.structs.replace(gear, cascades=made)
+
+
+def small_graph(
+    placed: Mapping[str, str], nodes: Mapping[str, Node], edges: Sequence[Edge], *gears: Gear, **pipeline: Any
+) -> GearPlan:
+    """The plan of one pipeline, "graph", whose last node is its output."""
+    source = SourceFile(path="", sha256="")
+    operators = {node.operator for node in nodes.values()}
+    graph = PipelinePlan(
+        nodes=dict(nodes),
+        edges=tuple(edges),
+        output=list(nodes)[-1],
+        objective=Objective(latency_s=0.1),
+        gears=gears,
+        **pipeline,
+    )
+    models = list(dict.fromkeys(replica[0] for replica in placed))
+    plan = small_plan(placed, small_gear(placed, " ".join(models), [0.0] * (len(models) - 1)))
+    return msgspec.structs.replace(
+        plan, pipelines={"graph": graph}, profiles=dict.fromkeys(operators, source), traces={"graph": source}
     )
 
 

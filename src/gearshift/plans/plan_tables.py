@@ -334,13 +334,11 @@ def _unserved_together(plan: GearPlan) -> Iterator[str]:
 
 
 def _unserved(served: str, pipeline: PipelinePlan) -> Iterator[str]:
-    if len(pipeline.nodes) > 1:
-        yield f"a pipeline of {len(pipeline.nodes)} nodes"
-    for name, node in pipeline.nodes.items():
+    for name, node in pipeline.nodes.items() if len(pipeline.nodes) == 1 else ():
         if not name == node.operator == served:
             yield f"node {name!r} of operator {node.operator!r}, in place of the pipeline's name for both"
         if node.inputs or node.fan_out is not None or node.join != "all" or not node.required or node.fan_in:
-            yield f"node {name!r} with inputs, fan-out or a join"
+            yield f"only node {name!r} with inputs, fan-out or a join"
     if pipeline.load_unit != "requests_per_s":
         yield f"load in {pipeline.load_unit}"
     if pipeline.gains is not UNSET:

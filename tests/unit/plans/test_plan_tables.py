@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, Gear, GearPlan, TimedQuality
+from gearshift.gear import ExpectedGain, GearPlan, TimedQuality
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_tables import plan_tables, require_served
-from tests.conformance.small import small_gear, small_plan
+from tests.conformance.small import small_gear, small_graph, small_graph_gear, small_plan
 
 GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))
 PLAN = small_plan({"a0": "d0", "b0": "d0"}, GEAR)
@@ -33,15 +33,8 @@ def node(**changed: Any) -> GearPlan:
     return pipeline(nodes={"task": Node(operator="task", **changed)})
 
 
-def two_nodes() -> GearPlan:
-    nodes = {name: Node(operator="task") for name in ("task", "more")}
-    gears: tuple[Gear, ...] = (replace(GEAR, cascades=dict.fromkeys(nodes, (GEAR.cascade,))),)
-    return pipeline(nodes=nodes, edges=(Edge(from_="task", to="more"),), output="more", gears=gears)
-
-
 UNSERVED: dict[str, Callable[[], GearPlan]] = {
-    "a pipeline of 2 nodes": two_nodes,
-    "node 'task' with inputs, fan-out or a join": lambda: node(inputs={"x": "image"}),
+    "only node 'task' with inputs, fan-out or a join": lambda: node(inputs={"x": "image"}),
     "node 'task' with": lambda: node(join="first"),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
@@ -84,6 +77,17 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(PLAN)
     require_served(gear(order="arrival"))
     require_served(objective(metric="latency"))
+
+
+def test_a_pipeline_of_several_nodes_is_resolved_by_node_and_gear() -> None:
+    gears = [
+        small_graph_gear({"a0": "d0", "b0": "d0"}, {"first": first, "then": "b"}, load=load)
+        for load, first in (((0, 9), "a"), ((9, None), "b"))
+    ]
+    nodes = {"first": Node(operator="one"), "then": Node(operator="other", required=False, inputs={"x": "first.y"})}
+    tables = plan_tables(small_graph({"a0": "d0", "b0": "d0"}, nodes, [Edge(from_="first", to="then")], *gears))
+    assert [tables.cascade(gear, node).models for node in (0, 1) for gear in (0, 1)] == [("a",), ("b",), ("b",), ("b",)]
+    assert tables.pipeline.output == 1
 
 
 IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {

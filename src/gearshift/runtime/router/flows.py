@@ -107,12 +107,12 @@ class Flows:
     # Items.
 
     def _end_item(self, item: Sample, scope: Scope, now_ns: int) -> None:
-        flow = scope.flow
+        flow, asks = scope.flow, self._graph.conditional
         del flow.items[item.sequence]
         if not item.error:
             flow.degraded_by = flow.degraded_by or item.degraded_by
             try:
-                live = [self._passing.holds(edge, item) for edge in self._graph.edges(item.node)]
+                live = [not asks[edge] or self._passing.holds(edge, item) for edge in self._graph.edges(item.node)]
             except CannotPass as reason:
                 item.error = str(reason)
         if self._told is not None:
@@ -147,7 +147,7 @@ class Flows:
         if item is None and self._graph.fans_out[node]:
             self._graph.fan_out(scope, node, 0)
         else:
-            live = [self._graph.is_live_without_answer(edge) for edge in self._graph.edges(node)]
+            live = [not self._graph.conditional[edge] for edge in self._graph.edges(node)]
             self._pass_on(node, scope, None, live, now_ns)
 
     # Nodes.

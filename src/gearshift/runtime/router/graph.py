@@ -77,7 +77,7 @@ class Graph:
     def __init__(self, tables: GraphTables) -> None:
         self._begin: list[int] = tables.edge_begin.tolist()
         self._to: list[int] = tables.edge_to.tolist()
-        self._conditional = [condition is not None for condition in tables.conditions]
+        self.conditional = [condition is not None for condition in tables.conditions]
         self._crosses: list[bool] = tables.crosses.tolist()
         self._joins_first: list[bool] = tables.joins_first.tolist()
         self.fans_out: list[bool] = tables.fans_out.tolist()
@@ -112,9 +112,6 @@ class Graph:
 
     def outermost(self, flow: Flow) -> Scope:
         return Scope(flow, None, 0, self._open_edges[NO_SCOPE])
-
-    def is_live_without_answer(self, edge: int) -> bool:
-        return not self._conditional[edge]
 
     def turn(self, scope: Scope, edge: int, live: bool) -> None:
         """Turn an edge from a node of `scope` live or dead."""

@@ -1,0 +1,466 @@
+"""Request rows on their way through graphs, worked out by hand; times are milliseconds."""
+
+import gc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from gearshift.decisions import Decision, Ending
+from gearshift.errors import InvalidInput
+from gearshift.gear import GearPlan
+from gearshift.pipeline import Edge, FanOut, Node, When
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.request import Sample
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.flows import CannotPass
+from gearshift.runtime.router.graph import Scope
+from gearshift.runtime.router.retries import Retries
+from tests.conformance.plans import MS
+from tests.conformance.small import small_graph, small_graph_gear
+from tests.unit.runtime.driven import Driven
+
+SURE = When(output="certainty", at_least=0.5)
+
+
+class Script:
+    """Passes on `rows` of each fan-out; conditions are on certainty. Nodes in `broken` get nothing."""
+
+    def __init__(self, plan: GearPlan, rows: Mapping[str, int] = {}, broken: Sequence[str] = ()) -> None:
+        self.names = [name for pipeline in plan.pipelines.values() for name in pipeline.nodes]
+        self.given, self.broken = rows, broken
+        self.unusable: set[int] = set()
+
+    def holds(self, edge: int, item: Sample) -> bool:
+        if item.sequence in self.unusable:
+            raise CannotPass("the output has no certainty")
+        return item.certainty >= 0.5
+
+    def rows(self, node: int, scope: Scope) -> int:
+        if self.given[self.names[node]] < 0:
+            raise CannotPass("there are too many rows")
+        return self.given[self.names[node]]
+
+    def payload(self, node: int, scope: Scope) -> object:
+        if self.names[node] in self.broken:
+            raise CannotPass(f"{self.names[node]} has no input")
+        return (self.names[node], scope.row)
+
+
+def node(**fields: Any) -> Node:
+    return Node(operator="operator", **fields)
+
+
+def each(**fields: Any) -> Node:
+    return node(fan_out=FanOut(per_row="parts", most=9), **fields)
+
+
+def edges(*ends: str, conditional: Sequence[str] = ()) -> list[Edge]:
+    made = [Edge(from_=end.split(">")[0], to=end.split(">")[1]) for end in ends]
+    return made + [Edge(from_=end.split(">")[0], to=end.split(">")[1], when=SURE) for end in conditional]
+
+
+class Graphs(Driven):
+    """A graph in which each node has a model of its own on a device of its own, named by its letter."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        edges: Sequence[Edge],
+        *,
+        rows: Mapping[str, int] = {},
+        broken: Sequence[str] = (),
+        cascades: Mapping[str, str] = {},
+        replicas: Sequence[str] = (),
+        deadlines: Mapping[str, int] | None = None,
+        retries: Retries | None = None,
+        **settings: Any,
+    ) -> None:
+        letters = dict(zip(nodes, "abcdefgh", strict=False))
+        cascades = {**letters, **cascades}
+        models = sorted({model for cascade in cascades.values() for model in cascade.split()})
+        placed = {replica: f"d{replica}" for replica in [*(f"{model}0" for model in models), *replicas]}
+        plan = small_graph(placed, nodes, edges, small_graph_gear(placed, cascades, **settings))
+        rules = None
+        if deadlines is not None:
+            run_ns = [[0] + [deadlines.get(replica[0], 1) * MS] * 50 for replica in sorted(placed)]
+            rules = DeadlineRules(plan_tables(plan), run_ns)
+        self.script = Script(plan, rows, broken)
+        super().__init__(plan, retries, rules, self.script)
+
+    def spawned(self) -> list[tuple[int, str, int]]:
+        return [(a, self.name(b), c) for _, kind, a, b, c in self.log if kind == Decision.SPAWN]
+
+    def joined(self) -> list[tuple[int, str, int]]:
+        return [(a, self.name(b), c) for _, kind, a, b, c in self.log if kind == Decision.JOIN]
+
+
+FORK = {"first": node(), "left": node(), "right": node(), "last": node()}
+FORK_EDGES = ("first>left", "first>right", "left>last", "right>last")
+
+
+def test_a_node_with_several_edges_waits_for_all_of_them() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 5)
+    assert bench.started[1:] == [("b0", [101]), ("c0", [102])]
+    bench.finish("c0", 7)
+    assert bench.joined() == []
+    bench.finish("b0", 9)
+    assert bench.joined() == [(0, "last", 2)]
+    assert bench.answered == []
+    bench.finish("d0", 12)
+    assert bench.answered == [0]
+    assert bench.spawned() == [(100, "first", 0), (101, "left", 0), (102, "right", 0), (103, "last", 0)]
+    assert bench.ended == [("first", 100), ("right", 102), ("left", 101), ("last", 103)]
+    assert (row.run_ns, row.queue_ns) == (12 * MS, 0)
+    assert bench.tables.models[row.model] == "d"
+
+
+def test_the_times_of_a_row_are_those_of_the_branches_that_joins_waited_for() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), largest=1)
+    bench.arrive(0)
+    (row,) = bench.arrive(1)
+    bench.finish("a0", 5)
+    bench.finish("a0", 10)  # row 1 waited 5
+    bench.finish("b0", 11)
+    bench.finish("c0", 21)
+    bench.finish("b0", 20)
+    bench.finish("d0", 22)
+    bench.finish("c0", 30)  # it waited for c from 10 to 21
+    bench.finish("d0", 33)
+    assert bench.answered == [0, 1]
+    assert (row.queue_ns, row.run_ns) == (16 * MS, (5 + 9 + 3) * MS)
+
+
+def test_a_condition_that_does_not_hold_skips_the_node_and_the_join_goes_without() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES[1:], conditional=["first>left"]))
+    bench.arrive(0)
+    bench.finish("a0", 5, certainty=0.1)
+    bench.finish("c0", 7)
+    assert bench.joined() == [(0, "last", 1)]
+    bench.finish("d0", 8)
+    assert (bench.answered, len(bench.spawned())) == ([0], 3)
+
+
+def test_a_row_whose_output_is_skipped_is_answered_without_a_result() -> None:
+    bench = Graphs({"first": node(), "then": node()}, edges(conditional=["first>then"]))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 5, certainty=0.1)
+    assert (bench.answered, row.error, row.model, row.result, row.run_ns) == ([0], "", -1, None, 0)
+    assert bench.joined() == [(0, "then", 0)]
+
+
+def test_a_join_of_the_first_begins_once_with_the_first_live_edge() -> None:
+    nodes = FORK | {"last": node(join="first")}
+    bench = Graphs(nodes, edges(*FORK_EDGES))
+    bench.arrive(0)
+    bench.finish("a0", 5)
+    bench.finish("c0", 7)
+    assert bench.joined() == [(0, "last", 1)]
+    bench.finish("b0", 8)
+    bench.finish("d0", 9)
+    assert (bench.answered, len(bench.spawned())) == ([0], 4)
+
+
+def test_a_branch_that_still_waits_when_the_row_ends_leaves_its_queue_and_one_that_runs_is_forgotten() -> None:
+    nodes = FORK | {"last": node(join="first")}
+    bench = Graphs(nodes, edges(*FORK_EDGES), largest=1)
+    bench.arrive(0)
+    bench.finish("a0", 5)
+    bench.arrive(1, ms=5)
+    bench.finish("a0", 6)  # row 1 waits for b and c, which run row 0
+    bench.finish("c0", 7)
+    bench.finish("c0", 8)
+    bench.finish("d0", 9)
+    bench.finish("d0", 10)
+    assert bench.answered == [0, 1]
+    assert bench.router.queue_lengths() == [0] * 4
+    assert bench.router.waiting == 0
+    bench.finish("b0", 11)
+    assert (bench.answered, bench.running) == ([0, 1], {})
+    assert [row for row in bench.log if row[1] == Decision.ANSWER and row[0] == 11 * MS] == []
+
+
+ROWS = {"first": node(), "part": each(), "check": node(), "join": node(fan_in=True)}
+ROWS_EDGES = ("first>part", "part>check", "check>join")
+
+
+def test_nodes_after_a_fan_out_run_for_each_row_and_the_node_that_closes_it_once() -> None:
+    bench = Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": 3})
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    assert [row[1] for row in bench.spawned()] == ["first", "part", "part", "part"]
+    bench.finish("b0", 2)
+    assert [sample.payload for sample in bench.running["c0"]] == [("check", 0), ("check", 1), ("check", 2)]
+    bench.finish("c0", 3)
+    assert bench.joined() == [(0, "join", 4)], "one for the rows that are known, and one for each"
+    bench.finish("d0", 4)
+    assert bench.answered == [0]
+
+
+def test_a_fan_out_without_rows_begins_the_node_that_closes_it() -> None:
+    bench = Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": 0})
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    assert bench.joined() == [(0, "join", 1)]
+    bench.finish("d0", 4)
+    assert bench.answered == [0]
+
+
+def test_rows_whose_condition_does_not_hold_are_left_out_of_what_closes_them() -> None:
+    bench = Graphs(ROWS, edges("first>part", "check>join", conditional=["part>check"]), rows={"part": 3})
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    for sample, certainty in zip(bench.running["b0"], (0.9, 0.1, 0.9), strict=True):
+        sample.certainty = certainty
+    samples = bench.running.pop("b0")
+    bench.router.stage_ended(bench.index("b0"), samples, 2 * MS)
+    bench.router.executor_free(bench.index("b0"), 2 * MS)
+    assert [sample.payload for sample in bench.running["c0"]] == [("check", 0), ("check", 2)]
+    bench.finish("c0", 3)
+    assert bench.joined() == [(0, "join", 3)]
+
+
+def test_a_skipped_fan_out_skips_what_would_close_it() -> None:
+    nodes = {"first": node(), "part": each(), "join": node(fan_in=True), "last": node()}
+    bench = Graphs(nodes, edges("part>join", "join>last", "first>last", conditional=["first>part"]), rows={"part": 2})
+    bench.arrive(0)
+    bench.finish("a0", 1, certainty=0.1)
+    assert bench.joined() == [(0, "last", 1)]
+    bench.finish("d0", 2)
+    assert bench.answered == [0]
+
+
+def test_fan_outs_within_rows_of_fan_outs_are_closed_one_after_another() -> None:
+    nodes = {"page": each(), "line": each(), "lines": node(fan_in=True), "pages": node(fan_in=True)}
+    bench = Graphs(nodes, edges("page>line", "line>lines", "lines>pages"), rows={"page": 2, "line": 3})
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    assert len(bench.running["b0"]) == 4
+    bench.finish("b0", 2)
+    bench.finish("b0", 3)
+    assert [(name, live) for _, name, live in bench.joined()] == [("lines", 4), ("lines", 4)]
+    for ms, replica in enumerate(("c0", "c0", "d0"), 4):
+        bench.finish(replica, ms)
+    assert (bench.answered, len(bench.spawned())) == ([0], 2 + 6 + 2 + 1)
+
+
+def test_the_backlog_counts_request_rows_of_which_something_waits() -> None:
+    bench = Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": 6}, largest=2)
+    bench.arrive(0, 1)
+    assert bench.router.waiting == 0
+    bench.finish("a0", 1)
+    assert (bench.router.queue_lengths()[1], bench.router.waiting) == (10, 2)
+    bench.finish("b0", 2)
+    bench.finish("b0", 3)
+    bench.finish("b0", 4)
+    assert bench.router.pipelines[0].waiting == 2, "row 0 waits for check, row 1 for part"
+
+
+# Failures -------------------------------------------------------------------------------------------------------------
+
+
+def fail(bench: Graphs, replica: str, ms: float, error: str = "it is broken") -> None:
+    for sample in bench.running[replica]:
+        sample.error = error
+    bench.finish(replica, ms)
+
+
+def test_a_required_node_that_fails_ends_the_row_once() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), largest=1)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    fail(bench, "b0", 2)
+    assert (bench.answered, row.error) == ([0], "it is broken")
+    fail(bench, "c0", 3, "it is broken, too")
+    assert (bench.answered, row.error, bench.router.waiting) == ([0], "it is broken", 0)
+
+
+def test_a_node_that_is_not_required_passes_on_null_and_the_row_says_so() -> None:
+    nodes = FORK | {"left": node(required=False)}
+    bench = Graphs(nodes, edges(*FORK_EDGES))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    fail(bench, "b0", 2)
+    bench.finish("c0", 3)
+    assert bench.joined() == [(0, "last", 2)]
+    bench.finish("d0", 4)
+    assert (bench.answered, row.error, row.missing) == ([0], "", ((1, "it is broken"),))
+    assert row.degraded_by == "it is broken"
+
+
+def test_the_conditions_of_a_node_that_failed_do_not_hold() -> None:
+    nodes = {"first": node(required=False), "then": node(), "last": node()}
+    bench = Graphs(nodes, edges("first>last", "then>last", conditional=["first>then"]))
+    bench.arrive(0)
+    fail(bench, "a0", 1)
+    assert bench.joined() == [(0, "last", 1)]
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_fan_out_of_too_many_rows_fails_before_it_has_any(required: bool) -> None:
+    nodes = ROWS | {"part": each(required=required)}
+    bench = Graphs(nodes, edges(*ROWS_EDGES), rows={"part": -1})
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    if required:
+        assert (bench.answered, row.error) == ([0], "there are too many rows")
+    else:
+        assert bench.joined() == [(0, "join", 1)]
+        bench.finish("d0", 2)
+        assert (bench.answered, row.missing) == ([0], ((1, "there are too many rows"),))
+
+
+def test_an_item_that_gets_no_input_fails_like_any_other() -> None:
+    nodes = FORK | {"left": node(required=False)}
+    bench = Graphs(nodes, edges(*FORK_EDGES), broken=["left"])
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    bench.finish("c0", 2)
+    bench.finish("d0", 3)
+    assert (bench.answered, row.missing) == ([0], ((1, "left has no input"),))
+
+
+def test_an_answer_on_which_a_condition_cannot_be_tested_is_a_failure_of_its_node() -> None:
+    bench = Graphs({"first": node(), "then": node()}, edges(conditional=["first>then"]))
+    bench.script.unusable.add(100)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    assert (bench.answered, row.error) == ([0], "the output has no certainty")
+
+
+def test_an_output_that_fails_and_is_not_required_leaves_the_row_without_a_result() -> None:
+    bench = Graphs({"first": node(), "then": node(required=False)}, edges("first>then"))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    fail(bench, "b0", 2)
+    assert (bench.answered, row.error, row.result, row.missing) == ([0], "", None, ((1, "it is broken"),))
+
+
+# Deadlines ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_its_first_node_would_miss_is_refused_at_arrival() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), deadlines={"a": 5})
+    (row,) = bench.arrive(0, deadline_ns=4 * MS)
+    assert (bench.answered, row.ending) == ([0], Ending.INFEASIBLE)
+    assert [(kind, a, b, c) for _, kind, a, b, c in bench.log] == [(Decision.REFUSE, 0, Ending.INFEASIBLE, 0)]
+
+
+def test_a_row_is_refused_where_a_required_node_would_begin_too_late() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), deadlines={"c": 8})
+    (row,) = bench.arrive(0, deadline_ns=10 * MS)
+    bench.finish("a0", 3)
+    assert (bench.answered, row.ending) == ([0], Ending.INFEASIBLE)
+    assert bench.log[-1] == (3 * MS, Decision.REFUSE, 0, Ending.INFEASIBLE, 2)
+    assert (bench.router.queue_lengths(), bench.router.waiting, [*bench.running]) == ([0] * 4, 0, [])
+
+
+def test_a_row_goes_on_without_a_node_that_would_begin_too_late_and_is_degraded() -> None:
+    nodes = FORK | {"right": node(required=False)}
+    bench = Graphs(nodes, edges(*FORK_EDGES), deadlines={"c": 8})
+    (row,) = bench.arrive(0, deadline_ns=10 * MS)
+    bench.finish("a0", 3)
+    bench.finish("b0", 4)
+    bench.finish("d0", 5)
+    assert (bench.answered, row.error, row.degraded_by) == ([0], "", "deadline")
+    assert [node for node, _ in row.missing] == [2]
+
+
+def test_an_item_that_has_no_time_for_its_next_model_goes_on_with_the_answer_it_has() -> None:
+    bench = Graphs(
+        {"first": node(), "then": node()}, edges("first>then"), cascades={"first": "a c"}, deadlines={"c": 9}
+    )
+    (row,) = bench.arrive(0, deadline_ns=10 * MS)
+    bench.finish("a0", 3, certainty=0.1)
+    assert bench.started[-1][0] == "b0"
+    bench.finish("b0", 5)
+    assert (bench.answered, row.degraded_by, bench.tables.models[row.model]) == ([0], "deadline", "b")
+
+
+def test_what_is_dropped_while_devices_start_ends_its_row_and_withdraws_the_others_before_they_start() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), deadlines={"b": 3, "c": 1}, largest=1)
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    (row,) = bench.arrive(1, ms=1, deadline_ns=10 * MS)
+    bench.finish("a0", 2)  # row 1 waits behind row 0 for b and c
+    bench.finish("b0", 9)  # too late for row 1 at b
+    assert (bench.answered, row.ending) == ([1], Ending.INFEASIBLE)
+    assert bench.router.queue_lengths() == [0] * 4
+    bench.finish("c0", 10)
+    assert bench.started[-1] == ("d0", [106])
+
+
+# Withdrawn requests and lost workers ----------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_withdrawn_leaves_nothing_in_queues_and_is_never_answered() -> None:
+    bench = Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": 3}, largest=1)
+    samples = bench.arrive(0, 1)
+    bench.finish("a0", 1)
+    bench.router.cancel(samples, 2 * MS)
+    assert (bench.router.queue_lengths(), bench.router.waiting) == ([0] * 4, 0)
+    bench.finish("a0", 3)
+    bench.finish("b0", 3)
+    assert (bench.answered, bench.running) == ([], {})
+
+
+def test_items_of_a_lost_worker_run_again_in_their_branch_alone() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), replicas=["b1"])
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    bench.lose("b0", ms=2)
+    assert bench.started[-1] == ("b1", [101])
+    bench.finish("b1", 3)
+    bench.finish("c0", 4)
+    bench.finish("d0", 5)
+    assert bench.answered == [0]
+
+
+def test_a_required_branch_without_workers_ends_the_row_when_its_time_to_run_is_over() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES), retries=Retries("abcd", longest_retry_ns=20 * MS))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    bench.lose("b0", ms=2)
+    assert bench.router.waiting == 1
+    bench.finish("c0", 4)
+    bench.router.timer(bench.router.next_timer_ns())
+    assert (bench.answered, bench.router.waiting) == ([0], 0)
+    assert row.error == "the worker that held this request ended, and no other was free in time; try again later"
+
+
+def test_an_optional_branch_without_workers_leaves_the_row_to_go_on() -> None:
+    nodes = FORK | {"left": node(required=False)}
+    bench = Graphs(nodes, edges(*FORK_EDGES), retries=Retries("abcd", longest_retry_ns=20 * MS))
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    bench.lose("b0", ms=2)
+    bench.finish("c0", 4)
+    bench.router.timer(bench.router.next_timer_ns())
+    assert bench.started[-1][0] == "d0", "the timer starts what follows"
+    bench.finish("d0", 30)
+    assert (bench.answered, [node for node, _ in row.missing]) == ([0], [1])
+
+
+def test_a_row_that_has_ended_leaves_no_circle_of_references() -> None:
+    bench = Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": 3})
+    gc.collect()
+    gc.disable()
+    try:
+        bench.arrive(0)
+        for ms, replica in enumerate(("a0", "b0", "c0", "d0"), 1):
+            bench.finish(replica, ms)
+        assert bench.answered == [0]
+        bench.log.clear()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_a_graph_without_anything_to_pass_data_along_its_edges_is_refused() -> None:
+    placed = {"a0": "d0"}
+    nodes = {"first": node(), "then": node()}
+    plan = small_graph(placed, nodes, edges("first>then"), small_graph_gear(placed, dict.fromkeys(nodes, "a")))
+    with pytest.raises(InvalidInput, match="pass data"):
+        Driven(plan)
