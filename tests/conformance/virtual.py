@@ -1,6 +1,7 @@
 """The runtime on a manual clock: the real router with emulated devices, at full speed."""
 
 import heapq
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.backends.emulated import Leaving, ProfiledExits
 from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.router.router import Router
 from gearshift.workload import Workload
 from tests.conformance.emulated_cores import EmulatedCores
@@ -46,6 +48,7 @@ def run_virtually(
     effect_s: float = 0.0,
     shared: SharedCores | None = None,
     front_end: FrontEnd = NO_FRONT_END,
+    passing: Passing | None = None,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]`.
 
@@ -55,7 +58,8 @@ def run_virtually(
     scaler chooses the number. `certainty` is (models, records) in the order of
     `tables.models`. At one instant batches finish first (by their first device), then the meter
     ticks, then a scaler chooses, then samples arrive, then cores take effect, then longest waits
-    end. Events due while the router is busy, by `front_end`, wait for it.
+    end. Events due while the router is busy, by `front_end`, wait for it. With graphs, `passing` makes
+    the items, whose payloads are the numbers of their records.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -75,9 +79,12 @@ def run_virtually(
     profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
     answered, free_ns = 0, 0
 
+    def record_of(sample: Sample) -> int:
+        return int(workload.record[sample.sequence] if sample.scope is None else sample.payload)
+
     def start(replica: int, samples: list[Sample], reason: int) -> None:
         first_device = int(tables.spans[tables.spans_begin[replica]])
-        records = [int(workload.record[sample.sequence]) for sample in samples]
+        records = [record_of(sample) for sample in samples]
         for leaving in profiled.of_batch(replica, samples, records):
             heapq.heappush(ends, (clock.now_ns() + leaving.after_ns, first_device, replica, leaving))
 
@@ -98,7 +105,16 @@ def run_virtually(
     def shifted(pipeline: int, before: int, gear: int) -> None:
         cores.shifted(gear, router.by_deadline)
 
-    router = Router(tables, start=start, answered=take_answer, log=log.append, shifted=shifted, deadlines=rules)
+    router = Router(
+        tables,
+        start=start,
+        answered=take_answer,
+        log=log.append,
+        shifted=shifted,
+        deadlines=rules,
+        passing=passing,
+        numbers=itertools.count(len(workload)),
+    )
     router.by_deadline.told = cores.came
     samples = _samples(workload, tables.pipelines[0].name)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
@@ -113,8 +129,7 @@ def run_virtually(
         if end_ns == due_ns:
             _, _, replica, leaving = heapq.heappop(ends)
             for sample in leaving.samples:
-                record = workload.record[sample.sequence]
-                sample.certainty = float(certainty[tables.replica_model[replica], record])
+                sample.certainty = float(certainty[tables.replica_model[replica], record_of(sample)])
             router.stage_ended(replica, leaving.samples, now_ns)
             if leaving.last:
                 router.executor_free(replica, now_ns)

@@ -46,14 +46,16 @@ class Flow:
 
 
 class Scope:
-    """One run of the nodes after fan-out `opener`, for its row number `row`; the outermost has no `around`.
+    """One run of the nodes after fan-out `opener`, for its row number `row`.
+
+    The outermost, for the request row itself, has `opener` `NO_SCOPE` and nothing `around` it.
 
     `results` are ended items by node, None where a node failed that is not required; `rows` the
     scopes of each fan-out in it; `causes` the items whose ends made nodes begin, None at arrival.
     """
 
-    def __init__(self, flow: Flow, around: "Scope | None", row: int, open_edges: dict[int, int]) -> None:
-        self.flow, self.around, self.row = flow, around, row
+    def __init__(self, flow: Flow, around: "Scope | None", opener: int, row: int, open_edges: dict[int, int]) -> None:
+        self.flow, self.around, self.opener, self.row = flow, around, opener, row
         self.open_edges = dict(open_edges)
         self.live_edges = dict.fromkeys(open_edges, 0)
         self.begun: set[int] = set()
@@ -111,7 +113,7 @@ class Graph:
         return range(self._begin[node], self._begin[node + 1])
 
     def outermost(self, flow: Flow) -> Scope:
-        return Scope(flow, None, 0, self._open_edges[NO_SCOPE])
+        return Scope(flow, None, NO_SCOPE, 0, self._open_edges[NO_SCOPE])
 
     def turn(self, scope: Scope, edge: int, live: bool) -> None:
         """Turn an edge from a node of `scope` live or dead."""
@@ -134,7 +136,7 @@ class Graph:
         """Open a scope for each row of a fan-out."""
         for closer in self._crossing[node]:
             self._count(scope, closer, rows - 1, True)
-        scope.rows[node] = [Scope(scope.flow, scope, row, self._open_edges[node]) for row in range(rows)]
+        scope.rows[node] = [Scope(scope.flow, scope, node, row, self._open_edges[node]) for row in range(rows)]
         return scope.rows[node]
 
     def next_touched(self, flow: Flow) -> tuple[int, Scope, int] | None:
