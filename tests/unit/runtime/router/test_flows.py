@@ -1,10 +1,14 @@
 """Request rows on their way through graphs, worked out by hand; times are milliseconds."""
 
 import gc
+import itertools
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gearshift.decisions import Decision, Ending
 from gearshift.errors import InvalidInput
@@ -18,6 +22,7 @@ from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.retries import Retries
 from tests.conformance.plans import MS
 from tests.conformance.small import small_graph, small_graph_gear
+from tests.often import often
 from tests.unit.runtime.driven import Driven
 
 SURE = When(output="certainty", at_least=0.5)
@@ -464,3 +469,112 @@ def test_a_graph_without_anything_to_pass_data_along_its_edges_is_refused() -> N
     plan = small_graph(placed, nodes, edges("first>then"), small_graph_gear(placed, dict.fromkeys(nodes, "a")))
     with pytest.raises(InvalidInput, match="pass data"):
         Driven(plan)
+
+
+# Whatever happens -----------------------------------------------------------------------------------------------------
+
+SHAPES: dict[str, tuple[dict[str, Node], list[Edge]]] = {
+    "fork": (FORK | {"left": node(required=False)}, edges(*FORK_EDGES[1:], conditional=["first>left"])),
+    "first of two": (FORK | {"last": node(join="first")}, edges(*FORK_EDGES)),
+    "rows": (ROWS, edges("first>part", "check>join", "part>join", conditional=["part>check"])),
+    "rows of rows": (
+        {"page": each(), "line": each(required=False), "lines": node(fan_in=True), "pages": node(fan_in=True)},
+        edges("page>line", "line>lines", "lines>pages"),
+    ),
+    "two entries": (
+        {"a": node(), "b": node(required=False), "c": node(), "d": node(required=False)},
+        edges("a>c", "b>d", "c>d", conditional=["a>d"]),
+    ),
+}
+EVENTS = [
+    "arrive",
+    "arrive",
+    "arrive",
+    "finish",
+    "finish",
+    "finish",
+    "finish",
+    "leave",
+    "fail",
+    "lose",
+    "come",
+    "cancel",
+]
+
+
+class Random(Graphs):
+    """Runs a shape with two replicas of each model, and counts the answers of its request rows."""
+
+    def __init__(self, shape: str, draw: random.Random) -> None:
+        nodes, ends = SHAPES[shape]
+        letters = "abcd"[: len(nodes)]
+        super().__init__(
+            nodes,
+            ends,
+            rows={name: draw.randrange(3) for name in nodes},
+            cascades={next(iter(nodes)): "a d"},
+            replicas=[f"{letter}1" for letter in letters],
+            deadlines=dict.fromkeys(letters, 2),
+            retries=Retries("abcd", longest_retry_ns=30 * MS),
+            largest=draw.randrange(1, 4),
+        )
+        self.draw, self.now_ms, self.numbers = draw, 0.0, itertools.count()
+        self.lost: set[str] = set()
+        self.open: dict[int, list[Sample]] = {}
+        self.cancelled: set[int] = set()
+
+    def event(self, kind: str) -> None:
+        self.now_ms += self.draw.choice([0, 0, 1, 3])
+        running = sorted(self.running)
+        if kind == "arrive":
+            numbers = [next(self.numbers) for _ in range(self.draw.randrange(1, 3))]
+            limit_ms = self.draw.choice([None, None, 4, 8, 20])
+            request = {} if limit_ms is None else {"deadline_ns": int((self.now_ms + limit_ms) * MS)}
+            self.open[numbers[0]] = self.arrive(*numbers, ms=self.now_ms, **request)
+        elif kind == "lose" and len(self.lost) < len(self.tables.replica_ids):
+            replica = self.draw.choice(sorted(set(self.tables.replica_ids) - self.lost))
+            self.lost.add(replica)
+            self.lose(replica, ms=self.now_ms)
+        elif kind == "come" and self.lost:
+            replica = self.draw.choice(sorted(self.lost))
+            self.lost.remove(replica)
+            self.ready(replica, ms=self.now_ms)
+        elif kind == "cancel" and self.open:
+            first = self.draw.choice(sorted(self.open))
+            samples = [sample for sample in self.open.pop(first) if sample.sequence not in self.answered]
+            self.cancelled |= {sample.sequence for sample in samples}
+            self.router.cancel(samples, int(self.now_ms * MS))
+        elif kind == "fail" and running:
+            fail(self, self.draw.choice(running), self.now_ms)
+        elif kind == "finish" and running:
+            self.finish(self.draw.choice(running), self.now_ms, self.draw.choice([0.1, 0.9]))
+        elif kind == "leave" and running:
+            replica = self.draw.choice(running)
+            leaving = self.running[replica][:1]
+            if len(self.running[replica]) > 1:
+                self.running[replica] = self.running[replica][1:]
+                leaving[0].certainty = 0.9
+                self.router.stage_ended(self.index(replica), leaving, int(self.now_ms * MS))
+        if self.router.next_timer_ns() <= self.now_ms * MS:
+            self.router.timer(int(self.now_ms * MS))
+
+    def come_to_an_end(self) -> None:
+        while self.lost:
+            self.event("come")
+        while self.running or self.router.waiting:
+            self.event("finish")
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.integers(0, 2**32 - 1), st.lists(st.sampled_from(EVENTS), max_size=60))
+@settings(max_examples=often(200), deadline=None)
+def test_every_request_row_is_answered_once_whatever_happens_to_its_items(
+    shape: str, seed: int, events: list[str]
+) -> None:
+    bench = Random(shape, random.Random(seed))
+    for kind in events:
+        bench.event(kind)
+    bench.come_to_an_end()
+    arrived = range(next(bench.numbers))
+    assert sorted(bench.answered) == [number for number in arrived if number not in bench.cancelled]
+    assert (bench.router.waiting, sum(bench.router.queue_lengths())) == (0, 0)
+    assert len({number for _, number in bench.ended}) == len(bench.ended), "each item ends once"
