@@ -523,6 +523,10 @@ class Random(Graphs):
         self.open: dict[int, list[Sample]] = {}
         self.cancelled: set[int] = set()
 
+    def _start(self, replica: int, samples: list[Sample], reason: int) -> None:
+        assert not any(sample.scope.flow.ended for sample in samples), "a row that has ended still waited"
+        super()._start(replica, samples, reason)
+
     def event(self, kind: str) -> None:
         self.now_ms += self.draw.choice([0, 0, 1, 3])
         running = sorted(self.running)
