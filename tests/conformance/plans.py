@@ -1,7 +1,7 @@
 """Random small plans and workloads, with many ties: times are multiples of a millisecond, give or take a nanosecond."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -18,7 +18,9 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.run_times import Exits
+from gearshift.profiles.tuples import JointRecords
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.simulator.kernel.recorded_rows import RecordedRows
 from gearshift.workload import Workload, merge_workloads
 
 MS = 1_000_000
@@ -33,6 +35,8 @@ class Case:
 
     With `exits`, samples leave early.  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
     gear in force, which take `effect_ms` to be more; with `shared`, by those that a scaler chooses.
+    Graphs have `joint` records by pipeline and conditions that hold, `holds` (edges, models, records), both also as
+    the kernel reads them: `recorded`.
     """
 
     plan: GearPlan
@@ -43,6 +47,9 @@ class Case:
     core_run_ns: NDArray[np.int64] | None = None
     effect_ms: int = 0
     shared: SharedCores | None = None
+    joint: Mapping[str, JointRecords] = field(default_factory=dict)
+    holds: NDArray[np.bool_] | None = None
+    recorded: RecordedRows | None = None
 
 
 @st.composite
@@ -98,10 +105,10 @@ def gears(draw: st.DrawFn, placement: Placement, node: str = "task") -> tuple[Ge
 
 
 @st.composite
-def workloads(draw: st.DrawFn, records: int) -> Workload:
+def workloads(draw: st.DrawFn, records: int, most: int = 300) -> Workload:
     seed = draw(st.integers(0, 2**32 - 1))
     generator = np.random.default_rng(seed)
-    n = draw(st.integers(1, 300))
+    n = draw(st.integers(1, most))
     mean_gap_ms = draw(st.sampled_from([0.3, 1.0, 3.0, 20.0]))
     gaps = generator.poisson(mean_gap_ms, n)
     burst = generator.random(n) < draw(st.sampled_from([0.0, 0.5, 0.95]))

@@ -11,7 +11,7 @@ from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
 from gearshift.decisions import Ending, LogRow
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import PipelineTables, PlanTables, plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, SharedCores
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import (
@@ -27,11 +27,14 @@ from gearshift.profiles.several import Profiles, as_one
 from gearshift.request import Late
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
+from gearshift.simulator.items import Items, items_of
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
 from gearshift.simulator.kernel.gear_cores import make_cores, side_by_side
+from gearshift.simulator.kernel.graph_arrays import make_graph, most_items, recorded_tuples
 from gearshift.simulator.kernel.load_scaling import make_scaling
-from gearshift.simulator.kernel.queues import make_queues
+from gearshift.simulator.kernel.queues import NONE, make_queues
+from gearshift.simulator.kernel.recorded_rows import RecordedRows
 from gearshift.simulator.scaled_cores import (
     cores_of,
     held_by_log,
@@ -75,6 +78,7 @@ class Simulation:
     log: list[LogRow]
     held: NDArray[np.int64]
     waited: NDArray[np.int64] | None = None
+    items: Items | None = None
     front_end_s: float = 0.0
     communication_s: NDArray[np.float64] | None = None
 
@@ -148,7 +152,7 @@ class Simulation:
 
     def of(self, pipeline: str) -> "Simulation":
         """The samples, gears and shifts of one pipeline; its devices and its log are those of all."""
-        one = pipeline_named(self.tables, pipeline)
+        one = self.tables.pipeline_named(pipeline)
         if len(self.tables.pipelines) == 1:
             return self
         assert self.workload.pipeline is not None
@@ -198,13 +202,6 @@ class Simulation:
             most_waiting=one.most_waiting,
             independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),
         )
-
-
-def pipeline_named(tables: PlanTables, name: str) -> PipelineTables:
-    """Raises `InvalidInput` if the plan has no such pipeline."""
-    names = [pipeline.name for pipeline in tables.pipelines]
-    require(name in names, f"the plan has no pipeline {name!r}", remedy=f"name one of {names}")
-    return tables.pipelines[names.index(name)]
 
 
 def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
@@ -370,6 +367,7 @@ def simulate_tables(
     certainty: NDArray[np.float64],
     workload: Workload,
     *,
+    recorded: RecordedRows | None = None,
     exits: Exits | None = None,
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = CORES_EFFECT_S,
@@ -392,7 +390,7 @@ def simulate_tables(
     nothing else.
     """
     require(
-        int(workload.record.max()) < certainty.shape[1],
+        recorded is not None or int(workload.record.max()) < certainty.shape[1],
         f"the workload names sample {int(workload.record.max())}, "
         f"but there are records of {certainty.shape[1]} samples",
         remedy="draw the workload from this profile",
@@ -415,18 +413,25 @@ def simulate_tables(
     bounds = [most_waiting] * pipelines if isinstance(most_waiting, int) else most_waiting
     require(len(bounds) == pipelines, f"there are {len(bounds)} bounds on waiting samples, and {pipelines} pipelines")
     plan = make_plan(tables, run_ns, exits, bounds)
+    tuples = np.full(n, NONE) if recorded is None else recorded_tuples(tables, workload, recorded)
+    graph, items = make_graph(tables, tuples, recorded), most_items(tuples, recorded)
     settings = make_settings(
-        tables, front_end, by_deadline=by_deadline, refuses=late == "refuse", by_exit=exits is not None
+        tables,
+        front_end,
+        first_item=UNBOUNDED if recorded is None else n,
+        by_deadline=by_deadline,
+        refuses=late == "refuse",
+        by_exit=exits is not None,
     )
-    state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64))
+    state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64), items)
     by_urgency = by_deadline or workload.priority is not None
-    queues = make_queues(workload, replicas, by_urgency=by_urgency, by_arrival=by_arrival)
-    out = make_outcome(tables, workload, run_ns.shape[1] - 1, log_rows)
+    queues = make_queues(workload, items, replicas, by_urgency=by_urgency, by_arrival=by_arrival)
+    out = make_outcome(tables, workload, run_ns.shape[1] - 1, log_rows, items)
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
-    scaling, samples = make_scaling(tables), (workload.arrivals_ns, continues, workload.record, np.asarray(certainty))
+    scaling, samples = make_scaling(tables), (workload.arrivals_ns, continues, np.asarray(certainty))
 
     def run_until(until_ns: int) -> None:
-        kernel.run(plan, settings, state, queues, scaling, cores, out, *samples, until_ns)
+        kernel.run(plan, settings, state, queues, graph, scaling, cores, out, *samples, until_ns)
 
     if shared is None:
         run_until(NEVER_NS)
@@ -442,9 +447,10 @@ def simulate_tables(
         workload=workload,
         finished_ns=out.finished_ns,
         written_ns=out.written_ns,
-        model=out.model,
-        gear=out.gear,
-        ended=out.ended,
+        model=out.model[:n],
+        gear=out.gear[:n],
+        ended=out.ended[:n],
+        items=None if recorded is None else items_of(state, out, n),
         busy_s=out.busy_ns / NS_PER_S,
         batches=out.batches,
         arrived_in_gear=out.arrived_in_gear,

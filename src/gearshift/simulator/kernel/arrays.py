@@ -1,6 +1,7 @@
 """The kernel's arrays as a run begins, from a plan's tables and a workload."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.run_times import Exits, FrontEnd, fastest_ns
 from gearshift.simulator.kernel.load_scaling import first_gears
-from gearshift.simulator.kernel.queues import NONE
+from gearshift.simulator.kernel.queues import NONE, longer
 from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record, records
 from gearshift.workload import Workload
 
@@ -26,6 +27,8 @@ def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None, most_waitin
         upshift_margin=np.array([pipeline.upshift_margin for pipeline in pipelines], dtype=np.float64),
         most_waiting=np.array(most_waiting, dtype=np.int64),
         first_gear=first_gears(tables),
+        entries=_entries(tables),
+        entry_begin=tables.graph.entry_begin,
         range_starts=np.concatenate([pipeline.range_starts for pipeline in pipelines]),
         run_ns=np.ascontiguousarray(run_ns),
         fastest_ns=fastest_ns(tables, run_ns),
@@ -34,15 +37,24 @@ def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None, most_waitin
     )
 
 
+def _entries(tables: PlanTables) -> Ints:
+    """The nodes with which requests of each pipeline begin, in topological order."""
+    graph = tables.graph
+    place = {node: at for at, node in enumerate(graph.order.tolist())}
+    each = [graph.entries[begin:end].tolist() for begin, end in pairwise(graph.entry_begin.tolist())]
+    return np.array([node for entries in each for node in sorted(entries, key=place.__getitem__)])
+
+
 def make_settings(
-    tables: PlanTables, front_end: FrontEnd, *, by_deadline: bool, refuses: bool, by_exit: bool
+    tables: PlanTables, front_end: FrontEnd, *, first_item: int, by_deadline: bool, refuses: bool, by_exit: bool
 ) -> Settings:
     return Settings(
         replicas=len(tables.replica_ids),
         models=len(tables.models),
         devices=len(tables.device_ids),
         most_stages=tables.most_stages,
-        several=True if len(tables.pipelines) > 1 else None,
+        several=True if len(tables.pipeline_of) > 1 or tables.graph.is_graph else None,
+        first_item=first_item,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
         by_exit=by_exit,
@@ -51,17 +63,25 @@ def make_settings(
     )
 
 
-def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints) -> State:
+def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items: int) -> State:
+    """The state as a run begins; `items` is how many may be made in graphs."""
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     blocks = -(-devices // BLOCK)
     run, pipelines = record(Run), records(Pipeline, len(tables.pipelines))
     run.next_end_ns = run.next_timer_ns = run.halted_ns = NEVER_NS
+    run.ended_first = run.ended_last = NONE
+    rows = samples if items else 0
     pipelines.factor = 1.0
     first_row = first_rows(workload)
     return State(
         run=run,
         pipelines=pipelines,
-        pipeline_of=np.zeros(0, dtype=np.int8) if workload.pipeline is None else workload.pipeline,
+        pipeline_of=tables.pipeline_of,
+        node=_first_nodes(tables, workload, items),
+        row=np.zeros(rows + items, dtype=np.int32),
+        replica=np.full(rows + items, NONE, dtype=np.int32),
+        row_waits=np.zeros(rows, dtype=np.int32),
+        is_over=np.zeros(rows, dtype=np.int8),
         gear_row=first_gears(tables)[:-1].copy(),
         minimum_queue_length=np.zeros(replicas, dtype=np.int64),
         largest_batch_size=np.zeros(replicas, dtype=np.int64),
@@ -77,18 +97,27 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints) -> Sta
         following=np.full(len(pipelines) * replicas, NONE),
         due=np.zeros(len(pipelines) * replicas, dtype=np.int64),
         stride=np.zeros(len(pipelines) * replicas, dtype=np.int64),
-        visited=np.zeros(samples, dtype=np.int64),
+        visited=np.zeros(samples + items, dtype=np.int64),
         touched=np.zeros(devices, dtype=np.int64),
         is_touched=np.zeros(devices, dtype=np.int8),
         kept_ns=np.zeros(len(pipelines) * METER_KEEPS_ARRIVALS, dtype=np.int64),
-        deadline_ns=deadline_ns,
+        deadline_ns=longer(deadline_ns, items if len(deadline_ns) else 0),
         gives_up_ns=np.full(replicas, NEVER_NS),
         free_ns=np.zeros(devices, dtype=np.int64),
-        record=workload.record,
+        record=longer(workload.record, items),
         exit=np.zeros(replicas, dtype=np.int64),
         first_row=first_row,
         open_rows=np.bincount(first_row, minlength=samples if len(first_row) else 0),
     )
+
+
+def _first_nodes(tables: PlanTables, workload: Workload, items: int) -> NDArray[np.int16]:
+    """The node of each sample, with room for `items`; empty where there is one node."""
+    if len(tables.pipeline_of) == 1 and not items:
+        return np.zeros(0, dtype=np.int16)
+    first = np.array([pipeline.first_node for pipeline in tables.pipelines], dtype=np.int16)
+    of_samples = np.zeros(len(workload), dtype=np.int16) if workload.pipeline is None else first[workload.pipeline]
+    return longer(of_samples, items)
 
 
 def first_rows(workload: Workload) -> Ints:
@@ -98,15 +127,15 @@ def first_rows(workload: Workload) -> Ints:
     return np.maximum.accumulate(np.where(workload.continues, 0, np.arange(len(workload))))
 
 
-def make_outcome(tables: PlanTables, workload: Workload, largest_batch_size: int, log_rows: int) -> Outcome:
+def make_outcome(tables: PlanTables, workload: Workload, largest_batch_size: int, log_rows: int, items: int) -> Outcome:
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     most_shifts = (int(workload.duration_s * 10) * 2 + 1000) * len(tables.pipelines)
     return Outcome(
         finished_ns=np.full(samples, -1, dtype=np.int64),
         written_ns=np.full(samples, -1, dtype=np.int64),
-        model=np.full(samples, -1, dtype=np.int8),
-        gear=np.full(samples, -1, dtype=np.int16),
-        ended=np.zeros(samples, dtype=np.int8),
+        model=np.full(samples + items, -1, dtype=np.int8),
+        gear=np.full(samples + items, -1, dtype=np.int16),
+        ended=np.zeros(samples + items, dtype=np.int8),
         busy_ns=np.zeros(devices, dtype=np.int64),
         batches=np.zeros((replicas, largest_batch_size + 1), dtype=np.int64),
         arrived_in_gear=np.zeros(sum(pipeline.gears for pipeline in tables.pipelines), dtype=np.int64),

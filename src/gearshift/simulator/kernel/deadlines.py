@@ -8,7 +8,19 @@ from gearshift.policies import batching
 from gearshift.policies import deadlines as policies
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, leave_request, pipeline_of, write
+from gearshift.simulator.kernel.state import (
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    finish,
+    goes_on,
+    is_item,
+    leave_request,
+    pipeline_of,
+    waits_no_more,
+    write,
+)
 from gearshift.support.compiled import apart, inlined
 
 DROP, DEGRADE = int(decisions.Decision.DROP), int(decisions.Decision.DEGRADE)
@@ -40,32 +52,40 @@ def may_drop(settings: Settings, state: State, sample: int) -> bool:
 
 
 @inlined
-def degrade(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
+def degrade(settings: Settings, state: State, q: Queues, out: Outcome, sample: int, now_ns: int) -> None:
     gear = state.pipelines[pipeline_of(settings, state, sample)].gear
-    finish(settings, state, out, sample, now_ns)
+    if is_item(settings, sample):
+        goes_on(state, q.next, sample)
+    else:
+        finish(settings, state, out, sample, now_ns)
+        state.run.done += 1
     out.gear[sample] = gear
     out.ended[sample] = DEGRADED
-    state.run.done += 1
     write(state, out, now_ns, DEGRADE, sample, out.model[sample], gear)
 
 
 @apart
-def end_early(settings: Settings, state: State, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
+def end_early(
+    settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int
+) -> None:
     if state.visited[sample] != 0:
-        degrade(settings, state, out, sample, now_ns)
+        degrade(settings, state, q, out, sample, now_ns)
         return
     ending = why_dropped(state.deadline_ns[sample], now_ns)
     out.ended[sample] = ending
-    leave_request(state, sample)
-    state.run.done += 1
+    if is_item(settings, sample):
+        goes_on(state, q.next, sample)
+    else:
+        leave_request(state, sample)
+        state.run.done += 1
     write(state, out, now_ns, DROP, sample, replica, ending)
 
 
 @apart
 def drop(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, sample: int, now_ns: int) -> None:
     remove(q, replica, sample)
-    state.pipelines[pipeline_of(settings, state, sample)].waiting -= 1
-    end_early(settings, state, out, replica, sample, now_ns)
+    waits_no_more(settings, state, sample)
+    end_early(settings, state, q, out, replica, sample, now_ns)
 
 
 @apart
@@ -142,7 +162,7 @@ def fill(
             deadline_ns = NEVER_NS
         if in_time(min(tightest_ns, deadline_ns), now_ns, plan.run_ns[replica, size + 1]):
             remove(q, replica, sample)
-            state.pipelines[pipeline_of(settings, state, sample)].waiting -= 1
+            waits_no_more(settings, state, sample)
             first = chained(q, first, last, sample)
             last = sample
             size += 1
@@ -220,7 +240,7 @@ def without_holders(
             size += 1
             tightest_ns = min(tightest_ns, state.deadline_ns[held])
         else:
-            end_early(settings, state, out, replica, held, now_ns)
+            end_early(settings, state, q, out, replica, held, now_ns)
         held = after
     return first, last, size, tightest_ns
 

@@ -15,11 +15,23 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.kernel.exits import take_leaving
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
+from gearshift.simulator.kernel.graph import Graph, begin_row
 from gearshift.simulator.kernel.load_scaling import Scaling, ticked
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, forget_end, pipeline_of, write
-from gearshift.simulator.kernel.steps import route, run_to_next_exit, touch, touch_device
-from gearshift.support.compiled import inlined
+from gearshift.simulator.kernel.state import (
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    finish,
+    forget_end,
+    goes_on,
+    is_item,
+    pipeline_of,
+    write,
+)
+from gearshift.simulator.kernel.steps import first_model, route, run_to_next_exit, touch, touch_device
+from gearshift.support.compiled import apart, inlined
 
 ANSWER = next_step_module.ANSWER
 REFUSE = int(decisions.Decision.REFUSE)
@@ -43,7 +55,6 @@ def leave_batch(
     state: State,
     q: Queues,
     out: Outcome,
-    record: Any,
     certainty: Any,
     lead: int,
     ended_ns: int,
@@ -62,7 +73,7 @@ def leave_batch(
     state.ends_ns[lead] = NEVER_NS
     if left == 0:
         executor_free(plan, state, replica)
-    stage_ended(plan, settings, state, q, out, record, certainty, replica, sample, leaving, now_ns)
+    stage_ended(plan, settings, state, q, out, certainty, replica, sample, leaving, now_ns)
     forget_end(state, lead)
     if left != 0:
         run_to_next_exit(plan, state, q, out, replica, state.exit[replica] + 1, ended_ns)
@@ -82,7 +93,6 @@ def stage_ended(
     state: State,
     q: Queues,
     out: Outcome,
-    record: Any,
     certainty: Any,
     replica: int,
     sample: int,
@@ -97,20 +107,27 @@ def stage_ended(
     for _ in range(count):
         following_sample = q.next[sample]
         if settings.several is not None:
-            of_pipeline = state.pipeline_of[sample]
+            node = state.node[sample]
+            of_pipeline = state.pipeline_of[node]
             gear = state.pipelines[of_pipeline].gear
-            row = plan.first_row[of_pipeline] + gear
+            row = plan.first_row[node] + gear
             stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
             base = row * settings.most_stages
+        if is_item(settings, sample) and state.is_over[state.row[sample]] != 0:
+            sample = following_sample
+            continue
         visited = state.visited[sample] | (1 << model)
         state.visited[sample] = visited
-        sure = certainty[model, record[sample]]
+        sure = certainty[model, state.record[sample]]
         following = next_step(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
         if following == ANSWER:
-            finish(settings, state, out, sample, now_ns)
+            if is_item(settings, sample):
+                goes_on(state, q.next, sample)
+            else:
+                finish(settings, state, out, sample, now_ns)
+                state.run.done += 1
             out.model[sample] = model
             out.gear[sample] = gear
-            state.run.done += 1
             write(state, out, now_ns, ANSWERED, sample, model, gear)
         else:
             late = False
@@ -118,7 +135,7 @@ def stage_ended(
                 out.model[sample] = model
                 late = not in_time(state.deadline_ns[sample], now_ns, plan.fastest_ns[following])
             if late:
-                degrade(settings, state, out, sample, now_ns)
+                degrade(settings, state, q, out, sample, now_ns)
             else:
                 route(plan, settings, state, q, out, sample, of_pipeline, following, now_ns)
         sample = following_sample
@@ -171,7 +188,9 @@ def measured_qps(state: State, number: int, now_ns: int) -> float:
 
 
 @inlined
-def arrive(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, continues: Any, now_ns: int) -> None:
+def arrive(
+    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, continues: Any, now_ns: int
+) -> None:
     """Meter and queue the samples of the next request, or refuse them all."""
     run = state.run
     first, end = run.arrived, run.arrived + 1
@@ -185,22 +204,42 @@ def arrive(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome
     admitted = admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
     if admitted:
         pipeline.most_waiting = max(pipeline.most_waiting, pipeline.waiting + end - first)
-    first_model = model_on_arrival(plan, settings, state, number)
+    in_graph = settings.several is not None and g.is_graph[number]
+    model = model_on_arrival(plan, settings, state, number)
     ending = QUEUE_FULL
     feasible = True
     if settings.by_deadline is not None and settings.refuses:
-        feasible = not misses_anyway(plan, settings, state, number, first_model, state.deadline_ns[first], now_ns)
+        deadline_ns = state.deadline_ns[first]
+        feasible = not misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns)
+        if in_graph:
+            feasible = all_may_begin(plan, settings, state, g, number, deadline_ns, now_ns)
     for sample in range(first, end):
         if admitted:
             state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
             pipeline.metered += 1
             if feasible:
-                route(plan, settings, state, q, out, sample, number, first_model, now_ns)
+                if in_graph:
+                    begin_row(plan, settings, state, q, g, out, number, sample, now_ns)
+                else:
+                    route(plan, settings, state, q, out, sample, number, model, now_ns)
                 continue
             ending = INFEASIBLE
         run.done += 1
         out.ended[sample] = ending
         write(state, out, now_ns, REFUSE, sample, ending, 0)
+
+
+@apart
+def all_may_begin(
+    plan: Plan, settings: Settings, state: State, g: Graph, number: int, deadline_ns: int, now_ns: int
+) -> bool:
+    """Whether for each required node that a row begins with there is a replica that could be in time."""
+    for i in range(plan.entry_begin[number], plan.entry_begin[number + 1]):
+        node = plan.entries[i]
+        model = first_model(plan, settings, state, number, node)
+        if g.required[node] and misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns):
+            return False
+    return True
 
 
 @inlined
@@ -308,17 +347,16 @@ def shift(
 
 
 @inlined
-def model_on_arrival(plan: Plan, settings: Settings, state: State, number: int) -> int:
-    row = state.pipelines[number].gear
-    if settings.several is not None:
-        row += plan.first_row[number]
-    return int(plan.stage_models[row * settings.most_stages])
+def model_on_arrival(plan: Plan, settings: Settings, state: State, number: int) -> Any:
+    """The model with which requests of a pipeline begin, at the first of the nodes with which they do."""
+    return first_model(plan, settings, state, number, plan.entries[plan.entry_begin[number]])
 
 
 @inlined
 def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues, number: int) -> int:
-    model = model_on_arrival(plan, settings, state, number)
     longest = 0
-    for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
-        longest = max(longest, q.length[replica])
+    for i in range(plan.entry_begin[number], plan.entry_begin[number + 1]):
+        model = first_model(plan, settings, state, number, plan.entries[i])
+        for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
+            longest = max(longest, q.length[replica])
     return longest

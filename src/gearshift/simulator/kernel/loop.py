@@ -15,10 +15,11 @@ from gearshift.simulator.kernel.events import (
     timer_is_due,
 )
 from gearshift.simulator.kernel.gear_cores import Cores, ask
+from gearshift.simulator.kernel.graph import Graph, go_on
 from gearshift.simulator.kernel.load_scaling import Scaling
-from gearshift.simulator.kernel.queues import Queues
+from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, next_lead
-from gearshift.simulator.kernel.steps import start_on_touched
+from gearshift.simulator.kernel.steps import start_on_touched, start_on_touched_again
 from gearshift.support.compiled import compiled, inlined
 
 
@@ -33,12 +34,12 @@ def run(
     settings: Settings,
     state: State,
     q: Queues,
+    g: Graph,
     scaling: Scaling,
     cores: Cores,
     out: Outcome,
     arrivals_ns: Any,
     continues: Any,
-    record: Any,
     certainty: Any,
     until_ns: int,
 ) -> None:
@@ -72,7 +73,9 @@ def run(
             break
         elif end_ns == due_ns:
             at.free_ns = now_ns
-            leave_batch(plan, settings, state, q, out, record, certainty, next_lead(state), due_ns, now_ns)
+            leave_batch(plan, settings, state, q, out, certainty, next_lead(state), due_ns, now_ns)
+            if settings.several is not None:
+                go_on(plan, settings, state, q, g, out, now_ns)
         elif at.next_tick_ns == due_ns:
             at.free_ns = now_ns
             tick(plan, settings, state, q, scaling, cores, out, now_ns)
@@ -81,13 +84,17 @@ def run(
         elif arrival_ns == due_ns:
             now_ns += settings.arrival_ns
             at.free_ns = now_ns
-            arrive(plan, settings, state, q, out, continues, now_ns)
+            arrive(plan, settings, state, q, g, out, continues, now_ns)
         else:
             if now_ns > due_ns and not timer_is_due(settings, state, cores, due_ns):
                 now_ns = due_ns  # nothing is left to wake for; else events due meanwhile would run now
             at.free_ns = max(now_ns, at.free_ns)
             timer(plan, settings, state, q, cores, out, now_ns)
         start_on_touched(plan, settings, state, q, out, now_ns)
+        if settings.several is not None:
+            while at.ended_first != NONE:
+                go_on(plan, settings, state, q, g, out, now_ns)
+                start_on_touched_again(plan, settings, state, q, out, now_ns)
     if at.done == samples:
         for number in range(state.pipelines.shape[0]):
             count_arrived(state, out, number)

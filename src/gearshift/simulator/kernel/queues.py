@@ -12,6 +12,7 @@ and, only when the workload has deadlines or priorities, also a pairing heap in 
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.policies import order
 from gearshift.request import NO_DEADLINE_NS
@@ -42,9 +43,9 @@ class Queues(NamedTuple):
     left: Any
 
 
-def make_queues(workload: Workload, replicas: int, *, by_urgency: bool, by_arrival: bool) -> Queues:
-    """Empty queues; with `by_arrival` deadlines do not order them."""
-    samples = len(workload)
+def make_queues(workload: Workload, items: int, replicas: int, *, by_urgency: bool, by_arrival: bool) -> Queues:
+    """Empty queues for samples and as many `items`; with `by_arrival` deadlines do not order them."""
+    samples = len(workload) + items
     in_heaps = samples if by_urgency else 0
     priority, deadline_ns = workload.priority, None if by_arrival else workload.deadline_ns
     return Queues(
@@ -55,13 +56,18 @@ def make_queues(workload: Workload, replicas: int, *, by_urgency: bool, by_arriv
         next=np.full(samples, NONE, dtype=np.int32),
         previous=np.full(samples, NONE, dtype=np.int32),
         entered_ns=np.zeros(samples, dtype=np.int64),
-        priority=np.zeros(in_heaps, dtype=np.int64) if priority is None else priority,
-        deadline_ns=np.full(in_heaps, NO_DEADLINE_NS) if deadline_ns is None else deadline_ns,
+        priority=np.zeros(in_heaps, dtype=np.int64) if priority is None else longer(priority, items),
+        deadline_ns=np.full(in_heaps, NO_DEADLINE_NS) if deadline_ns is None else longer(deadline_ns, items),
         root=np.full(replicas, NONE, dtype=np.int32),
         child=np.full(in_heaps, NONE, dtype=np.int32),
         sibling=np.full(in_heaps, NONE, dtype=np.int32),
         left=np.full(in_heaps, NONE, dtype=np.int32),
     )
+
+
+def longer(of_samples: NDArray[Any], items: int) -> NDArray[Any]:
+    """With room for `items` more."""
+    return np.concatenate([of_samples, np.zeros(items, of_samples.dtype)]) if items else of_samples
 
 
 @inlined
@@ -137,7 +143,8 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
 def remove(q: Queues, replica: int, sample: int) -> None:
     q.length[replica] -= 1
     _unlink(q, replica, sample)
-    _delete(q, replica, sample)
+    if q.by_urgency:
+        _delete(q, replica, sample)
 
 
 @inlined

@@ -18,7 +18,9 @@ class Run:
     is when the router has done all that it has begun. `halted_ns` is the instant of the shift that
     halted the run, else `NEVER_NS`; `decided_ns` is when cores were decided since.
 
-    Counts: samples `arrived` and `done`, rows in `log` and in `shifts`, and devices in `touched`.
+    Counts: samples `arrived` and `done`, items `made` in graphs, rows in `log` and in `shifts`, and
+    devices in `touched`. Items that have ended, and whose row has to go on, are chained by
+    `Queues.next` from `ended_first` to `ended_last`.
     """
 
     next_end_ns: int
@@ -29,6 +31,9 @@ class Run:
     decided_ns: int
     arrived: int
     done: int
+    made: int
+    ended_first: int
+    ended_last: int
     touched: int
     logged: int
     shifts: int
@@ -37,7 +42,8 @@ class Run:
 class Pipeline:
     """Gear and meter of a pipeline.
 
-    `waiting` samples are queued; `most_waiting` did at once, just arrived ones included. `metered`
+    `waiting` samples are queued, or rows of which an item is; `most_waiting` did at once, just
+    arrived ones included. `metered`
     ones have been counted, `metered_at_tick` of them by the last tick, which was taken up at
     `ticked_ns`; `arrived` was `arrived_at_tick` then. `factor` multiplies metered load.
     """
@@ -92,6 +98,8 @@ class Plan(NamedTuple):
     spans_begin: Any
     starvation_ns: Any
     first_row: Any
+    entries: Any
+    entry_begin: Any
     stage_count: Any
     stage_models: Any
     thresholds: Any
@@ -112,7 +120,8 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
-    for it contains no code for these. So is `several`, for plans of several pipelines. `refuses`:
+    for it contains no code for these. So is `several`, for plans of several nodes. Samples from
+    `first_item` on are items of graphs, made for the request rows before them. `refuses`:
     samples without any answer may be dropped, too. `arrival_ns` and `answer_ns` are of the
     `FrontEnd`.
     """
@@ -122,6 +131,7 @@ class Settings(NamedTuple):
     devices: int
     most_stages: int
     several: Any
+    first_item: int
     by_deadline: Any
     refuses: bool
     by_exit: bool
@@ -140,7 +150,9 @@ class State(NamedTuple):
     per replica. `touched` lists idle devices to start on after an event; `is_touched` says which
     are in it.
 
-    Only where there are several pipelines: `pipeline_of` per sample.
+    Only where there are several nodes: `node` per sample, `pipeline_of` per node. Only in graphs:
+    per item `row`, and `replica`, whose queue it is in, or `NONE`; per request row `row_waits`, how
+    many of its items are queued, and `is_over`.
 
     Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
     queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
@@ -152,6 +164,11 @@ class State(NamedTuple):
     run: Run
     pipelines: Any
     pipeline_of: Any
+    node: Any
+    row: Any
+    replica: Any
+    row_waits: Any
+    is_over: Any
     gear_row: Any
     minimum_queue_length: Any
     largest_batch_size: Any
@@ -183,10 +200,10 @@ class State(NamedTuple):
 class Outcome(NamedTuple):
     """The results of a run: per sample `finished_ns` (-1: refused), `model`, `gear` and `ended`.
 
-    `written_ns` (n,) is when the router has written the answer that was decided at `finished_ns`.
-    `busy_ns` (devices,); `batches` (replicas, sizes); `arrived_in_gear` (gears,), by the plan's
-    rows; `shifts` (capacity, 3) of time, gear and pipeline; `log` (capacity, 5) of decisions,
-    empty when none is wanted.
+    Items of graphs have the last three, too. `written_ns` (n,) is when the router has written the
+    answer that was decided at `finished_ns`. `busy_ns` (devices,); `batches` (replicas, sizes);
+    `arrived_in_gear` (gears,), by the plan's rows; `shifts` (capacity, 3) of time, gear and
+    pipeline; `log` (capacity, 5) of decisions, empty when none is wanted.
     """
 
     finished_ns: Any
@@ -203,7 +220,49 @@ class Outcome(NamedTuple):
 
 @inlined
 def pipeline_of(settings: Settings, state: State, sample: int) -> int:
-    return 0 if settings.several is None else state.pipeline_of[sample]
+    return 0 if settings.several is None else state.pipeline_of[state.node[sample]]
+
+
+@inlined
+def is_item(settings: Settings, sample: int) -> bool:
+    """Whether this is an item of a graph, and no request row."""
+    return settings.several is not None and sample >= settings.first_item
+
+
+@inlined
+def waits(settings: Settings, state: State, sample: int, replica: int) -> None:
+    """Count a sample that begins to wait; a request row counts once, however many items wait."""
+    pipeline = state.pipelines[pipeline_of(settings, state, sample)]
+    if is_item(settings, sample):
+        row = state.row[sample]
+        state.replica[sample] = replica
+        state.row_waits[row] += 1
+        if state.row_waits[row] != 1:
+            return
+    pipeline.waiting += 1
+
+
+@inlined
+def waits_no_more(settings: Settings, state: State, sample: int) -> None:
+    pipeline = state.pipelines[pipeline_of(settings, state, sample)]
+    if is_item(settings, sample):
+        row = state.row[sample]
+        state.replica[sample] = -1
+        state.row_waits[row] -= 1
+        if state.row_waits[row] != 0:
+            return
+    pipeline.waiting -= 1
+
+
+@inlined
+def goes_on(state: State, q_next: Any, item: int) -> None:
+    """Put an item on the list of those that have ended."""
+    q_next[item] = -1
+    if state.run.ended_first == -1:
+        state.run.ended_first = item
+    else:
+        q_next[state.run.ended_last] = item
+    state.run.ended_last = item
 
 
 @inlined

@@ -3,6 +3,8 @@
 Each function mirrors the one of the same name in `runtime/router/router.py`.
 """
 
+from typing import Any
+
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, order, routing
@@ -10,7 +12,7 @@ from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.kernel.exits import until_next_exit_ns
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, pipeline_of, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, waits, waits_no_more, write
 from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
@@ -39,6 +41,15 @@ def touch(plan: Plan, state: State, replica: int) -> None:
 
 
 @inlined
+def first_model(plan: Plan, settings: Settings, state: State, number: int, node: int) -> Any:
+    """The model with which items of a node of pipeline `number` begin."""
+    row = state.pipelines[number].gear
+    if settings.several is not None:
+        row += plan.first_row[node]
+    return plan.stage_models[row * settings.most_stages]
+
+
+@inlined
 def route(
     plan: Plan,
     settings: Settings,
@@ -54,7 +65,7 @@ def route(
     ring = number * settings.models + model
     replica = choose_replica(ring, state.last, state.following, state.due, state.stride) - number * settings.replicas
     add(q, replica, sample, now_ns)
-    state.pipelines[number].waiting += 1
+    waits(settings, state, sample, replica)
     touch(plan, state, replica)
     if settings.by_deadline is not None:
         watch(plan, settings, state, q, replica, now_ns)
@@ -89,7 +100,7 @@ def start_batch(
         else:
             left = state.batch[replica]
             for _ in range(size):
-                state.pipelines[pipeline_of(settings, state, left)].waiting -= 1
+                waits_no_more(settings, state, left)
                 left = q.next[left]
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
@@ -170,3 +181,8 @@ def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, ou
         state.is_touched[device] = 0
         start_on(plan, settings, state, q, out, device, now_ns)
     state.run.touched = 0
+
+
+@apart
+def start_on_touched_again(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
+    start_on_touched(plan, settings, state, q, out, now_ns)
