@@ -312,7 +312,7 @@ async def under_load(
 
     def send() -> None:
         answers.sent += 1
-        service.submit(row, answered)
+        service.pipeline.submit(row, answered)
 
     def answered(answer: Answer) -> None:
         answers.answered += answer.outcome == "answered"

@@ -63,7 +63,7 @@ async def _from_start_to_start_s(batch_size: int, seconds: float) -> NDArray[np.
 
     def ask(answer: Answer | None = None) -> None:
         if service.now_ns() < ends_ns and service.accepting:
-            service.submit({SAMPLE: np.zeros(1, dtype=np.int64)}, ask)
+            service.pipeline.submit({SAMPLE: np.zeros(1, dtype=np.int64)}, ask)
 
     await service.start()
     try:

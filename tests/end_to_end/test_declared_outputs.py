@@ -42,7 +42,7 @@ def answered(folder: Path, task: str, *requests: list[list[float]]) -> list[Answ
         service = Service(tables, backend)
         await service.start()
         try:
-            return [await service.infer({"x": np.array(rows)}) for rows in requests]
+            return [await service.pipeline.infer({"x": np.array(rows)}) for rows in requests]
         finally:
             await service.stop()
 

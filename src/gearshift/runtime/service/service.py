@@ -2,25 +2,22 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import InvalidInput, NotReady, require
-from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.request import Answer, Sample
+from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, all_ended
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
-from gearshift.runtime.service.answers import Withdraw
 from gearshift.runtime.service.driver import Driver
-from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room
+from gearshift.runtime.service.room import HeldBytes
 from gearshift.runtime.service.served_pipeline import PipelineOptions, ServedPipeline, Shared
 from gearshift.runtime.watch.adapting import Adapting
 
@@ -171,33 +168,6 @@ class Service:
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
-
-    # Requests of the only pipeline -----------------------------------------------------------------------------------
-
-    @property
-    def adapting(self) -> Adapting:
-        return self.pipeline.adapting
-
-    @property
-    def room(self) -> Room:
-        return self.pipeline.room
-
-    @property
-    def most_waiting(self) -> int:
-        return self.pipeline.most_waiting
-
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
-        self.pipeline.require_room(rows, held_bytes, client)
-
-    def reading(self, announced_bytes: int) -> Reading:
-        return self.pipeline.reading(announced_bytes)
-
-    @property
-    def submit(self) -> Callable[..., Withdraw]:
-        return self.pipeline.submit
-
-    async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        return await self.pipeline.infer(inputs, **asked)
 
     # Operators -------------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def answered(backend: EmulatedBackend) -> Answer:
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                return await service.infer({SAMPLE: np.array([0, 3])})
+                return await service.pipeline.infer({SAMPLE: np.array([0, 3])})
         finally:
             await service.stop()
 

@@ -324,7 +324,7 @@ def test_each_request_is_answered_once_while_a_node_is_lost_or_silent(tmp_path, 
         for i in range(begin, begin + 1_000_000, 2):
             if done.is_set():
                 return
-            answer = await service.infer({"x": np.array([[float(i % 2), float(i)]])})
+            answer = await service.pipeline.infer({"x": np.array([[float(i % 2), float(i)]])})
             assert answer.outcome in ("answered", "degraded"), answer
             assert answer.outputs["sum"].tolist() == [float(i % 2 + i)]
             answered.append(i)

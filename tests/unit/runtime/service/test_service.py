@@ -65,7 +65,7 @@ def samples(*numbers: int) -> dict[str, np.ndarray]:
 
 
 def test_each_row_is_answered_by_its_own_stage():
-    answer: Answer = serve(lambda service, _: service.infer(samples(0, 1, 2)))
+    answer: Answer = serve(lambda service, _: service.pipeline.infer(samples(0, 1, 2)))
     assert answer.outcome == "answered"
     assert [row.model for row in answer.rows] == ["small", "large", "small"]
     assert [row.stage for row in answer.rows] == [0, 1, 0]
@@ -75,7 +75,7 @@ def test_each_row_is_answered_by_its_own_stage():
 
 def test_one_failed_row_fails_its_request_and_no_other():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
-        return await asyncio.gather(service.infer(samples(0, 10)), service.infer(samples(2)))
+        return await asyncio.gather(service.pipeline.infer(samples(0, 10)), service.pipeline.infer(samples(2)))
 
     failed, answered = serve(use)
     assert failed.outcome == "failed"
@@ -85,7 +85,7 @@ def test_one_failed_row_fails_its_request_and_no_other():
 
 def test_many_requests_at_once_each_get_their_own_answer():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
-        return await asyncio.gather(*(service.infer(samples(i % 10)) for i in range(500)))
+        return await asyncio.gather(*(service.pipeline.infer(samples(i % 10)) for i in range(500)))
 
     for i, answer in enumerate(serve(use)):
         model = "small" if i % 2 == 0 else "large"
@@ -103,7 +103,7 @@ def test_a_device_has_its_next_batch_before_the_last_one_is_answered():
 
     async def use(service: Service, backend: Watched) -> list[int]:
         backend.service, backend.open_requests = service, []
-        await asyncio.gather(*(service.infer(samples(0)) for _ in range(40)))
+        await asyncio.gather(*(service.pipeline.infer(samples(0)) for _ in range(40)))
         return backend.open_requests
 
     first, second, *_ = serve(use, backend_class=Watched)
@@ -123,7 +123,7 @@ class ShiftsAtEnds(EmulatedBackend):
 def test_an_answer_says_the_gear_that_its_last_sample_ended_in():
     async def use(service: Service, backend: ShiftsAtEnds) -> tuple[Answer, int]:
         backend.service = service
-        return await service.infer(samples(0)), service.router.gear
+        return await service.pipeline.infer(samples(0)), service.router.gear
 
     answer, gear = serve(use, backend_class=ShiftsAtEnds, plan=two_gear_plan(""))
     assert (answer.gear, gear) == (0, 1)
@@ -140,7 +140,7 @@ def test_a_fault_with_one_answer_keeps_no_other_back():
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(str(context["exception"])))
         told: list[Answer] = []
         for _ in range(5):
-            service.submit(samples(0), told.append)
+            service.pipeline.submit(samples(0), told.append)
         while len(told) < 4:
             await asyncio.sleep(0.001)
         return [*(answer.outcome for answer in told), *faults]
@@ -161,7 +161,7 @@ def test_a_fault_while_it_stops_leaves_nothing_running_and_no_request_without_an
         await service.start()
         told: list[Answer] = []
         for _ in range(2):
-            service.submit(samples(0), told.append)
+            service.pipeline.submit(samples(0), told.append)
         while not service.pipeline._ended:  # a batch's end is not told of before the next turn of the loop
             await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="a fault of ours"):
@@ -209,7 +209,7 @@ def test_a_fault_of_the_backend_while_it_stops_cuts_off_nothing_else():
 
 def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer | BaseException]:
-        requests = (service.infer(samples(0)) for _ in range(100))
+        requests = (service.pipeline.infer(samples(0)) for _ in range(100))
         return await asyncio.gather(*requests, return_exceptions=True)
 
     metrics = Metrics()
@@ -223,10 +223,10 @@ def test_samples_over_the_bound_are_refused_and_those_before_are_answered():
 
 def test_whoever_is_refused_is_told_when_there_is_room():
     async def use(service: Service, _: EmulatedBackend) -> int:
-        requests = [asyncio.ensure_future(service.infer(samples(*range(10)))) for _ in range(3)]
+        requests = [asyncio.ensure_future(service.pipeline.infer(samples(*range(10)))) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull, match="try again in 7 s") as caught:
-            service.require_room(10, 0)
+            service.pipeline.require_room(10, 0)
         await asyncio.gather(*requests)
         return caught.value.retry_after_s
 
@@ -235,44 +235,44 @@ def test_whoever_is_refused_is_told_when_there_is_room():
 
 def test_bytes_over_the_bound_are_refused_before_they_are_read():
     async def use(service: Service, _: EmulatedBackend) -> None:
-        with service.reading(1000) as reading:
-            with service.reading(1000):  # what is announced holds nothing
+        with service.pipeline.reading(1000) as reading:
+            with service.pipeline.reading(1000):  # what is announced holds nothing
                 pass
             reading.hold(1000)
-            with pytest.raises(QueueFull), service.reading(1):
+            with pytest.raises(QueueFull), service.pipeline.reading(1):
                 pass
             with pytest.raises(TooLarge):  # also alone
                 reading.hold(1)
         with pytest.raises(TooLarge):
-            service.reading(1001)
-        with service.reading(1000):
+            service.pipeline.reading(1001)
+        with service.pipeline.reading(1000):
             pass
-        with service.reading(400) as first, service.reading(400) as second:
+        with service.pipeline.reading(400) as first, service.pipeline.reading(400) as second:
             first.hold(400)
             second.hold(100)
             with pytest.raises(QueueFull):  # of what is being read, beside another
                 second.hold(1)
-            service.require_room(1, 500)
+            service.pipeline.require_room(1, 500)
 
     serve(use, most_waiting_bytes=1000)
 
 
 def test_a_drained_service_has_answered_all_and_takes_nothing_more():
     async def use(service: Service, _: EmulatedBackend) -> None:
-        requests = [asyncio.ensure_future(service.infer(samples(i % 10))) for i in range(50)]
+        requests = [asyncio.ensure_future(service.pipeline.infer(samples(i % 10))) for i in range(50)]
         await asyncio.sleep(0)
         assert await service.drain(LONGEST_S)
         assert not service.ready
         assert [(await request).outcome for request in requests] == ["answered"] * 50
         with pytest.raises(NotReady):
-            await service.infer(samples(0))
+            await service.pipeline.infer(samples(0))
 
     serve(use)
 
 
 def test_what_a_drain_cannot_answer_in_time_fails():
     async def use(service: Service, _: EmulatedBackend) -> None:
-        requests = [asyncio.ensure_future(service.infer(samples(1))) for _ in range(500)]
+        requests = [asyncio.ensure_future(service.pipeline.infer(samples(1))) for _ in range(500)]
         await asyncio.sleep(0)
         assert not await service.drain(0.01)
         answers = await asyncio.gather(*requests)
@@ -288,12 +288,12 @@ SMALL, LARGE = 1, 0
 
 def test_a_request_whose_worker_ends_is_answered_once_it_is_back_and_none_is_let_in_meanwhile():
     async def use(service: Service, backend: EmulatedBackend) -> None:
-        request = asyncio.ensure_future(service.infer(samples(0)))
+        request = asyncio.ensure_future(service.pipeline.infer(samples(0)))
         await asyncio.sleep(0)
         backend.lose(SMALL)
         assert not service.ready
         with pytest.raises(NotReady, match="no worker of model 'small' is running; try again later"):
-            await service.infer(samples(0))  # at once: there is no other
+            await service.pipeline.infer(samples(0))  # at once: there is no other
         assert (await request).outcome == "answered"
         assert service.ready
 
@@ -303,7 +303,7 @@ def test_a_request_whose_worker_ends_is_answered_once_it_is_back_and_none_is_let
 @pytest.mark.usefixtures("lost_for_good")
 def test_a_request_that_waits_for_its_worker_in_vain_fails_in_time():
     async def use(service: Service, backend: EmulatedBackend) -> None:
-        request = asyncio.ensure_future(service.infer(samples(0)))
+        request = asyncio.ensure_future(service.pipeline.infer(samples(0)))
         await asyncio.sleep(0)
         backend.lose(SMALL)
         answer = await request
@@ -334,8 +334,8 @@ def test_a_poisonous_row_fails_its_request_at_once_and_no_other_row_of_it_runs_a
     journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, backend: DeadlyBackend) -> None:
-        poison = asyncio.ensure_future(service.infer(samples(7, 0, 0, 0, 0, 0, 0, 0, 2, 2)))
-        innocent = asyncio.ensure_future(service.infer(samples(4)))
+        poison = asyncio.ensure_future(service.pipeline.infer(samples(7, 0, 0, 0, 0, 0, 0, 0, 2, 2)))
+        innocent = asyncio.ensure_future(service.pipeline.infer(samples(4)))
         await asyncio.sleep(0)  # eight rows run, two and the innocent one wait
         answer = await poison
         assert answer.outcome == "failed"
@@ -360,8 +360,8 @@ def test_a_lost_stage_is_refused_where_the_operator_wants_that():
     async def use(service: Service, backend: EmulatedBackend) -> None:
         backend.lose(LARGE)
         with pytest.raises(NotReady, match="no worker of model 'large' is running; try again later"):
-            await service.infer(samples(0, 1))
-        assert (await service.infer(samples(0))).outcome == "answered"
+            await service.pipeline.infer(samples(0, 1))
+        assert (await service.pipeline.infer(samples(0))).outcome == "answered"
 
     serve(use, metrics=metrics, retries=Retries(("large", "small"), refuse_lost_stage=True))
     text = metrics.text().decode()
@@ -426,7 +426,7 @@ def test_an_earlier_stage_answers_while_the_next_model_has_no_replica():
 
     async def use(service: Service, backend: EmulatedBackend) -> Answer:
         backend.lose(0)
-        return await service.infer(samples(0, 1))
+        return await service.pipeline.infer(samples(0, 1))
 
     answer = serve(use, metrics=metrics)
     assert (answer.outcome, answer.reason) == ("degraded", "no worker of model 'large' is running")
@@ -440,11 +440,11 @@ def test_requests_that_are_not_let_in_are_counted_as_refused():
 
     async def use(service: Service, backend: EmulatedBackend) -> None:
         backend.lose(1)
-        with pytest.raises(NotReady), service.reading(10):
+        with pytest.raises(NotReady), service.pipeline.reading(10):
             pass
         service.stop_accepting()
         with pytest.raises(NotReady):
-            await service.infer(samples(0))
+            await service.pipeline.infer(samples(0))
 
     serve(use, metrics=metrics)
     text = metrics.text().decode()
@@ -456,8 +456,8 @@ def test_a_cancelled_request_leaves_its_queue():
     async def use(service: Service, backend: EmulatedBackend) -> None:
         run, held = backend.run, list[Batch]()
         backend.run = held.append  # type: ignore[method-assign]  # nothing ends before it is to
-        runs = asyncio.ensure_future(service.infer(samples(1)))
-        waits = asyncio.ensure_future(service.infer(samples(0, 2)))
+        runs = asyncio.ensure_future(service.pipeline.infer(samples(1)))
+        waits = asyncio.ensure_future(service.pipeline.infer(samples(0, 2)))
         await asyncio.sleep(0)
         assert service.router.waiting == 2
         waits.cancel()
@@ -468,7 +468,7 @@ def test_a_cancelled_request_leaves_its_queue():
         backend.run = run  # type: ignore[method-assign]
         run(held[0])
         assert await service.drain(LONGEST_S)
-        assert (await asyncio.gather(service.infer(samples(0)), return_exceptions=True))[0].http_status == 503
+        assert (await asyncio.gather(service.pipeline.infer(samples(0)), return_exceptions=True))[0].http_status == 503
 
     serve(use)
 
@@ -498,7 +498,7 @@ def test_the_journal_and_the_metrics_tell_what_happened(tmp_path):
     metrics, journal = Metrics(), JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, backend: EmulatedBackend) -> str:
-        await service.infer(samples(0, 1))
+        await service.pipeline.infer(samples(0, 1))
         backend.lose(0)
         return metrics.text().decode()
 
@@ -544,7 +544,7 @@ def test_the_journal_says_why_each_shift_was_made(tmp_path):
             service.router.tick(clock.now_ns())
 
         for _ in range(40):
-            service.submit(samples(0), lambda answer: None)
+            service.pipeline.submit(samples(0), lambda answer: None)
         tick(0.1)
         tick(100)
         service.pin_gear(1)
@@ -567,7 +567,7 @@ def test_the_journal_tells_a_backlog_from_a_rate(tmp_path):
     journal = JournalFile(tmp_path / "journal.jsonl")
 
     async def use(service: Service, _: EmulatedBackend) -> None:
-        requests = [asyncio.create_task(service.infer(samples(0))) for _ in range(50)]
+        requests = [asyncio.create_task(service.pipeline.infer(samples(0))) for _ in range(50)]
         await asyncio.sleep(0)
         service.router.tick(service.now_ns())
         await asyncio.gather(*requests)
@@ -584,7 +584,7 @@ def test_a_rate_that_is_scaled_up_is_no_backlog(tmp_path):
     async def use(service: Service, _: EmulatedBackend) -> None:
         service.router.pipeline.scaling.factor = 3.0
         for _ in range(40):
-            service.submit(samples(0), lambda answer: None)
+            service.pipeline.submit(samples(0), lambda answer: None)
         clock.move_to(NS_PER_S // 10)
         service.router.tick(clock.now_ns())
 
@@ -597,7 +597,9 @@ def test_a_rate_that_is_scaled_up_is_no_backlog(tmp_path):
 def test_the_status_says_what_runs_and_what_waits():
     async def use(service: Service, backend: EmulatedBackend) -> tuple[Status, Status, Status]:
         idle = service.status(PLAN)
-        requests = [asyncio.create_task(service.infer(samples(0, 2, 4, 6), payload_bytes=100)) for _ in range(3)]
+        requests = [
+            asyncio.create_task(service.pipeline.infer(samples(0, 2, 4, 6), payload_bytes=100)) for _ in range(3)
+        ]
         await asyncio.sleep(0)
         busy = service.status(PLAN)
         await asyncio.gather(*requests)
@@ -642,7 +644,7 @@ def test_a_gear_that_the_plan_lacks_cannot_be_pinned(tmp_path):
 
 def test_what_waits_is_answered_in_a_pinned_gear():
     async def use(service: Service, _: EmulatedBackend) -> Answer:
-        request = asyncio.create_task(service.infer(samples(1)))
+        request = asyncio.create_task(service.pipeline.infer(samples(1)))
         await asyncio.sleep(0)
         service.pin_gear(1)
         return await request
@@ -655,7 +657,7 @@ def test_an_answer_is_told_once_on_a_later_turn_of_the_loop():
     async def use(service: Service, _: EmulatedBackend) -> list[Answer]:
         answers: list[Answer] = []
         for number in (0, 2):
-            service.submit(samples(number), answers.append)
+            service.pipeline.submit(samples(number), answers.append)
         assert not answers
         while len(answers) < 2:
             await asyncio.sleep(0.001)
@@ -668,8 +670,8 @@ def test_an_answer_is_told_once_on_a_later_turn_of_the_loop():
 def test_nobody_is_told_of_a_request_that_was_withdrawn():
     async def use(service: Service, _: EmulatedBackend) -> int:
         answers: list[Answer] = []
-        runs = asyncio.ensure_future(service.infer(samples(1)))
-        withdraw = service.submit(samples(0, 2), answers.append)
+        runs = asyncio.ensure_future(service.pipeline.infer(samples(1)))
+        withdraw = service.pipeline.submit(samples(0, 2), answers.append)
         await asyncio.sleep(0)
         withdraw()
         withdraw()
@@ -695,11 +697,11 @@ def test_a_model_that_gives_no_answers_makes_the_service_unready_until_one_comes
             await asyncio.sleep(0.001)
 
     async def use(service: Service, backend: Away) -> tuple[list[str], Status]:
-        outcomes = [(await service.infer(samples(1))).outcome for _ in range(SILENT_AFTER)]
+        outcomes = [(await service.pipeline.infer(samples(1))).outcome for _ in range(SILENT_AFTER)]
         await until(lambda: not service.ready)
         status = service.status(ServedPlan(path="plan.json", sha256=""))
         backend.down = False
-        outcomes.append((await service.infer(samples(1))).outcome)
+        outcomes.append((await service.pipeline.infer(samples(1))).outcome)
         await until(lambda: service.ready)
         return outcomes, status
 

@@ -112,7 +112,7 @@ class World:
         self.drifts += 1
 
     async def ask(self, *numbers: int) -> Answer:
-        request = asyncio.ensure_future(self.service.infer({"sample": np.array(numbers)}))
+        request = asyncio.ensure_future(self.service.pipeline.infer({"sample": np.array(numbers)}))
         await asyncio.sleep(0)
         while not request.done():
             self.backend.end_next()
@@ -197,7 +197,7 @@ def test_an_audit_is_not_metered_and_does_not_wait_in_a_queue() -> None:
 def test_no_audit_runs_while_anything_waits_and_one_that_waits_too_long_is_dropped() -> None:
     async def use(world: World) -> None:
         service = world.service
-        requests = [asyncio.ensure_future(service.infer({"sample": np.array([0])})) for _ in range(40)]
+        requests = [asyncio.ensure_future(service.pipeline.infer({"sample": np.array([0])})) for _ in range(40)]
         await asyncio.sleep(0)
         while not all(request.done() for request in requests):
             assert (LARGE, 1) not in world.backend.ran

@@ -172,7 +172,7 @@ def test_health_is_told_without_waiting_for_a_message(keys):
 def test_a_server_without_room_says_so_before_a_message_has_come():
     async def use(served: Served) -> bytes:
         async with await Http2.connect(served.address) as client:
-            served.service.room.take(0, served.service.held.most_bytes + 1, Client())
+            served.service.pipeline.room.take(0, served.service.held.most_bytes + 1, Client())
             call = await client.call("ModelInfer", 100)
             await call.ended.wait()
             return call.headers

@@ -419,7 +419,7 @@ def test_the_text_of_a_refusal_is_bounded():
 def test_a_full_queue_says_when_there_is_room():
     async def use(server: Server) -> tuple[int, str]:
         work = [asyncio.ensure_future(server.infer(samples(*range(10)))) for _ in range(3)]
-        while server.service.room.waiting < 20:
+        while server.service.pipeline.room.waiting < 20:
             await asyncio.sleep(0)
         refused = await server.infer(samples(*range(10)))
         await asyncio.gather(*work)
@@ -437,7 +437,7 @@ def test_decompressed_bytes_count_among_those_that_are_held():
 
     async def use(server: Server) -> list[int]:
         plain = json.dumps(samples(1)).encode()
-        with server.service.reading(0) as reading:
+        with server.service.pipeline.reading(0) as reading:
             reading.hold(20 * len(plain))
             refused = await server.infer(large, {"content-encoding": "gzip"})
         served = await server.infer(large, {"content-encoding": "gzip"})

@@ -121,7 +121,7 @@ def test_refusals_for_a_while_are_answered_as_described():
     async def use(server: Server) -> list[int]:
         described = await description(server)
         operation = described["paths"][INFER]["post"]
-        with server.service.reading(60) as reading:
+        with server.service.pipeline.reading(60) as reading:
             reading.hold(60)
             full = await server.infer(samples(0))
         server.service.stop_accepting()

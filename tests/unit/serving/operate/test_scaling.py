@@ -73,13 +73,13 @@ class Told(Journal):
 
 def requests(service: Service, count: int, left_s: float) -> Any:
     deadline_ns = service.now_ns() + round(left_s * NS_PER_S)
-    return asyncio.gather(*(service.infer(SAMPLE, deadline_ns=deadline_ns) for _ in range(count)))
+    return asyncio.gather(*(service.pipeline.infer(SAMPLE, deadline_ns=deadline_ns) for _ in range(count)))
 
 
 async def pressing(service: Service, count: int, left_s: float) -> list[Answer]:
     """The answers in time to requests that leave little time: how many there are is the machine's affair, too."""
     deadline_ns = service.now_ns() + round(left_s * NS_PER_S)
-    some = (service.infer(SAMPLE, deadline_ns=deadline_ns) for _ in range(count))
+    some = (service.pipeline.infer(SAMPLE, deadline_ns=deadline_ns) for _ in range(count))
     ended = await asyncio.gather(*some, return_exceptions=True)
     assert all(isinstance(one, Answer | DeadlinePassed) for one in ended), ended
     return [one for one in ended if isinstance(one, Answer)]
@@ -386,11 +386,11 @@ def test_without_a_scaler_cores_are_those_of_the_gear_in_force(tmp_path: Path) -
         try:
             async with asyncio.timeout(LONGEST_S):
                 assert await journal.changes.get() == ("net-1", 1, 3)
-                (fast,) = await asyncio.gather(service.infer(SAMPLE))
+                (fast,) = await asyncio.gather(service.pipeline.infer(SAMPLE))
                 service.router.pin(1, service.now_ns())
                 assert await journal.changes.get() == ("net-1", 3, 2)  # who shrinks first: they are four in all
                 assert await journal.changes.get() == ("net-0", 1, 2)
-                await service.infer(SAMPLE)
+                await service.pipeline.infer(SAMPLE)
             assert fast.outcome == "answered"
         finally:
             await service.stop()
@@ -558,7 +558,7 @@ def test_the_pod_of_a_real_worker_is_resized_to_it_and_the_router(tmp_path: Path
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                answer = await service.infer({"x": np.array([[1.0]])})
+                answer = await service.pipeline.infer({"x": np.array([[1.0]])})
             assert answer.outcome == "answered"
         finally:
             await service.stop()

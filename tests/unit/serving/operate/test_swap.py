@@ -142,7 +142,7 @@ def test_what_was_accepted_before_is_answered_and_what_comes_then_by_the_new_pla
         assert world.control.service is world.made[1] is not before
         assert f'outcome="answered"}} {len(answered)}.0' in world.metrics.text().decode()
         with pytest.raises(NotReady):
-            await before.infer({"sample": np.array([0])})
+            await before.pipeline.infer({"sample": np.array([0])})
 
     in_world(tmp_path, use)
 
