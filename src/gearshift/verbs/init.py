@@ -1,86 +1,32 @@
 """Create a project to start from: `gearshift.toml`, and a Python file for the user's models."""
 
 from pathlib import Path
+from typing import Annotated
 
 from gearshift.errors import InvalidInput
 from gearshift.models.config import PROJECT_FILE
 from gearshift.support.files import write_atomically
+from gearshift.verbs.options import Option
+from gearshift.verbs.templates import one_operator, strip_of_digits
 
 MODELS_FILE = "models.py"
 
-_PROJECT = """# What Gearshift measures and serves.  References are file.py:function, relative to this file.
-operator = "task"                   # requests go to /v2/models/task/infer
-samples = "models.py:load_samples"  # labelled samples, a few thousand of them
-certainty = "top_two_difference"    # or highest_probability, negative_entropy, file.py:function
 
-[models.small]
-load = "models.py:load_small"
+def init(
+    folder: Path | str = ".",
+    *,
+    pipeline: Annotated[bool, Option("Write a pipeline: a strip of digits is split, read and joined.")] = False,
+) -> tuple[Path, Path]:
+    """Write both files into `folder`; raises `InvalidInput` where one exists already.
 
-[models.large]
-load = "models.py:load_large"
-
-[profile]
-batch_sizes = [1, 2, 4, 8, 16, 32]
-repeats = 20
-"""
-
-_MODELS = '''"""Two models for one task; put your own in their place.
-
-A loader answers a scikit-learn estimator, an object with `predict`, or a plain function from an array of n rows to
-scores (n, classes).  It runs once in each worker process.
-"""
-
-import numpy as np
-
-import gearshift
-
-
-def points(n, seed):
-    """Points in the plane, and which of two interleaved spirals each belongs to."""
-    generator = np.random.default_rng(seed)
-    label = generator.integers(0, 2, n)
-    turn = generator.random(n) * 2.2 * np.pi + 0.6
-    angle = turn + np.pi * label
-    x = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=1) + generator.normal(0, 0.35, (n, 2))
-    return x.astype(np.float32), label
-
-
-def load_samples():
-    """Samples that no model was trained on, with their labels."""
-    x, label = points(2000, seed=1)
-    return gearshift.Samples(inputs=x, labels=label)
-
-
-def load_small():
-    """Cheap, and often right: compares with 60 known points."""
-    return nearest_neighbours(*points(60, seed=2), neighbours=3)
-
-
-def load_large():
-    """Expensive, and right more often: compares with 20,000 known points."""
-    return nearest_neighbours(*points(20_000, seed=3), neighbours=9)
-
-
-def nearest_neighbours(known, label, neighbours):
-    """A function from points (n, 2) to scores (n, 2)."""
-    known = known.astype(np.float32)
-
-    def predict(x):
-        distance = np.abs(x[:, None, 0] - known[None, :, 0]) + np.abs(x[:, None, 1] - known[None, :, 1])
-        nearest = np.argpartition(distance, neighbours, axis=1)[:, :neighbours]
-        share = label[nearest].mean(axis=1)
-        return np.stack([1 - share, share], axis=1)
-
-    return predict
-'''
-
-
-def init(folder: Path | str = ".") -> tuple[Path, Path]:
-    """Write both files into `folder`; raises `InvalidInput` where one exists already."""
+    With `pipeline` they are those of a pipeline of two functions and a cascade of four models,
+    which need scikit-learn.
+    """
     paths = Path(folder) / PROJECT_FILE, Path(folder) / MODELS_FILE
     for path in paths:
         if path.exists():
             raise InvalidInput("there is such a file already", where=str(path), remedy="choose another folder")
-    for path, text in zip(paths, (_PROJECT, _MODELS), strict=True):
+    template = strip_of_digits if pipeline else one_operator
+    for path, text in zip(paths, (template.PROJECT, template.MODELS), strict=True):
         write_atomically(path, text.encode())
     return paths
