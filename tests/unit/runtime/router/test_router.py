@@ -3,18 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision
-from gearshift.gear import GearPlan
+from gearshift.gear import Gear, GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
+from gearshift.runtime.router.retries import Retries
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
-from tests.conformance.small import small_gear, small_plan, small_workload
+from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.unit.runtime.driven import Driven
 
@@ -653,3 +655,106 @@ def test_what_waits_at_the_router_before_does_not_choose_the_gear_of_the_next() 
     assert before.router.gear == 1
     after.router.take_meter(before.router, 10_000 * MS)
     assert after.router.gear == 0
+
+
+# Several pipelines ----------------------------------------------------------------------------------------------------
+
+
+def two_pipelines(placed: Mapping[str, str], p: Mapping[str, Any], q: Mapping[str, Any]) -> GearPlan:
+    """Pipelines `p` and `q` that share model a, with these settings; `then` has others from 20 requests per second."""
+
+    def gears(name: str, settings: dict[str, Any]) -> list[Gear]:
+        then = {**settings, **settings.pop("then", {})}
+        then.pop("then", None)
+        return [
+            small_gear(placed, "a", load=(0, 20), node=name, **settings),
+            small_gear(placed, "a", load=(20, None), node=name, **then),
+        ]
+
+    return small_plan_of(placed, {"p": gears("p", dict(p)), "q": gears("q", dict(q))})
+
+
+def test_pipelines_meter_and_shift_apart_and_their_samples_mix_in_one_batch() -> None:
+    bench = Driven(two_pipelines({"a0": "d0"}, {}, {}))
+    for i in range(40):
+        bench.arrive(i, ms=60 + i, pipeline=1)
+    bench.arrive(40, ms=99, pipeline=0)
+    p, q = bench.router.pipelines
+    assert (p.waiting, q.waiting, bench.router.waiting) == (1, 39, 40)
+    bench.router.tick(100 * MS)
+    assert (p.gear, q.gear, p.rate_qps, q.rate_qps) == (0, 1, 10.0, 400.0)
+    for i in range(10):
+        bench.finish("a0", 101 + i)
+    assert bench.started[-1] == ("a0", [37, 38, 39, 40])
+    bench.finish("a0", 120)
+    answers = {(a, c) for _, kind, a, _, c in bench.log if kind == Decision.ANSWER}
+    assert answers == {(i, 1) for i in range(40)} | {(40, 0)}, "each in the gear of its own pipeline"
+    assert (p.waiting, q.waiting) == (0, 0)
+
+
+def test_of_gears_that_share_a_replica_the_largest_batch_and_the_shortest_queue_are_in_force() -> None:
+    p = {"largest": 2, "minimum": 3, "wait_ms": 50, "then": {"minimum": 9}}
+    q = {"largest": 4, "minimum": 4, "wait_ms": 70, "then": {"largest": 3, "minimum": 2, "wait_ms": 90}}
+    bench = Driven(two_pipelines({"a0": "d0"}, p, q))
+    bench.arrive(0, 1, pipeline=1)
+    assert bench.started == []
+    bench.router.pin(1, 1 * MS, pipeline=1)
+    assert bench.started == [("a0", [0, 1])]
+    bench.arrive(*range(2, 7), ms=2, pipeline=0)
+    bench.finish("a0", 3)
+    assert bench.started[-1] == ("a0", [2, 3, 4])
+
+
+def test_each_pipeline_takes_its_own_turns_among_shared_replicas() -> None:
+    placed = {"a0": "d0", "a1": "d1"}
+    bench = Driven(
+        two_pipelines(
+            placed, {"minimum": 9, "wait_ms": 500}, {"minimum": 9, "wait_ms": 500, "shares": {"a0": 0.0, "a1": 1.0}}
+        )
+    )
+    for i in range(4):
+        bench.arrive(i, pipeline=0)
+    bench.arrive(*range(4, 7), pipeline=1)
+    assert bench.router.queue_lengths() == [2, 5]
+    bench.lose("a1", ms=1)
+    assert bench.router.queue_lengths() == [7, 0]
+    bench.ready("a1", ms=2)
+    bench.arrive(7, ms=3, pipeline=1)
+    assert bench.router.queue_lengths() == [7, 1]
+
+
+def test_samples_of_a_lost_worker_stay_in_the_backlog_of_their_pipeline() -> None:
+    bench = Driven(two_pipelines({"a0": "d0"}, {}, {}), Retries("a", longest_retry_ns=100 * MS))
+    bench.arrive(0, 1, pipeline=0)
+    bench.arrive(2, ms=1, pipeline=1)
+    bench.lose("a0", ms=2)
+    p, q = bench.router.pipelines
+    assert (p.waiting, q.waiting) == (2, 1)
+    assert (bench.router.lacking(0), bench.router.lacking(1)) == ("a", "a")
+    bench.router.timer(200 * MS)
+    assert (sorted(bench.answered), p.waiting, q.waiting) == ([0, 1, 2], 0, 0)
+
+
+def test_a_router_takes_over_the_meters_of_pipelines_that_have_the_same_names() -> None:
+    before = Driven(two_pipelines({"a0": "d0"}, {}, {}))
+    for i in range(40):
+        before.arrive(i, ms=60 + i, pipeline=1)
+    before.router.tick(100 * MS)
+    gears = [small_gear({"a0": "d0"}, "a", load=load, node="q") for load in ((0, 9), (9, 30), (30, None))]
+    after = Driven(small_plan_of({"a0": "d0"}, {"q": gears, "r": [small_gear({"a0": "d0"}, "a", node="r")]}))
+    after.router.take_meter(before.router, 150 * MS)
+    assert [(pipeline.name, pipeline.gear) for pipeline in after.router.pipelines] == [("q", 2), ("r", 0)]
+    assert [row for row in after.log if row[1] == Decision.SHIFT] == [(150 * MS, Decision.SHIFT, 0, 2, 0)]
+
+
+def test_a_sample_at_a_shared_replica_starves_by_the_shortest_time_of_its_pipelines() -> None:
+    plan = two_pipelines({"a0": "d0"}, {"largest": 1}, {"largest": 1})
+    hasty = {
+        name: msgspec.structs.replace(each, starvation_s=0.01) for name, each in plan.pipelines.items() if name == "q"
+    }
+    bench = Driven(msgspec.structs.replace(plan, pipelines={**plan.pipelines, **hasty}))
+    bench.arrive(0, priority=1)
+    bench.arrive(1, ms=1, priority=9, pipeline=0)
+    bench.arrive(2, ms=8, priority=1, pipeline=1)
+    bench.finish("a0", 11)
+    assert bench.started[-1] == ("a0", [1]), "it has waited 10 ms, by the setting of the other pipeline"
