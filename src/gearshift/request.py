@@ -85,6 +85,8 @@ class Sample(msgspec.Struct, eq=False):
     """Its number in the plan."""
     scope: Any = None
     """Where it is in a graph (`runtime/router/graph.py`): an item's, or the outermost of a request row."""
+    cut: tuple[tuple[int, int], ...] = ()
+    """Of a request row, the fan-outs that took a part of their rows, each with the number that there were."""
     missing: tuple[tuple[int, str], ...] = ()
     """Of a request row, the nodes that failed and are not required, each with the reason."""
 
@@ -98,10 +100,41 @@ class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
     exit_segment: int = 0
 
 
+class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of a request `row` at a node of its pipeline: the model that answered it, or the error."""
+
+    node: str
+    row: int
+    model: str = ""
+    stage: int = 0
+    certainty: float = 0.0
+    exit_segment: int = 0
+    queue_s: float = 0.0
+    run_s: float = 0.0
+    error: str = ""
+
+
+class MissingNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node without an answer for a request `row`, and why: it failed, or no edge to it was live."""
+
+    node: str
+    row: int
+    reason: str
+
+
+class CutRows(msgspec.Struct, frozen=True, kw_only=True):
+    """A fan-out that took a part of a request row's `rows`: as many as its node allows."""
+
+    node: str
+    row: int
+    rows: int
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a request, row by row, and the seconds that it queued and ran.
 
-    Where queues are full, the request may be sent again after `retry_after_s`.
+    `items`, `missing` and `cut` are those of a pipeline of several nodes. Where queues are full, the
+    request may be sent again after `retry_after_s`.
     """
 
     outcome: Outcome
@@ -113,4 +146,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     run_s: float = 0.0
     remaining_s: float | None = None
     errors: tuple[str, ...] = ()
+    items: tuple[ItemFacts, ...] = ()
+    missing: tuple[MissingNode, ...] = ()
+    cut: tuple[CutRows, ...] = ()
     retry_after_s: int = 1

@@ -4,7 +4,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,7 +18,7 @@ from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
-from gearshift.request import Answer
+from gearshift.request import Answer, ItemFacts
 
 
 class Count:
@@ -169,6 +169,24 @@ LAST_SEGMENT = 999
 """Higher exit segments share this label, so that a model cannot create labels without end."""
 
 
+class NodeMetrics:
+    """The items of pipelines of several nodes, by node."""
+
+    def __init__(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
+        by = ["operator", "node"]
+        self._items = counter("gearshift_node_items", "Items that ended, by outcome.", [*by, "model", "outcome"])
+        self._seconds = histogram("gearshift_node_seconds", "Time of an item in queues and batches.", by)
+
+    def begin(self, operator: str, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            self._seconds.labels(operator, node)
+            self._items.labels(operator, node, "", "failed")
+
+    def ended(self, operator: str, item: ItemFacts) -> None:
+        self._items.labels(operator, item.node, item.model, "failed" if item.error else "answered").inc()
+        self._seconds.labels(operator, item.node).observe(item.queue_s + item.run_s)
+
+
 class Metrics:
     """The metrics of a server; where it serves several `pipelines`, their own have the label `operator`."""
 
@@ -214,6 +232,9 @@ class Metrics:
         self._waiting = gauge("gearshift_waiting_requests", "Samples that wait in queues.", by)
         self.deadlines = DeadlineMetrics(registry)
         self.cores = CoreMetrics(registry)
+        self.nodes = NodeMetrics(
+            partial(Counter, registry=registry), partial(Histogram, registry=registry, buckets=SECONDS)
+        )
         self._last_answer_s: dict[str, float] = {}
         self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
         self._of_rows: dict[tuple[str, str, int, int], list[Count]] = {}

@@ -109,23 +109,27 @@ def trace_batch(
     *,
     model: str,
     replica: str,
-    gear: int,
+    gears: Sequence[int],
+    nodes: Sequence[str],
     size: int,
     started_ns: int,
     now_ns: int,
 ) -> None:
     """Add a finished batch of `size` to the `spans`, by request id, of its samples' requests.
 
+    `gears` are those in force, by pipeline; `nodes` are named by number.
+
     The samples are as they were when they ran.
     """
-    by_request: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+    by_request: dict[tuple[int, int, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.request.id in spans:
-            by_request[sample.request.id, sample.stage].append(sample)
-    for (request, stage), rows in by_request.items():
+            by_request[sample.request.id, sample.node, sample.stage].append(sample)
+    for (request, node, stage), rows in by_request.items():
         attributes = {
             "gearshift.operator": rows[0].request.operator,
-            "gearshift.gear": gear,
+            "gearshift.gear": gears[rows[0].request.pipeline],
+            "gearshift.node": nodes[node],
             "gearshift.model": model,
             "gearshift.stage": stage,
             "gearshift.replica": replica,

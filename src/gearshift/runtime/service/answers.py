@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.decisions import Ending
-from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
+from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull, TooLarge
 from gearshift.model import Arrays
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
-from gearshift.request import NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
+from gearshift.request import NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.service.room import Client, Room
 
@@ -28,6 +28,10 @@ Done = Callable[[Answer], None]
 Withdraw = Callable[[], None]
 
 
+TOO_MANY_ROWS = "too_many_rows"
+"""The error of a request of which a fan-out has more rows than its node allows begins so."""
+
+
 @dataclass(slots=True, eq=False)
 class OpenRequest:
     request: Request
@@ -37,6 +41,8 @@ class OpenRequest:
     client: Client
     held_rows: int
     held_bytes: int
+    items: list[ItemFacts] | None = None
+    """Of a pipeline of several nodes, the items that have ended."""
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -60,6 +66,8 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
     if errors:
         outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
+        if all(error.startswith(TOO_MANY_ROWS) for error in errors):
+            return Answer(outcome="refused", reason=TOO_MANY_ROWS, errors=tuple(errors), gear=gear)
         ending = next((s.ending for s in samples if s.ending), None)
         reason = errors[0] if ending is None or outcome == "failed" else ending.name.lower()
         return Answer(outcome=outcome, reason=reason, errors=tuple(errors), gear=gear, queue_s=queue_s, run_s=run_s)
@@ -105,18 +113,20 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
 
 
 def raise_if_refused(answer: Answer) -> Answer:
-    """Return `answer`, or raise `DeadlinePassed`, `QueueFull` or `NotReady` if it is a refusal."""
+    """Return `answer`, or raise `DeadlinePassed`, `TooLarge`, `QueueFull` or `NotReady` if it is a refusal."""
     if answer.outcome != "refused":
         return answer
     if answer.reason in DEADLINE_REASONS:
         raise DeadlinePassed(answer.errors[0])
+    if answer.reason == TOO_MANY_ROWS:
+        raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MANY_ROWS}: "))
     if answer.reason == QUEUE_FULL:
         raise QueueFull(answer.errors[0], answer.retry_after_s)
     raise NotReady(answer.reason)
 
 
 def why_refused(answer: Answer) -> str:
-    return answer.reason if answer.reason in DEADLINE_REASONS else NO_WORKER
+    return answer.reason if answer.reason in DEADLINE_REASONS or answer.reason == TOO_MANY_ROWS else NO_WORKER
 
 
 def refused(error: GearshiftError) -> Answer:

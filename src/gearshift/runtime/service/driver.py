@@ -18,7 +18,7 @@ from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.flows import Answered
+from gearshift.runtime.router.flows import Answered, Passing
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import shift_facts
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 class Driver:
     """Passes the events of one service to the router, which decides, and to its watchers.
 
-    `answered` takes each sample that ends; `adapting` watches, pipeline by pipeline; `spans` are
+    `answered` takes each request row that ends, `item_ended` each item of a graph, whose data
+    `passing` passes on; `adapting` watches, pipeline by pipeline; `spans` are
     those of traced requests, by id. `ticked` is called at the end of each window of the meter.
     """
 
@@ -41,6 +42,8 @@ class Driver:
         backend: Backend,
         *,
         answered: Answered,
+        item_ended: Answered | None = None,
+        passing: Passing | None = None,
         retries: Retries | None,
         deadlines: DeadlineRules,
         adapting: Sequence[Adapting],
@@ -51,6 +54,7 @@ class Driver:
         spans: Mapping[int, RequestSpan],
     ) -> None:
         self._tables, self.backend, self.vertical, self.adapting = tables, backend, vertical, adapting
+        self._node_names = [name for pipeline in tables.pipelines for name in pipeline.nodes]
         self._named: list[dict[str, object]] = [
             {"pipeline": each.name} if len(tables.pipelines) > 1 else {} for each in tables.pipelines
         ]
@@ -66,6 +70,8 @@ class Driver:
             shifted=self._shifted,
             retries=retries,
             deadlines=deadlines,
+            passing=passing,
+            item_ended=item_ended,
         )
         self._batch_ids = itertools.count(1)
         self._started_ns: dict[int, int] = {}
@@ -138,7 +144,8 @@ class Driver:
             samples,
             model=self._model_names[batch.replica],
             replica=self._tables.replica_ids[batch.replica],
-            gear=self.router.pipeline.gear,
+            gears=[pipeline.gear for pipeline in self.router.pipelines],
+            nodes=self._node_names,
             size=len(batch.samples),
             started_ns=self._started_ns.get(batch.replica, now_ns),
             now_ns=now_ns,

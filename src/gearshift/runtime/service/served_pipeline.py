@@ -33,6 +33,7 @@ from gearshift.runtime.service.answers import (
     rows_of,
 )
 from gearshift.runtime.service.driver import Driver
+from gearshift.runtime.service.graph_answers import facts_of, graph_answer
 from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
@@ -112,6 +113,7 @@ class ServedPipeline:
         self._ended: deque[tuple[Sample, int]] = deque()
         """Samples to answer, with the gear in which each ended."""
         self._delivers = False
+        self._is_graph = self._pipeline.is_graph
 
     @property
     def accepting(self) -> bool:
@@ -194,7 +196,7 @@ class ServedPipeline:
         )
         sequence = shared.sequence
         samples = [Sample(request, row, next(sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))]
-        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes)
+        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes, [] if self._is_graph else None)
         self.open_requests.add(opened, span)
         self.adapting.trace.arrived += rows
         self._router.arrive(samples, arrived_ns)
@@ -267,11 +269,27 @@ class ServedPipeline:
         opened.missing -= 1
         self.open_requests.give_back_row(opened)
         if opened.missing == 0 or sample.poisonous or sample.ending:
-            self.open_requests.settle(opened, answer_of(opened.samples, self._shared.tables.models, gear))
+            self.open_requests.settle(opened, self._answer_of(opened, gear))
         if sample.poisonous or (sample.ending and opened.missing):
             self._withdraw(opened)
         if sample.poisonous:
-            self._shared.journal.write("poisonous", request=sample.request.id, reason=sample.error)
+            self._shared.journal.write(
+                "poisonous", **self._driver.named(self.number), request=sample.request.id, reason=sample.error
+            )
+
+    def _answer_of(self, opened: OpenRequest, gear: int) -> Answer:
+        models = self._shared.tables.models
+        if self._is_graph:
+            return graph_answer(opened, models, gear, self._tables)
+        return answer_of(opened.samples, models, gear)
+
+    def item_ended(self, item: Sample) -> None:
+        """Take an item of a graph whose request row goes on, from the router."""
+        facts = facts_of(item, self._shared.tables.models, self._tables)
+        self._shared.metrics.nodes.ended(self.name, facts)
+        opened = self.open_requests.by_id.get(item.request.id)
+        if opened is not None and opened.items is not None:
+            opened.items.append(facts)
 
     # Operators -------------------------------------------------------------------------------------------------------
 
@@ -300,3 +318,5 @@ class ServedPipeline:
                 reasons=(*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER),
             )
         )
+        if self._is_graph:
+            metrics.nodes.begin(self.name, self._tables.nodes)

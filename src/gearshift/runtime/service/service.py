@@ -14,6 +14,7 @@ from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, all_ended
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
 from gearshift.runtime.service.driver import Driver
@@ -28,7 +29,8 @@ class Service:
     """Serves the pipelines of a plan; every accepted request gets exactly one answer.
 
     `pipelines` are the options of each, by default those of `PipelineOptions`; the service has a
-    `ServedPipeline` of each name, which takes the requests. `most_waiting_bytes` bounds the bytes
+    `ServedPipeline` of each name, which takes the requests. `passing` makes the inputs of the nodes
+    of graphs. `most_waiting_bytes` bounds the bytes
     of all requests together that are being read or not answered yet. `retries` decides what
     happens to samples that were on a lost worker. `deadlines` decides what clients' deadlines do
     apart from ordering queues; without it late answers are wanted. `vertical` changes the cores of
@@ -41,6 +43,7 @@ class Service:
         backend: Backend,
         *,
         pipelines: Mapping[str, PipelineOptions] | None = None,
+        passing: Passing | None = None,
         most_waiting_bytes: int = 256 << 20,
         retries: Retries | None = None,
         deadlines: DeadlineRules | None = None,
@@ -61,6 +64,8 @@ class Service:
             tables,
             backend,
             answered=self._answered,
+            item_ended=self._item_ended,
+            passing=passing,
             retries=retries,
             deadlines=deadlines,
             adapting=adapting,
@@ -239,3 +244,6 @@ class Service:
 
     def _answered(self, sample: Sample) -> None:
         self._of[sample.request.pipeline].answered(sample)
+
+    def _item_ended(self, item: Sample) -> None:
+        self._of[item.request.pipeline].item_ended(item)

@@ -21,15 +21,15 @@ def assemble(samples: Sequence[Sample]) -> tuple[tuple[RunPart, ...], list[Buffe
     payloads: list[dict[str, NDArray[Any]]] = [sample.payload for sample in samples]  # type: ignore[misc]
     try:
         headers, buffers = pack_rows(payloads)
-    except ValueError:  # rows differ in a variable dimension
+    except ValueError:  # rows differ in a variable dimension, or lack an input
         return _assemble_by_shape(payloads)
     return (RunPart(rows=tuple(range(len(samples))), tensors=headers),), buffers
 
 
 def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...], list[Buffer]]:
-    by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    by_shape: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
     for row, payload in enumerate(payloads):
-        by_shape.setdefault(tuple(array.shape for array in payload.values()), []).append(row)
+        by_shape.setdefault(tuple((name, array.shape) for name, array in payload.items()), []).append(row)
     parts: list[RunPart] = []
     buffers: list[Buffer] = []
     for rows in by_shape.values():
@@ -40,11 +40,16 @@ def _assemble_by_shape(payloads: Sequence[Arrays]) -> tuple[tuple[RunPart, ...],
 
 
 def pack_rows(payloads: Sequence[Arrays]) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """Concatenate small rows, send large ones uncopied; raises `ValueError` if shapes differ."""
+    """Concatenate small rows, send large ones uncopied; raises `ValueError` if shapes or names differ."""
     headers: list[TensorHeader] = []
     buffers: list[Buffer] = []
+    if sum(map(len, payloads)) != len(payloads) * len(payloads[0]):
+        raise ValueError("rows have different inputs")
     for name, first in payloads[0].items():
-        rows = [payload[name] for payload in payloads]
+        try:
+            rows = [payload[name] for payload in payloads]
+        except KeyError:
+            raise ValueError("rows have different inputs") from None
         if len(rows) == 1 or first.nbytes < LARGE_ROW_BYTES or first.dtype == object or _differ(rows):
             one_headers, one_buffers = pack_tensors({name: first if len(rows) == 1 else np.concatenate(rows)})
             headers += one_headers

@@ -89,7 +89,7 @@ def pipeline_options(
 
 def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Sequence[int]]) -> Backend:
     if task.backend == "emulated":
-        return EmulatedBackend(task.tables, task.plan, task.profile, run_ns=run_ns)
+        return EmulatedBackend(task.tables, task.plan, task.profiles, run_ns=run_ns)
     counts = thread_counts(task, settings)
     longest_asked_s = max(longest_remote_s(read_project(project)) for project in set(task.projects.values()))
     options: WorkersOptions = {
@@ -134,7 +134,9 @@ def make_adapting(
     """Return the watch on a pipeline's load and batch times; it calls `drifts` while load has drifted."""
     planned, number = task.plan.pipelines[name].planned_load, task.tables.pipeline_named(name).number
     share, seed = settings.audit_share, settings.audit_seed
-    audit = make_audit(task.tables, task.plan, task.profile, share=share, seed=seed, run_ns=run_ns)
+    pipeline = task.plan.pipelines[name]
+    profile = task.profiles[pipeline.nodes[pipeline.output].operator]
+    audit = make_audit(task.tables, task.plan, profile, share=share, seed=seed, run_ns=run_ns, pipeline=name)
     as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)
     if task.backend == "emulated":  # it emulates no overheads
         as_profiled_ns -= overheads_ns(task.plan, task.tables, task.profile)

@@ -1,0 +1,143 @@
+"""A pipeline of functions and models in worker processes."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from gearshift.errors import TooLarge
+from gearshift.observability.metrics import Metrics
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.request import Answer, MissingNode
+from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.service.passing import OutputPassing
+from gearshift.runtime.service.service import Service
+from tests.graph_task import OUTPUTS, graph_plan, write_graph_task
+from tests.workers import send_signal
+
+LONGEST_S = 60.0
+NONE = [-1.0, 0.0]
+"""A pair that `split` leaves out."""
+
+
+def serve(
+    folder: Path, use: Callable[[Service, LocalBackend], Awaitable[Any]], *, check_s: float = 0.0, **fan_out: Any
+) -> Any:
+    async def main() -> Any:
+        plan = graph_plan(**fan_out)
+        tables = plan_tables(plan)
+        backend = LocalBackend(tables, plan, operators=write_graph_task(folder, check_s=check_s))
+        service = Service(tables, backend, passing=OutputPassing(plan, tables, OUTPUTS), metrics=METRICS())
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                return await use(service, backend)
+        finally:
+            await service.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+METRICS = Metrics
+
+
+def pairs(*rows: list[list[float]]) -> dict[str, np.ndarray]:
+    return {"x": np.array([[value for pair in row for value in pair] for row in rows])}
+
+
+def text_of(answer: Answer) -> list[str]:
+    outputs: Any = answer.outputs
+    return [one if isinstance(one, str) else one.decode() for one in outputs["text"].tolist()]
+
+
+ALL_EVEN = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+MIXED = [[1.0, 2.0], [2.0, 2.0], [3.0, 4.0]]
+FAILS = [[6.0, 7.0], [2.0, 2.0], [3.0, 4.0]]
+EMPTY = [NONE, NONE, NONE]
+BROKEN = [[666.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+WAITS = [[4.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
+
+
+def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: Path) -> None:
+    async def use(service: Service, _: LocalBackend) -> list[Answer]:
+        pipeline = service.pipelines["pairs"]
+        return await asyncio.gather(
+            *(pipeline.infer(pairs(row)) for row in (ALL_EVEN, MIXED, EMPTY, FAILS, BROKEN)),
+            pipeline.infer(pairs(MIXED, EMPTY, ALL_EVEN)),
+        )
+
+    even, mixed, empty, fails, broken, rows = serve(tmp_path, use)
+    assert text_of(even) == ["even even even"]
+    assert text_of(mixed) == ["odd even odd 6 14"]
+    assert text_of(empty) == ["nothing"]
+    assert (text_of(fails), fails.outcome) == (["odd even odd 14"], "degraded")
+    assert fails.missing == (MissingNode(node="check", row=0, reason="model 'check' failed on this sample"),)
+    assert (broken.outcome, broken.errors) == ("failed", ("model 'split' failed on this sample",))
+    assert text_of(rows) == ["odd even odd 6 14", "nothing", "even even even"]
+    assert [answer.outcome for answer in (even, mixed, empty, rows)] == ["answered"] * 4
+    assert sorted((item.node, item.model) for item in mixed.items) == [
+        *[("check", "check")] * 2,
+        ("join", "join"),
+        *[("read", "read")] * 3,
+        ("split", "split"),
+    ]
+
+
+def test_more_rows_than_a_fan_out_takes_are_refused_or_cut_and_the_answer_says_so(tmp_path: Path) -> None:
+    async def use(service: Service, _: LocalBackend) -> Any:
+        try:
+            return await service.pipelines["pairs"].infer(pairs(MIXED))
+        except TooLarge as error:
+            return str(error)
+
+    for folder in ("refuses", "cuts"):
+        (tmp_path / folder).mkdir()
+    refused = serve(tmp_path / "refuses", use, most=2)
+    assert refused.startswith("'split.parts' has 3 rows, and node 'read' takes 2")
+    cut = serve(tmp_path / "cuts", use, most=2, beyond="cut")
+    assert (text_of(cut), cut.outcome) == (["odd even 6"], "answered")
+    assert [(one.node, one.row, one.rows) for one in cut.cut] == [("read", 0, 3)]
+
+
+def test_a_request_is_answered_once_though_the_worker_of_a_branch_is_killed(tmp_path: Path) -> None:
+    async def use(service: Service, backend: LocalBackend) -> list[list[Answer]]:
+        pipeline, told = service.pipelines["pairs"], list[list[Answer]]()
+        for row in (WAITS, ALL_EVEN, MIXED):
+            answers: list[Answer] = []
+            told.append(answers)
+            pipeline.submit(pairs(row), answers.append)
+        check = plan_tables(graph_plan()).replica_ids.index("check-0")
+        while not service.router.running_lengths()[check]:
+            await asyncio.sleep(0.005)
+        send_signal(backend, check, signal.SIGKILL)
+        while not all(told):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # a second answer would come by now
+        assert pipeline.waiting == 0
+        assert service.open_requests == 0
+        return told
+
+    waits, even, mixed = serve(tmp_path, use, check_s=0.3)
+    assert [len(each) for each in (waits, even, mixed)] == [1, 1, 1]
+    assert text_of(waits[0]) == ["odd even odd 10 6"]
+    assert text_of(even[0]) == ["even even even"]
+    assert text_of(mixed[0]) == ["odd even odd 6 14"]
+
+
+def test_items_and_their_time_are_counted_by_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics(["pairs"])
+    monkeypatch.setitem(globals(), "METRICS", lambda: metrics)
+    serve(tmp_path, lambda service, _: service.pipelines["pairs"].infer(pairs(FAILS)))
+    text = metrics.text().decode()
+    for line in (
+        'gearshift_node_items_total{model="read",node="read",operator="pairs",outcome="answered"} 3.0',
+        'gearshift_node_items_total{model="",node="check",operator="pairs",outcome="failed"} 1.0',
+        'gearshift_node_seconds_count{node="join",operator="pairs"} 1.0',
+    ):
+        assert line in text

@@ -1,0 +1,141 @@
+"""A task of a small graph in a folder: a project of two models and two functions, with a plan made by hand.
+
+The request's `x` (rows, 6) holds three pairs, as three rows of `split.parts`. `read` sums each pair, and is certain
+where the first is at least 1; it answers `even` or `odd`. An odd one goes to `check`, which doubles the sum, and waits
+`check_s` if the first is 4. `join` makes a text of all labels and of the doubled sums; `check` may be left out.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile
+from gearshift.hardware import identical_devices
+from gearshift.model import TensorSpec
+from gearshift.objective import Objective
+from gearshift.pipeline import Edge, FanOut, Node, When
+from gearshift.placement import Placement, Replica
+from gearshift.runtime.backends.workers_backend import OperatorSource
+
+PROJECT = """
+[operators.split]
+function = "task.py:split"
+[operators.reader]
+models.read = {load = "task.py:read"}
+[operators.checker]
+models.check = {load = "task.py:check"}
+[operators.join]
+function = "task.py:join"
+
+[pipelines.pairs]
+samples = "task.py:samples"
+output = "join"
+nodes.split = {operator = "split", inputs = {x = "x"}}
+nodes.read = {operator = "reader", inputs = {pair = "split.parts"}, fan_out = {per_row = "split.parts", most = 3}}
+nodes.check = {operator = "checker", inputs = {sums = "read.sum", first = "read.first"}, required = false}
+nodes.join = {operator = "join", inputs = {labels = "read.label", doubled = "check.double"}, fan_in = true}
+"""
+"""Its edges are those of the plan: see `EDGES`."""
+
+TASK = """
+import time
+import numpy as np
+
+def split(x):
+    if (x == 666).any():
+        raise ValueError("a secret of the function")
+    rows = x.reshape(len(x), -1, 2)
+    return {"parts": [one[one[:, 0] >= 0] for one in rows]}
+
+def read():
+    def model(pair):
+        total = pair.sum(axis=1)
+        label = np.where(total % 2 == 0, "even", "odd").astype(object)
+        return {"label": label, "sum": total, "first": pair[:, 0]}, np.where(pair[:, 0] >= 1, 1.0, 0.0)
+    return model
+
+def check():
+    def model(inputs):
+        sums, first = inputs["sums"], inputs["first"]
+        if (sums == 13).any():
+            raise ValueError("a secret of the model")
+        if (first == 4).any():
+            time.sleep(CHECK_S)
+        return {"double": 2 * sums}, np.ones(len(sums))
+    return model
+
+def join(labels, doubled=None):
+    texts = []
+    for row in range(len(labels)):
+        numbers = [] if doubled is None else [f"{one:g}" for one in doubled[row]]
+        texts.append(" ".join([*labels[row], *numbers]) or "nothing")
+    return {"text": texts}
+"""
+
+EDGES = (
+    Edge(from_="split", to="read"),
+    Edge(from_="read", to="check", when=When(output="label", one_of=("odd",))),
+    Edge(from_="read", to="join"),
+    Edge(from_="check", to="join"),
+)
+INPUTS = (TensorSpec(name="x", datatype="FP64", shape=(-1, 6)),)
+OUTPUTS = {
+    "split": (TensorSpec(name="parts", datatype="FP64", shape=(-1, -1, 2)),),
+    "reader": (
+        TensorSpec(name="label", datatype="BYTES", shape=(-1,)),
+        TensorSpec(name="sum", datatype="FP64", shape=(-1,)),
+        TensorSpec(name="first", datatype="FP64", shape=(-1,)),
+    ),
+    "checker": (TensorSpec(name="double", datatype="FP64", shape=(-1,)),),
+    "join": (TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),
+}
+MODELS = {"split": "split", "reader": "read", "checker": "check", "join": "join"}
+
+
+def graph_nodes(**fan_out: Any) -> dict[str, Node]:
+    pairs = FanOut(**{"per_row": "split.parts", "most": 3, **fan_out})
+    return {
+        "split": Node(operator="split", inputs={"x": "x"}),
+        "read": Node(operator="reader", inputs={"pair": "split.parts"}, fan_out=pairs),
+        "check": Node(operator="checker", inputs={"sums": "read.sum", "first": "read.first"}, required=False),
+        "join": Node(operator="join", inputs={"labels": "read.label", "doubled": "check.double"}, fan_in=True),
+    }
+
+
+def graph_plan(**fan_out: Any) -> GearPlan:
+    """All on one device but `check`, which has a second one for itself."""
+    nodes, hardware = graph_nodes(**fan_out), identical_devices(2)
+    on = {model: ("cpu-1" if model == "check" else "cpu-0",) for model in MODELS.values()}
+    replicas = tuple(Replica(id=f"{model}-0", model=model, device_ids=device) for model, device in on.items())
+    gear = Gear(
+        load_range=LoadRange(from_=0.0),
+        cascades={name: (Cascade(models=(MODELS[node.operator],)),) for name, node in nodes.items()},
+        replicas=tuple(ReplicaSettings(replica=one.id, load_share=1.0, largest_batch_size=8) for one in replicas),
+    )
+    nowhere = SourceFile(path="", sha256="")
+    pipeline = PipelinePlan(nodes=nodes, edges=EDGES, output="join", objective=Objective(latency_s=5.0), gears=(gear,))
+    return GearPlan(
+        planner="by hand",
+        hardware=hardware,
+        placement=Placement(replicas=replicas),
+        pipelines={"pairs": pipeline},
+        profiles=dict.fromkeys(MODELS, nowhere),
+        traces={"pairs": nowhere},
+    )
+
+
+def write_graph_task(folder: Path, *, check_s: float = 0.0) -> list[OperatorSource]:
+    """Write project and code; what a backend needs of each operator."""
+    edges = ", ".join(
+        f'{{from = "{edge.from_}", to = "{edge.to}"'
+        + (f', when = {{output = "{edge.when.output}", one_of = ["odd"]}}' if edge.when else "")
+        + "}"
+        for edge in EDGES
+    )
+    project = folder / "gearshift.toml"
+    project.write_text(f"{PROJECT}edges = [{edges}]\n")
+    (folder / "task.py").write_text(f"CHECK_S = {check_s}\n{TASK}")
+    return [
+        OperatorSource(project=project, inputs=(), outputs=OUTPUTS[operator], models=(model,))
+        for operator, model in MODELS.items()
+    ]
