@@ -8,6 +8,9 @@ where the first is at least 1; it answers `even` or `odd`. An odd one goes to `c
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
@@ -15,6 +18,9 @@ from gearshift.model import TensorSpec
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement, Replica
+from gearshift.plans.plan_file import write_plan
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from gearshift.profiles.store import write_profile
 from gearshift.runtime.backends.workers_backend import OperatorSource
 
 PROJECT = """
@@ -89,6 +95,15 @@ OUTPUTS = {
     "checker": (TensorSpec(name="double", datatype="FP64", shape=(-1,)),),
     "join": (TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),
 }
+TAKEN = {
+    "split": INPUTS,
+    "reader": (TensorSpec(name="pair", datatype="FP64", shape=(-1, 2)),),
+    "checker": tuple(TensorSpec(name=name, datatype="FP64", shape=(-1,)) for name in ("sums", "first")),
+    "join": (
+        TensorSpec(name="labels", datatype="BYTES", shape=(-1, -1)),
+        TensorSpec(name="doubled", datatype="FP64", shape=(-1, -1)),
+    ),
+}
 MODELS = {"split": "split", "reader": "read", "checker": "check", "join": "join"}
 
 
@@ -100,6 +115,35 @@ def graph_nodes(**fan_out: Any) -> dict[str, Node]:
         "check": Node(operator="checker", inputs={"sums": "read.sum", "first": "read.first"}, required=False),
         "join": Node(operator="join", inputs={"labels": "read.label", "doubled": "check.double"}, fan_in=True),
     }
+
+
+def graph_profile(operator: str, model: str) -> Profile:
+    """Recorded by the name of the model alone."""
+    return Profile(
+        operator=operator,
+        curves=(RunTimeCurve(model=model, batch_sizes=(1, 8), median_s=(0.001, 0.002), p95_s=(0.001, 0.002)),),
+        predictions=PredictionRecords(
+            models=(model,),
+            quality=np.ones((1, 2)),
+            certainty=np.ones((1, 2)),
+            part=np.array([0, 1], dtype=np.int8),
+            prediction=np.array([[model] * 2]),
+        ),
+        inputs=TAKEN[operator],
+        outputs=OUTPUTS[operator],
+        project="../../gearshift.toml",
+    )
+
+
+def write_graph_plan(folder: Path, *, check_s: float = 0.0, **fan_out: Any) -> Path:
+    """Write the project, profiles and plan of the task; the path of the plan."""
+    write_graph_task(folder, check_s=check_s)
+    plan, sources = graph_plan(**fan_out), dict[str, SourceFile]()
+    for operator, model in MODELS.items():
+        profile = write_profile(graph_profile(operator, model), folder / "profile" / operator)
+        sources[operator] = SourceFile(path=f"profile/{operator}", sha256=profile.sha256)
+    write_plan(msgspec.structs.replace(plan, profiles=sources), folder / "plan.json")
+    return folder / "plan.json"
 
 
 def graph_plan(**fan_out: Any) -> GearPlan:

@@ -1,7 +1,10 @@
 """A pipeline of functions and models in worker processes."""
 
 import asyncio
+import json
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,8 @@ from gearshift.request import Answer, MissingNode
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.service import Service
-from tests.graph_task import OUTPUTS, graph_plan, write_graph_task
+from tests.end_to_end.test_server import Server
+from tests.graph_task import OUTPUTS, graph_plan, write_graph_plan, write_graph_task
 from tests.workers import send_signal
 
 LONGEST_S = 60.0
@@ -141,3 +145,39 @@ def test_items_and_their_time_are_counted_by_node(tmp_path: Path, monkeypatch: p
         'gearshift_node_seconds_count{node="join",operator="pairs"} 1.0',
     ):
         assert line in text
+
+
+# Behind a server -----------------------------------------------------------------------------------------------------
+
+
+def ask(server: Server, *rows: list[list[float]]) -> tuple[int, Any]:
+    x = [[value for pair in row for value in pair] for row in rows]
+    tensor = {"name": "x", "datatype": "FP64", "shape": [len(x), 6], "data": x}
+    request = urllib.request.Request(
+        f"{server.url}/v2/models/pairs/infer",
+        json.dumps({"inputs": [tensor]}).encode(),
+        {"content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=LONGEST_S) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_a_pipeline_is_served_from_a_plan_file_over_http(tmp_path: Path) -> None:
+    server = Server(write_graph_plan(tmp_path, most=2), "local", {})
+    try:
+        server.url = server.until_it_says(r"serving pairs at (http://\S+) \(4 replicas on 2 devices\)")[1]
+        with urllib.request.urlopen(f"{server.url}/v2/models/pairs", timeout=LONGEST_S) as response:
+            metadata = json.loads(response.read())
+        status, answer = ask(server, [[1.0, 2.0], NONE, [2.0, 2.0]], EMPTY)
+        refused, error = ask(server, MIXED)
+    finally:
+        server.process.kill()
+        server.wait()
+    assert [(one["name"], one["shape"]) for one in metadata["inputs"]] == [("x", [-1, 6])]
+    assert [one["name"] for one in metadata["outputs"]] == ["text"]
+    assert (status, answer["outputs"][0]["data"]) == (200, ["odd even 6", "nothing"])
+    assert refused == 413
+    assert "'split.parts' has 3 rows, and node 'read' takes 2" in json.dumps(error)

@@ -29,6 +29,7 @@ from gearshift.runtime.watch.drift import window_of
 from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.make_passing import make_passing
 from gearshift.serving.operate.scaling import make_scaling, thread_counts
 from gearshift.serving.operate.task import ServingTask
 
@@ -58,6 +59,7 @@ def make_service(
             name: pipeline_options(task, name, settings, journal, drifts, deadlines.run_ns)
             for name in task.plan.pipelines
         },
+        passing=make_passing(task),
         most_waiting_bytes=most_waiting_bytes(settings),
         retries=_retries(task, settings, run_ns),
         deadlines=deadlines,

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from gearshift.errors import InvalidInput, require
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.model import TensorSpec
 from gearshift.models.config import project_file, require_name
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
+from gearshift.plans.request_inputs import request_inputs
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.several import as_one
@@ -126,7 +128,7 @@ def read_task(
         backend=backend,
         operators=operators,
         signatures=tuple(
-            signature_of(name, operators[pipeline.nodes[pipeline.output].operator].profile, emulated=emulated)
+            signature_of(name, pipeline, operators, emulated=emulated, where=str(plan_path))
             for name, pipeline in plan.pipelines.items()
         ),
         device_cores=device_cores,
@@ -142,10 +144,17 @@ def profile_folder(plan: GearPlan, plan_path: Path, operator: str, given: Path |
     return given if len(plan.profiles) == 1 else given / operator
 
 
-def signature_of(name: str, profile: Profile, *, emulated: bool) -> Signature:
+def signature_of(
+    name: str, pipeline: PipelinePlan, operators: Mapping[str, ServedOperator], *, emulated: bool, where: str
+) -> Signature:
+    profile = operators[pipeline.nodes[pipeline.output].operator].profile
+    inputs: tuple[TensorSpec, ...] = EMULATED_INPUTS if emulated else profile.inputs
+    if not emulated and len(pipeline.nodes) > 1:
+        taken = {operator: one.profile.inputs for operator, one in operators.items()}
+        inputs = request_inputs(pipeline, taken, where=f"{where}, pipeline {name!r}")
     return Signature(
         name=name,
-        inputs=EMULATED_INPUTS if emulated else profile.inputs,
+        inputs=inputs,
         outputs=emulated_outputs(profile) if emulated else profile.outputs,
     )
 
