@@ -31,12 +31,11 @@ def holds(when: When, records: PredictionRecords) -> Bools:
 
 def holds_for_classes(when: When, classes: NDArray[np.str_]) -> Bools:
     """Whether each class meets a condition that is not on certainty; same shape."""
-    names, which = np.unique(classes, return_inverse=True)
     if when.one_of is not None:
-        wanted = {class_name(value) for value in when.one_of}
-        met = np.array([name in wanted for name in names.tolist()], dtype=np.bool_)
-    else:
-        met = np.array([_number(name, when.output) for name in names.tolist()]) >= when.at_least
+        equal = [classes == class_name(value) for value in when.one_of]
+        return np.asarray(np.logical_or.reduce(equal)) if equal else np.zeros(classes.shape, dtype=np.bool_)
+    names, which = np.unique(classes, return_inverse=True)
+    met = np.array([_number(name, when.output) for name in names.tolist()]) >= when.at_least
     return np.asarray(met[which].reshape(classes.shape))
 
 

@@ -1,0 +1,1 @@
+"""Pipelines: several operators planned, served and certified as one."""
