@@ -28,6 +28,12 @@ PRINTED = {
         r"devices 1: accuracy 0\.\d{3}, p95 \d+ ms\n",
         r"devices 4: accuracy 0\.\d{3}, p95 \d+ ms\n",
     ),
+    "04_sql.py": (
+        r"shop 0: \d+ points, 0\.\d\d of label 1\n",
+        r"shop 2: \d+ points, 0\.\d\d of label 1\n",
+        r"by small.*, right in \d+ %\n",
+        r"[1-9]\d* rows ran\n",
+    ),
     "learned_caches/build_and_serve.py": (
         r"trained: 9\d\.\d% of unseen images are right\n",
         r"chosen: .* after (stem|blocks\.\d), hits \d+% ",
@@ -37,7 +43,7 @@ PRINTED = {
 }
 MODULES = {"learned_caches/networks.py"}
 """Files that examples import."""
-LONG = {"02_serve_and_ask.py", "03_records_to_plan.py", "learned_caches/build_and_serve.py"}
+LONG = {"02_serve_and_ask.py", "03_records_to_plan.py", "04_sql.py", "learned_caches/build_and_serve.py"}
 """README's commands, which `make test` runs, take the same way."""
 
 

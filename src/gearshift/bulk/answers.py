@@ -47,6 +47,9 @@ class Answers:
         if outcome != DEGRADED:
             self.certainty[rows] = np.nan
 
+    def taken(self, rows: NDArray[np.int64]) -> "Answers":
+        return Answers(self.outcome[rows], self.certainty[rows], None if self.label is None else self.label[rows])
+
     def put(self, rows: NDArray[np.int64], others: "Answers") -> None:
         """Take the answers of `rows` from `others`, which has only these."""
         if others.label is not None:

@@ -146,7 +146,8 @@ def _unlike(column: pa.Array, spec: TensorSpec, remedy: str) -> InvalidInput:
 
 
 def label_type(spec: TensorSpec) -> pa.DataType:
-    return pa.string() if spec.datatype == "BYTES" else pa.from_numpy_dtype(np.dtype(DATATYPES[spec.datatype]))
+    kind = "FP32" if spec.datatype == "FP16" else spec.datatype  # few tools know halves
+    return pa.string() if kind == "BYTES" else pa.from_numpy_dtype(np.dtype(DATATYPES[kind]))
 
 
 def answer_columns(answers: Answers, kind: pa.DataType) -> list[pa.Array]:

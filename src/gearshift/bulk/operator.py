@@ -138,6 +138,24 @@ def open_operator(
     return Operator(name, answering, background, inputs=measured.inputs, label=told, choice=choice)
 
 
+def pipelines_of(
+    plan: GearPlan | PathLike, *, api_key: str | None = None, ca_file: PathLike | None = None
+) -> list[str]:
+    """The names of the pipelines of a plan, or of a server."""
+    if not is_url(plan):
+        return list((plan if isinstance(plan, GearPlan) else read_plan(Path(plan))).pipelines)
+    background = Background()
+    background.start()
+    served = ServedOperator(str(plan), api_key=api_key, ca_file=None if ca_file is None else Path(ca_file))
+    try:
+        return background.wait_for(served.pipelines())
+    except NoAnswer as error:
+        raise _not_there(str(plan), error) from None
+    finally:
+        background.wait_for(served.stop())
+        background.close()
+
+
 def is_url(plan: object) -> bool:
     return isinstance(plan, str) and plan.startswith(("http://", "https://"))
 
@@ -153,9 +171,13 @@ def _at_server(url: str, pipeline: str | None, label: str, api_key: str | None, 
         background.wait_for(served.stop())
         background.close()
         if isinstance(error, NoAnswer):
-            raise NoAnswer(f"{url} cannot be reached ({error}); is the server running?", sent=False) from None
+            raise _not_there(url, error) from None
         raise
     return Operator(served.pipeline, served, background, inputs=served.inputs, label=told)
+
+
+def _not_there(url: str, error: NoAnswer) -> NoAnswer:
+    return NoAnswer(f"{url} cannot be reached ({error}); is the server running?", sent=False)
 
 
 def _started(background: Background, pool: Workers) -> None:

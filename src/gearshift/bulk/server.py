@@ -163,10 +163,12 @@ class ServedOperator:
                 self._window.leave(fits)
             await asyncio.sleep(PAUSE_S)
 
+    async def pipelines(self) -> list[str]:
+        listed = msgspec.json.decode(await self._get("POST", "/v2/repository/index"), type=list[_Listed])
+        return [one.name for one in listed]
+
     async def _only_pipeline(self) -> str:
-        names = [
-            one.name for one in msgspec.json.decode(await self._get("POST", "/v2/repository/index"), type=list[_Listed])
-        ]
+        names = await self.pipelines()
         require(
             len(names) == 1,
             f"the server has the pipelines {', '.join(sorted(names))}",

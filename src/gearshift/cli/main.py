@@ -23,6 +23,7 @@ VERBS = {
     "diff": "Say what differs between two plans.",
     "compare": "Compare planners, device counts and objectives.",
     "report": "Write a self-contained HTML page about a plan.",
+    "query": "Run SQL in which the pipelines of a plan or a server are functions.",
     "serve": "Serve a plan over HTTP.",
     "status": "Say what a server is doing.",
     "gear": "Keep a server in a gear, or let the load choose again.",
