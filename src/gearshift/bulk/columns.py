@@ -156,9 +156,16 @@ def answer_columns(answers: Answers, kind: pa.DataType) -> list[pa.Array]:
     if answers.label is None:
         label = pa.nulls(len(unlabelled), kind)
     elif answers.label.dtype == object:
-        texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in answers.label.tolist()]
-        label = pa.array(texts, kind, mask=unlabelled)
+        label = _texts(answers.label, unlabelled, kind)
     else:
         label = pa.array(answers.label, mask=unlabelled).cast(kind)
     codes = pa.array(answers.outcome, mask=answers.outcome == NULL)
     return [label, pa.array(answers.certainty, mask=np.isnan(answers.certainty)), _OUTCOME_NAMES.take(codes)]
+
+
+def _texts(label: NDArray[Any], unlabelled: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(label, kind, mask=unlabelled)
+    except (pa.ArrowException, UnicodeError):  # bytes that are no UTF-8
+        texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in label.tolist()]
+        return pa.array(texts, kind, mask=unlabelled)

@@ -71,7 +71,7 @@ def test_two_threads_with_the_same_inputs_both_have_answers():
     made: list[list[int]] = []
 
     def call() -> None:
-        answers = memo.answers([1, 2, 3], Meeting([1, 2, 3]))
+        answers = memo.answers(keys_of({"n": np.array([1, 2, 3])}), Meeting([1, 2, 3]))
         assert answers.label is not None
         made.append(answers.label.tolist())
 
