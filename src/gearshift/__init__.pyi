@@ -22,9 +22,9 @@ from gearshift.objective import Objective as Objective
 from gearshift.plans.hardware_file import read_hardware as read_hardware
 from gearshift.plans.plan_file import read_plan as read_plan
 from gearshift.plans.plan_file import write_plan as write_plan
+from gearshift.profiles.pipelines.profile_folder import Profiles as Profiles
+from gearshift.profiles.pipelines.profile_folder import read_profiles as read_profiles
 from gearshift.profiles.profile import Profile as Profile
-from gearshift.profiles.profile_folder import Profiles as Profiles
-from gearshift.profiles.profile_folder import read_profiles as read_profiles
 from gearshift.profiles.store import read_profile as read_profile
 from gearshift.profiles.store import write_profile as write_profile
 from gearshift.traces.read import read_trace as read_trace

@@ -27,9 +27,9 @@ from gearshift.models.declared_outputs import DeclaredOutputs
 from gearshift.models.function_model import load_function
 from gearshift.models.samples import Samples, samples_at
 from gearshift.profiles.curves import strongest_of
-from gearshift.profiles.fitting import require_condition, require_fits, require_same
+from gearshift.profiles.pipelines.fitting import require_condition, require_fits, require_same
+from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline
 from gearshift.profiles.profile import Profile, split_parts
-from gearshift.profiles.profile_folder import Profiles, RecordedPipeline
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
 
 UNLABELLED = (

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from gearshift.models.config import PROJECT_FILE, project_file
+from gearshift.profiles.pipelines.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.store import require_replaceable, write_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Notice, Progress, silent

@@ -9,7 +9,7 @@ import pytest
 from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.measuring.profile_pipelines import profile_pipelines
 from gearshift.model import TensorSpec
-from gearshift.profiles.profile_folder import read_profiles, write_profiles
+from gearshift.profiles.pipelines.profile_folder import read_profiles, write_profiles
 
 PROJECT = """
 [operators.split]

@@ -10,8 +10,8 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file, read_project
+from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile, overheads_of
-from gearshift.profiles.profile_folder import Profiles
 from gearshift.verbs.profile import profile, profile_from_records, profile_pipelines
 
 

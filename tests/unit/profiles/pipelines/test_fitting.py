@@ -6,7 +6,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.pipeline import Edge, FanOut, Node, When
-from gearshift.profiles.fitting import request_tensors, require_fits
+from gearshift.profiles.pipelines.fitting import request_tensors, require_fits
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.pipeline import Node
-from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
-from gearshift.profiles.profile_folder import (
+from gearshift.profiles.pipelines.profile_folder import (
     PIPELINES_FILE,
     Profiles,
     RecordedPipeline,
@@ -15,6 +14,7 @@ from gearshift.profiles.profile_folder import (
     require_folder_replaceable,
     write_profiles,
 )
+from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 
 def profile(operator: str) -> Profile:

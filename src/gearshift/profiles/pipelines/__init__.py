@@ -1,0 +1,1 @@
+"""Profiles of the operators of pipelines: whether they fit together, and their folder."""
