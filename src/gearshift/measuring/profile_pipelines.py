@@ -62,6 +62,8 @@ def profile_pipelines(
         for name, pipeline in project.pipelines.items()
         if pipeline.samples
     }
+    for flow in flows.values():
+        _require_labels_of_models(project, flow)
     parts = {name: _parts(flow.samples, seed) for name, flow in flows.items()}
     run = _Run(project, flows, parts)
     paid = PaidWork(folder)
@@ -236,6 +238,25 @@ def _require_parameters(project: Project, directory: Path) -> None:
                 where=f"pipeline {pipeline_name!r}, node {name!r}",
                 remedy="name the node's inputs as the function's parameters",
             )
+
+
+def _require_labels_of_models(project: Project, flow: Flow) -> None:
+    """Raise `InvalidInput` where labels are given for an unknown node, or for one of a function."""
+    nodes = flow.pipeline.nodes
+    for name in flow.samples.node_labels:
+        where = f"{flow.pipeline.samples}, node_labels"
+        require(
+            name in nodes,
+            f"pipeline {flow.name!r} has no node {name!r}",
+            where=where,
+            remedy=f"name one of {', '.join(nodes)}",
+        )
+        require(
+            not project.operators[nodes[name].operator].function,
+            f"node {name!r} is a function, which counts as right",
+            where=where,
+            remedy="leave its labels out; those of the request judge the answer",
+        )
 
 
 def _require_alike(operator: str, first: NodeItems, other: NodeItems, node: str) -> None:

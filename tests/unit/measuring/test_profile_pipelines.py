@@ -197,6 +197,21 @@ def test_wrong_nodes_are_told_before_anything_is_measured(tmp_path: Path, old: s
         profile_pipelines(project(tmp_path, lambda text: text.replace(old, new)), progress=silent)
 
 
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ("reed", "steps.py:strips, node_labels: pipeline 'digits' has no node 'reed'; name one of split, read, join"),
+        ("split", "steps.py:strips, node_labels: node 'split' is a function, which counts as right; leave its labels"),
+    ],
+)
+def test_labels_are_of_nodes_with_models(tmp_path: Path, node: str, told: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        profile_pipelines(
+            project(tmp_path, steps=lambda text: text.replace('{"read": [', f'{{"{node}": [')), progress=silent
+        )
+    assert told in str(caught.value)
+
+
 def test_operators_that_pass_items_to_each_other_are_refused(tmp_path: Path) -> None:
     again = """
 [pipelines.twice]
