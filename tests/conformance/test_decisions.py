@@ -19,6 +19,7 @@ from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import merge_workloads
+from tests.conformance.graphs import graph_cases
 from tests.conformance.plans import (
     MS,
     Case,
@@ -29,6 +30,7 @@ from tests.conformance.plans import (
     cases_with_scaler,
     cases_with_shared_workers,
 )
+from tests.conformance.recorded_passing import RecordedPassing
 from tests.conformance.scenario import long_case
 from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
@@ -49,12 +51,16 @@ def assert_same_decisions(
     cores: Any = {"core_run_ns": case.core_run_ns, "effect_s": case.effect_ms / 1e3, "shared": case.shared}
     if case.shared is None:
         cores["front_end"] = front_end
-    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, **cores)
+    passing = None
+    if case.holds is not None:
+        passing = RecordedPassing(case.plan, tables, case.joint, case.holds, case.workload)
+    live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, passing=passing, **cores)
     simulated = simulate_tables(
         tables,
         run_ns,
         case.certainty,
         case.workload,
+        recorded=case.recorded,
         exits=case.exits,
         late=late,
         log_rows=len(live.log) + 10,
@@ -401,3 +407,18 @@ def test_router_and_simulator_let_all_pipelines_shift_before_a_device_starts() -
     )
     log = assert_same_decisions(case)
     assert [row[2:] for row in log if row[1] == Decision.SHIFT] == [(0, 1, 0), (0, 1, 1)]
+
+
+# Graphs ---------------------------------------------------------------------------------------------------------------
+
+
+@given(graph_cases(), st.one_of(st.just(NO_FRONT_END), BUSY))
+@settings(max_examples=often(200), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_in_graphs(case: Case, front_end: FrontEnd) -> None:
+    assert_same_decisions(case, front_end=front_end)
+
+
+@given(graph_cases().filter(lambda case: case.workload.deadline_ns is not None))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_in_graphs_where_late_answers_are_wanted(case: Case) -> None:
+    assert_same_decisions(case, "answer")

@@ -17,10 +17,10 @@ from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
 from gearshift.runtime.backends.emulated import Leaving, ProfiledExits
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.router.router import Router
 from gearshift.workload import Workload
 from tests.conformance.emulated_cores import EmulatedCores
+from tests.conformance.recorded_passing import RecordedPassing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def run_virtually(
     effect_s: float = 0.0,
     shared: SharedCores | None = None,
     front_end: FrontEnd = NO_FRONT_END,
-    passing: Passing | None = None,
+    passing: RecordedPassing | None = None,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]`.
 
@@ -58,8 +58,8 @@ def run_virtually(
     scaler chooses the number. `certainty` is (models, records) in the order of
     `tables.models`. At one instant batches finish first (by their first device), then the meter
     ticks, then a scaler chooses, then samples arrive, then cores take effect, then longest waits
-    end. Events due while the router is busy, by `front_end`, wait for it. With graphs, `passing` makes
-    the items, whose payloads are the numbers of their records.
+    end. Events due while the router is busy, by `front_end`, wait for it. In graphs `passing` has the
+    records of items.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -80,7 +80,7 @@ def run_virtually(
     answered, free_ns = 0, 0
 
     def record_of(sample: Sample) -> int:
-        return int(workload.record[sample.sequence] if sample.scope is None else sample.payload)
+        return int(workload.record[sample.sequence]) if passing is None else passing.record(sample)
 
     def start(replica: int, samples: list[Sample], reason: int) -> None:
         first_device = int(tables.spans[tables.spans_begin[replica]])
