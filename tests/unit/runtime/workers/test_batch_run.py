@@ -361,3 +361,24 @@ def test_a_functions_rows_of_several_shapes_come_back_each_with_its_own():
     assert (samples[0].certainty, samples[1].error) == (1.0, "model 'm' failed on this sample")
     assert "raised ValueError: negative" in done.first_failure
     assert done.run_s > 0
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 0, 3, 2]])
+def test_rows_that_lack_an_input_with_a_default_are_run_without_it(order):
+    function = FunctionModel("add", lambda x, y=100.0: {"sum": x + y}, top_two_difference, inputs=("x",), others=("y",))
+    payloads = [{"x": np.array([1.0])}, {"x": np.array([2.0]), "y": np.array([5.0])}, {"x": np.array([3.0])}]
+    payloads.append({"x": np.array([4.0]), "y": np.array([7.0])})
+    samples = [
+        Sample(Request(id=1, operator="o", arrived_ns=0, rows=4), row, row, payloads[at])
+        for row, at in enumerate(order)
+    ]
+    parts, buffers = assemble(samples)
+    body = memoryview(bytearray(b"".join(bytes(buffer) for buffer in buffers)))
+    run_batch(
+        "m",
+        function,
+        Run(batch=1, replica=0, parts=parts),
+        body,
+        lambda done, out: settle(samples, done, memoryview(b"".join(bytes(buffer) for buffer in out)), "m"),
+    )
+    assert [sample.result["sum"][0] for sample in samples] == [[101.0, 7.0, 103.0, 11.0][at] for at in order]
