@@ -34,6 +34,12 @@ PRINTED = {
         r"by small.*, right in \d+ %\n",
         r"[1-9]\d* rows ran\n",
     ),
+    "04_pipeline_in_python.py": (
+        r"operator split: \{'split': 1\.0\}\n",
+        r"operator read: \{'logistic': 0\.9\d*, 'network': 0\.9\d*\}\n",
+        r"items by node: \{'split': 600, 'read': 2449, 'join': 600\}\n",
+        r"all digits of a strip are right for (7|8)\d\.\d% of the strips\n",
+    ),
     "learned_caches/build_and_serve.py": (
         r"trained: 9\d\.\d% of unseen images are right\n",
         r"chosen: .* after (stem|blocks\.\d), hits \d+% ",
@@ -43,7 +49,13 @@ PRINTED = {
 }
 MODULES = {"learned_caches/networks.py"}
 """Files that examples import."""
-LONG = {"02_serve_and_ask.py", "03_records_to_plan.py", "04_sql.py", "learned_caches/build_and_serve.py"}
+LONG = {
+    "02_serve_and_ask.py",
+    "03_records_to_plan.py",
+    "04_sql.py",
+    "04_pipeline_in_python.py",
+    "learned_caches/build_and_serve.py",
+}
 """README's commands, which `make test` runs, take the same way."""
 
 
