@@ -235,14 +235,6 @@ class Router:
                 self._dispatch.withdraw(sample, now_ns)
         self._start_on_touched(now_ns)
 
-    @property
-    def first_model(self) -> str:
-        return str(self._tables.models[self.pipeline.first_model])
-
-    @property
-    def lacks_first_model(self) -> bool:
-        return bool(self.lacking(0))
-
     def lacking(self, pipeline: int) -> str:
         """A model with which requests of `pipeline` begin, and which has no replica; empty if each has one."""
         of = self.pipelines[pipeline]
