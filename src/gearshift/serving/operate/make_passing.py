@@ -1,7 +1,7 @@
 """Finds what passes data along the edges of a task's graphs: models' outputs, or recorded tuples."""
 
 from gearshift.errors import require
-from gearshift.profiles.profile_folder import TUPLES_FILE
+from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE
 from gearshift.profiles.tuples import JointRecords
 from gearshift.profiles.tuples_file import read_joint_records
 from gearshift.runtime.router.flows import Passing
