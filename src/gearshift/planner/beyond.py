@@ -1,4 +1,4 @@
-"""The last steps of every plan: predictions beyond the top of the load ranges, and the planned load."""
+"""The last steps of every plan: what was asked for, predictions beyond the top, and the planned load."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.gear import Gear, GearPlan, PlannedLoad
-from gearshift.planner.evaluate.assemble import with_pipeline
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.objective import Asked, Objective
+from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
+from gearshift.planner.evaluate.steady_state import SteadyState, steady_of
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import LoadDistribution, PlanRequest
+
+
+def recorded(
+    made: list[GearPlan],
+    request: PlanRequest,
+    objectives: Sequence[Objective] = (),
+    *,
+    load: LoadDistribution = "trace",
+) -> list[GearPlan]:
+    """Remove idle models, and record the request, predictions beyond the top, and the planned load.
+
+    `objectives` are those of a frontier's plans.
+    """
+    asked = Asked(
+        objective=request.objective,
+        ranges=request.ranges,
+        most_candidates=request.most_candidates,
+        max_qps=request.max_qps,
+        least_margin=request.least_margin,
+        load=request.load,
+        budget_s=request.budget_s,
+    )
+    told = []
+    for plan, objective in zip(
+        map(without_idle_models, made), objectives or [request.objective] * len(made), strict=True
+    ):
+        told.append(with_pipeline(plan, asked=msgspec.structs.replace(asked, objective=objective)))
+    return with_planned_load(predicted_at_their_ends(told, request), request, load=request.load or load)
 
 
 def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> list[GearPlan]:
@@ -23,7 +52,7 @@ def predicted_at_their_ends(plans: Sequence[GearPlan], request: PlanRequest) -> 
     for plan in plans:
         gears, steady = plan.pipelines[name].gears, None
         if any(map(_is_beyond, gears)):
-            steady = SteadyState(request.profile, plan.hardware, plan.placement, request.objective, seed=request.seed)
+            steady = steady_of(request, plan.hardware, plan.placement)
             steady = steady.judged_by(plan.pipelines[name].objective)
             gears = tuple(_at_its_end(gear, steady) if _is_beyond(gear) else gear for gear in gears)
         made.append(with_pipeline(plan, gears=gears))

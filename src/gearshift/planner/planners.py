@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.objective import Asked, Objective
+from gearshift.objective import Objective
 from gearshift.planner.space.request import LoadDistribution, PlanRequest, Progress, silent
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> Gea
     planner = named(name)
     require_possible(request)
     made = planner.plan(request, progress=progress)
-    return _asked([made], request, load=planner.load)[0]
+    return _recorded([made], request, load=planner.load)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
@@ -51,7 +49,7 @@ def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) ->
     require_possible(request)
     made = planner.frontier(request, progress=progress)
     objectives = [each.pipelines[request.profile.operator].objective for each in made]
-    return _asked(made, request, objectives, load=planner.load)
+    return _recorded(made, request, objectives, load=planner.load)
 
 
 def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -66,7 +64,7 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
         return plan(name, dataclasses.replace(request, hardware=hardware), progress=progress)
     require_possible(request)
     made = fewest_devices(planner, request, progress=progress)
-    return _asked([made], request, load=planner.load)[0]
+    return _recorded([made], request, load=planner.load)[0]
 
 
 def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
@@ -74,7 +72,7 @@ def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     from gearshift.planner.cores import cores
 
     require_possible(request)
-    return _asked([cores.plan(request, progress=progress)], request)[0]
+    return _recorded([cores.plan(request, progress=progress)], request)[0]
 
 
 def require_possible(request: PlanRequest) -> None:
@@ -92,32 +90,13 @@ def require_planner(name: str) -> None:
         raise InvalidInput(f"there is no planner {name!r}", remedy=f"name one of {', '.join(sorted(MODULES))}")
 
 
-def _asked(
+def _recorded(
     made: list[GearPlan],
     request: PlanRequest,
     objectives: Sequence[Objective] = (),
     *,
     load: LoadDistribution = "trace",
 ) -> list[GearPlan]:
-    """Remove idle models, and record the request and the planned load.
+    from gearshift.planner.beyond import recorded
 
-    `objectives` are those of a frontier's plans.
-    """
-    from gearshift.planner.beyond import predicted_at_their_ends, with_planned_load
-    from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
-
-    asked = Asked(
-        objective=request.objective,
-        ranges=request.ranges,
-        most_candidates=request.most_candidates,
-        max_qps=request.max_qps,
-        least_margin=request.least_margin,
-        load=request.load,
-        budget_s=request.budget_s,
-    )
-    told = []
-    for plan, objective in zip(
-        map(without_idle_models, made), objectives or [request.objective] * len(made), strict=True
-    ):
-        told.append(with_pipeline(plan, asked=msgspec.structs.replace(asked, objective=objective)))
-    return with_planned_load(predicted_at_their_ends(told, request), request, load=request.load or load)
+    return recorded(made, request, objectives, load=load)

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
-    name = plan.name
-    result = plan.predictions.get(name)
     parts = [
         f"{devices_in_words(plan)}, {cost_in_words(plan)}",
-        "nothing is predicted" if result is None else _figures(result, plan.pipelines[name].objective),
+        *(_predicted(plan, name) for name in plan.pipelines),
         *([] if largest is None else [_largest(largest, plan.hardware)]),
     ]
     return "; ".join(parts)
+
+
+def _predicted(plan: GearPlan, name: str) -> str:
+    result = plan.predictions.get(name)
+    figures = "nothing is predicted" if result is None else _figures(result, plan.pipelines[name].objective)
+    return figures if len(plan.pipelines) == 1 else f"{name}: {figures}"
 
 
 def devices_in_words(plan: GearPlan) -> str:

@@ -1,7 +1,7 @@
 """Inputs of verbs: a plan with its profile, a trace, and the workload of both."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,49 @@ def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | No
     return made, measured
 
 
+def plan_and_profiles(
+    plan: GearPlan | PathLike, profiles: Mapping[str, Profile | PathLike] | None = None
+) -> tuple[GearPlan, dict[str, Profile]]:
+    """The plan and the profiles of its operators; `profiles` replace the paths in its file."""
+    made, given = plan if isinstance(plan, GearPlan) else read_plan(Path(plan)), profiles or {}
+    unknown = sorted(given.keys() - made.profiles.keys())
+    require(not unknown, f"the plan has no operators {unknown}", remedy=f"name some of {sorted(made.profiles)}")
+    measured = {}
+    for name, source in made.profiles.items():
+        place = given.get(name)
+        if place is None:
+            remedy = "give profiles="
+            require(
+                not isinstance(plan, GearPlan), "a plan that was not read from a file needs its profiles", remedy=remedy
+            )
+            place = Path(str(plan)).parent / source.path
+        measured[name] = place if isinstance(place, Profile) else read_profile(Path(place), remedy=NAME_IT)
+        require(
+            measured[name].sha256 == source.sha256,
+            f"the plan was made from another profile of operator {name!r}",
+            where=str(plan) if not isinstance(plan, GearPlan) else "plan",
+            remedy="make the plan anew with `gearshift plan`, or name its profile",
+        )
+    return made, measured
+
+
+def traces_for(
+    plan: GearPlan,
+    path: GearPlan | PathLike,
+    traces: Mapping[str, Trace | PathLike] | None = None,
+    *,
+    notice: Notice = log.warning,
+    **given: Any,
+) -> dict[str, Trace]:
+    """The trace of each pipeline, as `trace_for` reads that of the only one."""
+    unknown = sorted((traces or {}).keys() - plan.pipelines.keys())
+    require(not unknown, f"the plan has no pipelines {unknown}", remedy=f"name some of {sorted(plan.pipelines)}")
+    return {
+        name: _trace_for(source, path, (traces or {}).get(name), notice=notice, **given)
+        for name, source in plan.traces.items()
+    }
+
+
 def trace_for(
     plan: GearPlan | None,
     path: GearPlan | PathLike,
@@ -64,18 +107,26 @@ def trace_for(
         remedy = "give one with --trace: a URL names none"
         require(trace is not None, "no trace is given", where=str(path), remedy=remedy)
         return read_as_for(None, Path(trace), the_same=False, **given)  # type: ignore[arg-type]
-    place = None if isinstance(path, GearPlan) else Path(path).parent / plan.trace.path
+    return _trace_for(plan.trace, path, trace, notice=notice, **given)
+
+
+def _trace_for(
+    source: SourceFile, path: GearPlan | PathLike, trace: Trace | PathLike | None, *, notice: Notice, **given: Any
+) -> Trace:
+    if isinstance(trace, Trace):
+        return trace
+    place = None if isinstance(path, GearPlan) else Path(path).parent / source.path
     if trace is not None:
-        made = read_as_for(plan.trace.reading, Path(trace), the_same=False, **given)
+        made = read_as_for(source.reading, Path(trace), the_same=False, **given)
         own = place is not None and place.resolve() == Path(trace).resolve()
     elif place is None:
         raise InvalidInput("a plan that was not read from a file needs its trace", remedy="give trace=")
     else:
-        require(bool(plan.trace.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
+        require(bool(source.path), "the plan names no trace", where=str(path), remedy="give one with --trace")
         remedy = "name the plan's trace with --trace"
-        made, own = read_as_for(plan.trace.reading, place, the_same=True, remedy=remedy, **given), True
+        made, own = read_as_for(source.reading, place, the_same=True, remedy=remedy, **given), True
     as_it_is = all(value is None for name, value in given.items() if name != "seed")
-    if own and (doubt := _doubt_of(plan.trace, made, as_it_is=as_it_is)):
+    if own and (doubt := _doubt_of(source, made, as_it_is=as_it_is)):
         notice(doubt)
     return made
 

@@ -1,10 +1,12 @@
 """Plan for an objective, or all undominated plans."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from gearshift.errors import require
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, SourceFile
+from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
@@ -13,7 +15,7 @@ from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Progress, silent, trace_for
 from gearshift.verbs.options import Option
-from gearshift.verbs.plan_request import PlanOptions, plan_request
+from gearshift.verbs.plan_request import ByOperator, PlanOptions, SearchOptions, plan_request, several_request
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -92,6 +94,58 @@ def plan_frontier(
     made = feasible_or_nearest(planners.frontier, planner, request, progress=progress)
     if out is not None:
         write_plans(made, Path(out))
+    return made
+
+
+def plan_together(
+    profiles: Sequence[Profile | PathLike],
+    traces: Mapping[str, Trace | PathLike],
+    *,
+    latency_s: ByOperator,
+    accuracy: ByOperator | None = None,
+    devices: int | Hardware | PathLike | None = None,
+    beside: GearPlan | PathLike | None = None,
+    beside_profiles: Mapping[str, Profile] | None = None,
+    beside_traces: Mapping[str, Trace] | None = None,
+    profile_sources: Mapping[str, SourceFile] | None = None,
+    trace_sources: Mapping[str, SourceFile] | None = None,
+    out: PathLike | None = None,
+    progress: Progress = silent,
+    **asked: Unpack[SearchOptions],
+) -> GearPlan:
+    """Plan several operators together, each a pipeline of one node; write the plan to `out` if given.
+
+    `traces`, `latency_s` and `accuracy` are by operator; traces are on one clock. The plan has the
+    highest mean accuracy over all requests that is found, where each operator keeps its latency,
+    and its accuracy if one is given. Each load range of an operator is held in steady load while
+    the others have the 95th percentile of their traces' load; then all traces are replayed at once.
+
+    With `beside`, a plan, its pipelines stay as they are on its devices, and the operators of
+    `profiles`, which may then be one, are added with what is left. Its profiles and traces are
+    read as it names them, or given. The plan names profiles and traces by `profile_sources` and
+    `trace_sources` where they are given. Other options are those of `plan_request`.
+
+    Raises `Infeasible`, which names the operator, its load range and the bottleneck.
+    """
+    from gearshift.planner.several.plan import plan_several
+
+    request = several_request(
+        profiles,
+        traces,
+        latency_s,
+        accuracy or {},
+        devices=devices,
+        beside=beside,
+        beside_profiles=beside_profiles,
+        beside_traces=beside_traces,
+        out=out,
+        profile_sources=profile_sources or {},
+        trace_sources=trace_sources or {},
+        **asked,
+    )
+    made = plan_several(request, progress=progress)
+    if out is not None:
+        write_plan(made, Path(out))
     return made
 
 

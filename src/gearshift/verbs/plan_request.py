@@ -1,24 +1,31 @@
 """The request of `plan`, `plan_frontier` and `compare` to a planner, and its options."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
 from gearshift.errors import require
-from gearshift.gear import SourceFile
+from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.objective import Objective, Scope
+from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
 from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.several import as_one
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
+from gearshift.verbs.inputs import plan_and_profiles, traces_for
 from gearshift.verbs.options import GIBIBYTES, SECONDS, Option
 from gearshift.workload import Trace
+
+ByOperator = Mapping[str, float]
+"""A number for each operator."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -165,3 +172,116 @@ def source_file(source: object, out: PathLike | None, sha256: str) -> SourceFile
 def trace_file(source: object, out: PathLike | None, trace: Trace) -> SourceFile:
     named = source_file(source, out, trace.sha256)
     return msgspec.structs.replace(named, reading=trace.reading if named.path else None)
+
+
+# Several operators ---------------------------------------------------------------------------------
+
+
+def several_request(
+    profiles: Sequence[Profile | PathLike],
+    traces: Mapping[str, Trace | PathLike],
+    latency_s: ByOperator,
+    accuracy: ByOperator,
+    *,
+    devices: int | Hardware | PathLike | None,
+    beside: GearPlan | PathLike | None,
+    beside_profiles: Mapping[str, Profile] | None,
+    beside_traces: Mapping[str, Trace] | None,
+    out: PathLike | None,
+    profile_sources: Mapping[str, SourceFile],
+    trace_sources: Mapping[str, SourceFile],
+    **asked: Any,
+) -> SeveralRequest:
+    """Build the request of `plan_together`, with a request for each operator. Paths are read."""
+    measured = named_profiles(profiles)
+    require(beside is not None or len(measured) > 1, "one operator is given", remedy="call `plan`, or give beside=")
+    for what, by_name in (("trace", traces), ("latency", latency_s), ("accuracy", accuracy)):
+        _require_named(what, by_name, measured, all_of_them=what != "accuracy")
+    options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    memory_bytes = options.pop("memory_bytes", None)
+    fixed, requests = None, dict[str, PlanRequest]()
+    if beside is None:
+        hardware = hardware_of(1 if devices is None else devices, as_one(measured), memory_bytes=memory_bytes)
+    else:
+        given = devices is not None or memory_bytes is not None
+        require(not given, "devices and a plan are both given", remedy="leave devices out: they are the plan's")
+        found, fixed_profiles = plan_and_profiles(beside, beside_profiles)
+        known = sorted(fixed_profiles.keys() & measured.keys())
+        require(not known, f"the plan has operators {known} already", remedy="leave their profiles out")
+        requests = _of_fixed(
+            found, fixed_profiles, traces_for(found, beside, beside_traces), seed=options.get("seed", 0)
+        )
+        fixed, hardware = moved(found, beside, out), found.hardware
+    objective = {name: options.pop(name) for name in ("percentile", "scope") if name in options}
+    for (name, profile), source in zip(measured.items(), profiles, strict=True):
+        trace = traces[name]
+        arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+        requests[name] = PlanRequest(
+            profile=profile,
+            trace=arrivals,
+            hardware=hardware,
+            objective=Objective(latency_s=latency_s[name], accuracy=accuracy.get(name), **objective),
+            profile_source=profile_sources.get(name) or source_file(source, out, profile.sha256),
+            trace_source=trace_sources.get(name) or trace_file(trace, out, arrivals),
+            **options,
+        )
+    return SeveralRequest(requests=requests, fixed=fixed)
+
+
+def _of_fixed(
+    plan: GearPlan, profiles: Mapping[str, Profile], traces: Mapping[str, Trace], *, seed: int
+) -> dict[str, PlanRequest]:
+    """The requests that a plan's pipelines were made for, as far as they are recorded."""
+    requests = {}
+    for name, profile in profiles.items():
+        asked = plan.pipelines[name].asked
+        recorded = (
+            {} if asked is None else {each: getattr(asked, each) for each in ("ranges", "max_qps", "least_margin")}
+        )
+        requests[name] = PlanRequest(
+            profile=profile,
+            trace=traces[name],
+            hardware=plan.hardware,
+            objective=plan.pipelines[name].objective,
+            seed=seed,
+            **recorded,
+        )
+    return requests
+
+
+def named_profiles(profiles: Sequence[Profile | PathLike]) -> dict[str, Profile]:
+    """The profiles by operator; raises `InvalidInput` where two are of one operator."""
+    measured: dict[str, Profile] = {}
+    for each in profiles:
+        profile = each if isinstance(each, Profile) else read_profile(Path(each))
+        require(
+            profile.operator not in measured,
+            f"two profiles are of operator {profile.operator!r}",
+            remedy="give one of them another name in its gearshift.toml",
+        )
+        measured[profile.operator] = profile
+    return measured
+
+
+def _require_named(what: str, given: Mapping[str, object], names: Mapping[str, object], *, all_of_them: bool) -> None:
+    unknown = sorted(given.keys() - names.keys())
+    require(not unknown, f"{what} is given for {unknown}, which is not planned", remedy=f"name one of {sorted(names)}")
+    missing = sorted(names.keys() - given.keys()) if all_of_them else []
+    require(not missing, f"no {what} is given for operators {missing}", remedy=f"give each operator a {what}")
+
+
+def moved(plan: GearPlan, path: object, out: PathLike | None) -> GearPlan:
+    """The plan with the paths of its sources relative to `out`."""
+    if not isinstance(path, (str, Path)):
+        return plan
+
+    def source(each: SourceFile) -> SourceFile:
+        place = (Path(path).parent / each.path).resolve()
+        base = Path.cwd() if out is None else Path(out).resolve().parent
+        return msgspec.structs.replace(each, path=os.path.relpath(place, base) if each.path else "")
+
+    return msgspec.structs.replace(
+        plan,
+        profiles={name: source(each) for name, each in plan.profiles.items()},
+        traces={name: source(each) for name, each in plan.traces.items()},
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gearshift.cli.common.named import Repeated
 from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, require_positive
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -26,6 +27,18 @@ UNCHANGED = Reading(file_sha256="")
 def trace_options(function: Command) -> Command:
     """Add `--trace` and the options that change it; `the_trace` reads them."""
     trace = click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests.")
+    return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
+
+
+def traces_options(function: Command) -> Command:
+    """The same, where `--trace` may be given for each of several operators."""
+    trace = click.option(
+        "--trace",
+        cls=Repeated,
+        metavar="[NAME=]FILE",
+        required=True,
+        help="CSV: column arrival_s, or second, requests; for several operators NAME=FILE each, on one clock.",
+    )
     return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
 
 
@@ -86,11 +99,12 @@ def command_line(**changed: object) -> str:
         name = str(parameter.name)
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         value = changed.get(name, context.params[name] if given else None)
-        if value is None or value is False:
-            continue
         flag = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
-        text = f"{value:.10g}" if isinstance(value, float) else str(value)
-        words += flag if value is True else [*flag, shlex.quote(text)]
+        for one in value if type(value) is tuple else (value,):
+            if one is None or one is False:
+                continue
+            text = f"{one:.10g}" if isinstance(one, float) else str(one)
+            words += flag if one is True else [*flag, shlex.quote(text)]
     return " ".join(words)
 
 

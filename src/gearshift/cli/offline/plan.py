@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
+from gearshift.cli.common.named import Named, NamedNumber, Repeated, require_only, the_last
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     TRACE_OPTIONS,
@@ -16,7 +17,7 @@ from gearshift.cli.common.options import (
     require_one_latency,
     seconds_of,
     the_trace,
-    trace_options,
+    traces_options,
 )
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import (
@@ -27,6 +28,7 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     tell_warnings,
 )
+from gearshift.cli.offline.plan_operators import plan_operators
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
@@ -51,23 +53,44 @@ STEADY, LEAST_GAPS = 0.2, 10
 
 
 @click.command("plan")
-@click.argument("profile", type=PATH)
-@trace_options
+@click.argument("profiles", type=PATH, nargs=-1, required=True, metavar="PROFILE...")
+@traces_options
 @options_of(DeviceOptions)
-@click.option("--p95-ms", type=float, help="95 % of requests must be answered within this many milliseconds.")
-@click.option("--latency-ms", type=float, help="As --p95-ms, for another --percentile.")
+@click.option(
+    "--p95-ms",
+    cls=Repeated,
+    type=NamedNumber(),
+    help="95 % of requests must be answered within this many milliseconds; NAME=100 for one of several operators.",
+)
+@click.option("--latency-ms", cls=Repeated, type=NamedNumber(), help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--frontier", is_flag=True, help="All undominated plans, as a folder of plan files; takes no objective.")
-@options_of(plan, without=DeviceOptions.__annotations__)
+@click.option(
+    "--accuracy",
+    cls=Repeated,
+    type=NamedNumber(),
+    help="The accuracy that must be reached, from 0 to 1; NAME=0.9 for one of several operators.",
+)
+@options_of(plan, without={*DeviceOptions.__annotations__, "accuracy"})
+@click.option(
+    "--with",
+    "beside",
+    type=PATH,
+    metavar="FILE",
+    help="Add the operators to this plan: its pipelines stay as they are, on its devices.",
+)
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
     output: Output,
-    profile: Path,
-    p95_ms: float | None,
-    latency_ms: float | None,
+    profiles: tuple[Path, ...],
+    trace: tuple[str, ...],
+    p95_ms: tuple[Named[float], ...],
+    latency_ms: tuple[Named[float], ...],
+    accuracy: tuple[Named[float], ...],
     percentile: float | None,
     frontier: bool,
+    beside: Path | None,
     out: Path | None,
     **options: Any,
 ) -> None:
@@ -77,14 +100,39 @@ def command(
     it; with both and without --devices, the plan on the fewest devices that meets both; with
     --frontier, all plans that no other beats. With --cores, find the plan for one host whose cores
     move between models as load changes; PROFILE must have several core counts.
+
+    Several profiles, or --with, are for several operators that share the devices: --trace and
+    --p95-ms are then given for each, by its name.
     """
+    named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
+    if len(profiles) > 1 or beside is not None:
+        options |= {"percentile": percentile, "frontier": frontier}
+        plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)
+    else:
+        options["accuracy"] = the_last(accuracy)
+        _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options)
+
+
+def _plan_operator(
+    output: Output,
+    profile: Path,
+    trace: Path,
+    named: Mapping[str, Sequence[Named[float]]],
+    percentile: float | None,
+    frontier: bool,
+    out: Path | None,
+    options: dict[str, Any],
+) -> None:
+    p95_ms, latency_ms = the_last(named["--p95-ms"]), the_last(named["--latency-ms"])
     _require_one_objective(p95_ms, latency_ms, percentile, frontier=frontier, options=options)
     limit_ms = p95_ms if p95_ms is not None else latency_ms
     options["latency_s"], options["percentile"] = seconds_of(limit_ms), percentile
     out = out or Path("plans" if frontier else "plan.json")
     (require_plans_replaceable if frontier else require_writable)(out)
     measured = read_profile(profile)
-    of_trace = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)} | {"seed": options["seed"]}
+    for flag, given in named.items():
+        require_only(flag, given, measured.operator)
+    of_trace = {name: options.pop(name) for name in TRACE_OPTIONS} | {"trace": trace, "seed": options["seed"]}
     arrivals = the_trace(**of_trace)
     first_plan = out / plan_name(0) if frontier else out
     options["profile_source"] = source_file(profile, first_plan, measured.sha256)

@@ -7,7 +7,7 @@ from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.space.cascade_search import most_accurate_model, search_cascades, work_per_request_s
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
@@ -88,7 +88,7 @@ def busiest_device(
             placement = place_everywhere(request.profile, request.hardware, models=(model,))
         except InvalidInput:
             return max(request.hardware.devices, key=lambda device: device.memory_bytes).id
-    steady = SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+    steady = steady_of(request, request.hardware, placement)
     return steady.busiest_device(cascade, model)
 
 

@@ -13,6 +13,8 @@ from gearshift.gear import GearPrediction
 from gearshift.result import percentile_rank
 from gearshift.simulator.simulate import Prepared, Simulation
 
+Ints = NDArray[np.int64]
+
 WARM_UP_SHARE = 0.1
 QUANTILES = np.linspace(0, 1, 513)
 STABLE_GROWTH = 1.5
@@ -99,13 +101,26 @@ def least_of(batching: Batching, share: float) -> int:
 
 
 def batched(prepared: Prepared, batching: Batching, first_shares: Mapping[str, float]) -> Prepared:
-    """Change the batching; the tables must have been prepared for batches at least as large."""
-    tables = prepared.tables
-    changed = replace(tables, largest_batch_size=np.minimum(tables.largest_batch_size, batching.largest))
+    """Change the batching of the first gear, which is the only one of the first pipeline.
+
+    The tables must have been prepared for batches at least as large.
+    """
+    tables, replicas = prepared.tables, len(prepared.tables.replica_ids)
+
+    def with_first(of_gears: Ints, first: Ints) -> Ints:
+        return np.concatenate([first, of_gears[replicas:]])
+
+    largest = tables.largest_batch_size
+    limited = np.minimum(largest[:replicas], batching.largest)
+    changed = replace(tables, largest_batch_size=with_first(largest, limited))
     if batching.least > 1:
         least = [least_of(batching, first_shares.get(r, 0.0)) for r in tables.replica_ids]
         wait_ns = [to_ns(batching.longest_wait_s) if r in first_shares else 0 for r in tables.replica_ids]
-        changed = replace(changed, minimum_queue_length=np.array(least), longest_wait_ns=np.array(wait_ns))
+        changed = replace(
+            changed,
+            minimum_queue_length=with_first(tables.minimum_queue_length, np.array(least)),
+            longest_wait_ns=with_first(tables.longest_wait_ns, np.array(wait_ns)),
+        )
     return replace(prepared, tables=changed)
 
 

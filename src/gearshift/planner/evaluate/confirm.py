@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from gearshift.gear import GearPlan
+from gearshift.objective import Objective
+from gearshift.planner.space.beside import joined
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
-from gearshift.simulator.simulate import Simulation, prepare
+from gearshift.simulator.simulate import Prepared, Simulation, prepare
 from gearshift.support.processors import usable_processors
-from gearshift.workload import Trace, Workload, draw_workload
+from gearshift.workload import Trace, Workload, draw_workload, merge_workloads
 
 T = TypeVar("T")
 
@@ -39,12 +41,14 @@ class Confirmation:
     """Share late and percentile latency per seed (seeds,), and the figures of all runs.
 
     `slowest_s` has each seed's slowest latencies, rising: `SLOWEST` times as many as may be late.
+    `others_hold` says whether the pipelines beside it keep their objectives.
     """
 
     share_late: NDArray[np.float64]
     latency_s: NDArray[np.float64]
     result: ServingResult
     slowest_s: tuple[NDArray[np.float64], ...] = ()
+    others_hold: bool = True
 
     def judged_by(self, latency_objective_s: float) -> "Confirmation":
         """The same runs under another objective, which at most the requests in `slowest_s` miss."""
@@ -55,7 +59,7 @@ class Confirmation:
         return replace(self, share_late=late, result=result)
 
     def holds(self, percentile: float) -> bool:
-        return self.share_late_bound() <= 1 - percentile
+        return self.others_hold and self.share_late_bound() <= 1 - percentile
 
     def share_late_bound(self) -> float:
         return share_late_bound(self.share_late)
@@ -141,30 +145,36 @@ def replay(
     """
 
     def figures(run: Simulation) -> tuple[ServingResult, float, NDArray[np.float64]]:
-        result = run.result(request.profile, latency_objective_s=request.latency_s)
+        result = run.result(together(request), latency_objective_s=request.latency_s, pipeline=_name(request))
+        run = own(run, request)
         latency_s, percentile = run.latency_s, request.objective.percentile
         slowest_s, requests = slowest_of(latency_s, percentile), len(latency_s)
         return result, float(slowest_s[percentile_rank(percentile, requests) - requests]), slowest_s
 
-    runs = _replayed(made, request, figures, part=part, seeds=seeds, on_time=on_time)
+    runs, kept = _replayed(made, request, figures, part=part, seeds=seeds, on_time=on_time)
     results = [result for result, _, _ in runs]
     return Confirmation(
         share_late=np.array([r.share_late for r in results]),
         latency_s=np.array([latency_s for _, latency_s, _ in runs]),
         result=_together(results, independent=len(request.profile.predictions.indices(part))),
         slowest_s=tuple(slowest_s for _, _, slowest_s in runs),
+        others_hold=kept,
     )
 
 
 def slowest_on_part_a(
     made: GearPlan, request: PlanRequest, *, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
 ) -> list[NDArray[np.float64]]:
-    """Only `slowest_s` of a confirmation: its other figures take a third of the replay's time."""
+    """Only `slowest_s` of a confirmation: its other figures take a third of the replay's time.
+
+    Empty where pipelines beside it do not keep their objectives.
+    """
 
     def slowest(run: Simulation) -> NDArray[np.float64]:
-        return slowest_of(run.latency_s, request.objective.percentile)
+        return slowest_of(own(run, request).latency_s, request.objective.percentile)
 
-    return _replayed(made, request, slowest, part=PART_A, seeds=seeds, on_time=on_time)
+    runs, kept = _replayed(made, request, slowest, part=PART_A, seeds=seeds, on_time=on_time)
+    return runs if kept else []
 
 
 def confirmed(
@@ -173,7 +183,7 @@ def confirmed(
     """The plan with predictions, if it holds on seeds of part A and then on part B."""
     percentile = request.objective.percentile
     slowest_s = slowest_on_part_a(made, request, seeds=seeds, on_time=on_time)
-    if not holds(slowest_s, len(request.trace), request.latency_s, percentile):
+    if not slowest_s or not holds(slowest_s, len(request.trace), request.latency_s, percentile):
         return None
     predicted = replay(made, request, part=PART_B, on_time=on_time)
     if not predicted.holds(percentile):
@@ -194,15 +204,72 @@ def _replayed(
     part: int,
     seeds: int,
     on_time: Callable[[], None],
-) -> list[T]:
-    prepared = prepare(made, request.profile)
+) -> tuple[list[T], bool]:
+    """The figures of each replay, and whether the pipelines beside it hold."""
+    prepared = prepared_together(made, request)
 
-    def one(seed: int) -> T:
+    def one(seed: int) -> tuple[T, list[float]]:
         on_time()
-        return figures(prepared.run(workload_of(request.trace, request.profile, part=part, seed=seed)))
+        run = prepared.run(together_workload(request, part=part, seed=seed))
+        return figures(run), others_late(run, request)
 
     with ThreadPoolExecutor(replays_at_once(len(request.trace))) as pool:
-        return list(pool.map(one, range(seeds)))
+        runs = list(pool.map(one, range(seeds)))
+    return [found for found, _ in runs], others_hold([late for _, late in runs], request)
+
+
+# Pipelines beside the one that is planned ----------------------------------------------------------
+
+
+def together(request: PlanRequest) -> Profile:
+    return request.profile if request.beside is None else request.beside.together
+
+
+def own(run: Simulation, request: PlanRequest) -> Simulation:
+    """The run of the pipeline that is planned."""
+    name = _name(request)
+    return run if name is None else run.of(name)
+
+
+def _name(request: PlanRequest) -> str | None:
+    return None if request.beside is None else request.profile.operator
+
+
+def prepared_together(made: GearPlan, request: PlanRequest) -> Prepared:
+    plan = made if request.beside is None else joined(made, request.beside.plan)
+    return prepare(plan, together(request))
+
+
+def together_workload(request: PlanRequest, *, part: int, seed: int) -> Workload:
+    """The request's trace, and with others beside it their traces, on one clock."""
+    own = workload_of(request.trace, request.profile, part=part, seed=seed)
+    if request.beside is None:
+        return own
+    others = request.beside
+    each = [workload_of(others.traces[n], others.profiles[n], part=part, seed=seed) for n in others.names]
+    return merge_workloads([own, *each])
+
+
+def others_late(run: Simulation, request: PlanRequest) -> list[float]:
+    """The share of requests that are late, of each other pipeline that must be kept."""
+    limits_s = {name: objective.latency_s for name, objective in _kept_objectives(request).items()}
+    return [
+        0.0 if limit_s is None else float(np.mean(run.of(name).latency_s > limit_s))
+        for name, limit_s in limits_s.items()
+    ]
+
+
+def others_hold(late: Sequence[Sequence[float]], request: PlanRequest) -> bool:
+    """Whether each of these pipelines holds, from their shares late (seeds, pipelines)."""
+    allowed = [1 - objective.percentile for objective in _kept_objectives(request).values()]
+    return all(share_late_bound(shares) <= most for shares, most in zip(np.array(late).T, allowed, strict=True))
+
+
+def _kept_objectives(request: PlanRequest) -> dict[str, Objective]:
+    beside = request.beside
+    if beside is None:
+        return {}
+    return {name: beside.plan.pipelines[name].objective for name in beside.names if name in beside.kept}
 
 
 def replays_at_once(requests: int) -> int:
@@ -251,8 +318,8 @@ class Replayed:
     """Seconds at the objective's percentile, accuracy on part A, and shares of arrivals per gear.
 
     For several seeds: the lowest latency objective that holds, as for a confirmation, and the
-    means of the others. `careful_s` is the objective that holds if one standard error more of the
-    recorded samples were late.
+    means of the others; infinite where a pipeline beside it does not hold. `careful_s` is the
+    objective that holds if one standard error more of the recorded samples were late.
     """
 
     latency_s: float
@@ -274,17 +341,20 @@ class Replays:
 
     def of(self, key: Hashable, make: Callable[[], GearPlan], request: PlanRequest) -> Replayed:
         if key not in self._known:
-            prepared, runs = prepare(make(), request.profile), []
+            prepared, runs, late = prepared_together(make(), request), list[Simulation](), list[list[float]]()
             for seed in range(seeds_for(request.trace)):
                 self._on_time()
-                runs.append(prepared.run(workload_of(request.trace, request.profile, part=PART_A, seed=seed)))
+                run = prepared.run(together_workload(request, part=PART_A, seed=seed))
+                runs.append(own(run, request))
+                late.append(others_late(run, request))
+            failed_s = 0.0 if others_hold(late, request) else math.inf
             at, records = request.objective.percentile, len(request.profile.predictions.indices(PART_A))
             careful = at + math.sqrt(at * (1 - at) / records)
             slowest_s, requests = [slowest_of(run.latency_s, at) for run in runs], len(request.trace)
             self._known[key] = Replayed(
-                latency_s=least_objective_s(slowest_s, requests, at),
+                latency_s=max(failed_s, least_objective_s(slowest_s, requests, at)),
                 careful_s=least_objective_s(slowest_s, requests, min(careful, 1.0)),
-                accuracy=float(np.mean([run.quality(request.profile).mean() for run in runs])),
+                accuracy=float(np.mean([run.quality(together(request)).mean() for run in runs])),
                 arrived_in_gear=tuple(np.mean([run.arrived_in_gear / len(run.workload) for run in runs], axis=0)),
             )
         return self._known[key]

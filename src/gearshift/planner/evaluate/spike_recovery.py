@@ -12,11 +12,12 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
-from gearshift.planner.evaluate.confirm import SEEDS, confirmed
+from gearshift.planner.evaluate.confirm import SEEDS, confirmed, own, prepared_together
+from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A
-from gearshift.simulator.simulate import simulate
-from gearshift.workload import Trace, Workload, draw_workload
+from gearshift.simulator.simulate import Simulation
+from gearshift.workload import Trace, Workload, draw_workload, merge_workloads
 
 BEFORE_S = 4.0
 SPIKE_S = 1.0
@@ -39,10 +40,23 @@ def recovers(made: GearPlan, request: PlanRequest) -> bool:
     if drawn is None:
         return True
     workload, ends_s = drawn
-    shifts = simulate(made, request.profile, workload).shifts
+    shifts = own(_run(made, request, workload), request).shifts
     before = _gears_in_force(shifts, 0.0, BEFORE_S)
     after = _gears_in_force(shifts, ends_s + RECOVERY_S, workload.duration_s)
     return min(after) <= max(before)
+
+
+def _run(made: GearPlan, request: PlanRequest, workload: Workload) -> Simulation:
+    """Others beside it have their traces' mean loads."""
+    others, prepared = request.beside, prepared_together(made, request)
+    if others is None:
+        return prepared.run(workload)
+    each = []
+    for number, name in enumerate(others.names):
+        mean_qps, records = others.traces[name].mean_qps, others.profiles[name].predictions.indices(PART_A)
+        arrivals = random_arrivals(mean_qps, workload.duration_s, seed=[request.seed, 4, number])
+        each.append(draw_workload(arrivals, records, seed=request.seed))
+    return prepared.run(merge_workloads([workload, *each]))
 
 
 def spiked(made: GearPlan, request: PlanRequest) -> tuple[Workload, float] | None:

@@ -20,8 +20,10 @@ from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of, replica_settings
 from gearshift.planner.evaluate.balance import Balance, balanced
 from gearshift.planner.evaluate.cells import Batching, Cell, Measured, batched, least_of, measured_in, rank_of
+from gearshift.planner.evaluate.together import SteadyOthers
 from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import evaluate_cascade
+from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.simulator.simulate import Prepared, prepare
 from gearshift.support.processors import usable_processors
@@ -56,7 +58,8 @@ class SteadyState:
 
     Every cell sees the same arrivals (scaled to its load) and the same samples of part A. Loads
     are balanced over the devices for each cascade. With `waits`, batches wait for more samples
-    where that helps.
+    where that helps. With `others`, all share the devices, and a cell meets its objective only if
+    the others keep theirs; `placement` has own replicas alone.
     """
 
     profile: Profile
@@ -66,6 +69,7 @@ class SteadyState:
     seed: int
     samples: int = SAMPLES
     waits: bool = True
+    others: SteadyOthers | None = None
     _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
     _unit_gaps: NDArray[np.float64] = field(init=False, repr=False)
     _records: NDArray[np.int32] = field(init=False, repr=False)
@@ -116,7 +120,10 @@ class SteadyState:
         return self._balances[cascade]
 
     def _least_work_s(self) -> dict[str, float]:
-        return {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
+        least_s = {id_: float((t / np.arange(1, len(t) + 1)).min()) for id_, t in self._work_s.items()}
+        if self.others is None:
+            return least_s
+        return {r.id: least_s[r.id] / self.others.beside.free(r) for r in self.placement.replicas}
 
     def _reach(self, cascade: Cascade) -> dict[str, float]:
         work_s = self._least_work_s()
@@ -331,20 +338,21 @@ class SteadyState:
         return self._measure(self._prepare(cascade, replicas), load_qps).judged(self.limit_s)
 
     def _prepare(self, cascade: Cascade, replicas: tuple[ReplicaSettings, ...]) -> Prepared:
-        gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone("task", cascade), replicas=replicas)
+        name = self.profile.operator
+        gear = Gear(load_range=LoadRange(from_=0.0), cascades=alone(name, cascade), replicas=replicas)
         plan = GearPlan(
             planner="steady-state",
             hardware=self.hardware,
             placement=self.placement,
             pipelines={
-                "task": PipelinePlan(
-                    nodes={"task": Node(operator="task")}, output="task", objective=self.objective, gears=(gear,)
+                name: PipelinePlan(
+                    nodes={name: Node(operator=name)}, output=name, objective=self.objective, gears=(gear,)
                 )
             },
-            profiles={"task": SourceFile(path="", sha256="")},
-            traces={"task": SourceFile(path="", sha256="")},
+            profiles={name: SourceFile(path="", sha256="")},
+            traces={name: SourceFile(path="", sha256="")},
         )
-        return prepare(plan, self.profile)
+        return prepare(plan, self.profile) if self.others is None else self.others.prepare(plan)
 
     def _workload(self, load_qps: float) -> Workload:
         if load_qps not in self._workloads:
@@ -352,8 +360,21 @@ class SteadyState:
             gap_ns = NS_PER_S / max(load_qps, HARDLY_BUSY, HARDLY_BUSY / slowest_s)
             arrivals_ns = np.cumsum(np.rint(self._unit_gaps * gap_ns).astype(np.int64))
             duration_s = float(arrivals_ns[-1]) / NS_PER_S
-            self._workloads[load_qps] = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+            own = Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+            self._workloads[load_qps] = own if self.others is None else self.others.beside_own(own, load_qps)
         return self._workloads[load_qps]
 
     def _measure(self, prepared: Prepared, load_qps: float) -> Measured:
-        return measured_in(prepared.run(self._workload(load_qps)), self.objective.percentile)
+        run = prepared.run(self._workload(load_qps))
+        if self.others is None:
+            return measured_in(run, self.objective.percentile)
+        measured = measured_in(run.of(self.profile.operator), self.objective.percentile)
+        return measured if self.others.kept_in(run) else replace(measured, last_s=math.inf)
+
+
+def steady_of(request: PlanRequest, hardware: Hardware, placement: Placement, *, samples: int = SAMPLES) -> SteadyState:
+    """The steady state for a request's objective, among the pipelines beside it."""
+    others = None if request.beside is None else SteadyOthers(request.beside, request.seed)
+    return SteadyState(
+        request.profile, hardware, placement, request.objective, seed=request.seed, samples=samples, others=others
+    )

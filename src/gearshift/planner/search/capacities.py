@@ -96,6 +96,8 @@ def ranges_of(
 
 
 def may_keep_up(steady: SteadyState, candidate: CandidateCascade, load_qps: float) -> bool:
+    if steady.others is not None and steady.others.beside.too_much(candidate.work_s, load_qps):
+        return False
     return steady.balance(candidate.cascade).utilisation_per_qps * load_qps <= SURELY_OVERLOADED
 
 
@@ -197,10 +199,21 @@ def capacities_of(
         if reached_qps > 0 and not steady.holds(cascade, min(highest_qps, reached_qps * GRID_STEP)):
             continue
         lowest_qps = max(least, reached_qps)
-        capacities[c] = steady.capacity_qps(cascade, least_qps=lowest_qps, most_qps=highest_qps)
+        capacity_qps = steady.capacity_qps(cascade, least_qps=lowest_qps, most_qps=highest_qps)
+        capacities[c] = min(capacity_qps, _allowed_qps(ranges, ranges.candidates[c]))
         if on_front[c]:
             reached_qps = max(reached_qps, float(capacities[c]))
     return Capacities(ranges, capacities, _highest_ranges(ranges, steady, capacities, quick=quick))
+
+
+def _allowed_qps(ranges: Ranges, candidate: CandidateCascade) -> float:
+    """Below the range from which the candidate has too much work beside others; else infinite."""
+    beside = ranges.request.beside
+    if beside is None or beside.limit is None or candidate.work_s <= beside.limit.work_s:
+        return math.inf
+    needed_qps = ranges.needed_qps(least_margin(ranges.request))
+    first = int(np.searchsorted(ranges.upper_ends[:-1], beside.limit.from_qps))
+    return float(needed_qps[first]) / GRID_STEP**2
 
 
 def bounds_of(ranges: Ranges, steady: SteadyState) -> Capacities:

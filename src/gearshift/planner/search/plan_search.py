@@ -20,7 +20,7 @@ from gearshift.planner.contract.so_far import OutOfTime, SoFar, unfinished, with
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for, with_predictions
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.published import coordinate, frontier
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.search.slices import plan_by_slices, slice_of, slices_of
@@ -356,7 +356,7 @@ def holds_every_range(made: GearPlan, request: PlanRequest) -> bool:
     margin.
     """
     pipeline = made.pipeline
-    steady = SteadyState(request.profile, made.hardware, made.placement, request.objective, seed=request.seed)
+    steady = steady_of(request, made.hardware, made.placement)
     highest_qps = float(request.upper_ends()[-1])
     ends_qps = (min(gear.load_range.to or highest_qps, highest_qps) for gear in pipeline.gears)
     return all(

@@ -10,7 +10,7 @@ from gearshift.hardware import Hardware
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import Replays
-from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
+from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState, steady_of
 from gearshift.planner.search.slices import slices_of
 from gearshift.planner.search.slo_search import SloSearch
 from gearshift.planner.space.cascade_search import (
@@ -91,9 +91,7 @@ class SearchSpace:
     def steady_on(self, request: PlanRequest, placement: Placement, samples: int = SAMPLES) -> SteadyState:
         key = (request.hardware, placement, samples)
         if key not in self._steady:
-            self._steady[key] = SteadyState(
-                request.profile, request.hardware, placement, request.objective, seed=request.seed, samples=samples
-            )
+            self._steady[key] = steady_of(request, request.hardware, placement, samples=samples)
         return self._steady[key].judged_by(request.objective)
 
     def placed(
@@ -115,7 +113,7 @@ class SearchSpace:
             self._candidates[models] = sorted(offered, key=lambda c: (c.work_s, c.accuracy))
         return self._candidates[models]
 
-    def _fitting(self, request: PlanRequest) -> tuple[str, ...]:
+    def fitting(self, request: PlanRequest) -> tuple[str, ...]:
         search = PlacementSearch(request.profile, request.hardware)
         return tuple(sorted({m for c in search.classes for p in c.patterns for m, _ in p}))
 
@@ -123,20 +121,20 @@ class SearchSpace:
         if self._given_placement is not None:
             return [self._given_placement]
         search = PlacementSearch(request.profile, request.hardware)
-        offered = self.candidates(request, self._fitting(request)) if among is None else among
+        offered = self.candidates(request, self.fitting(request)) if among is None else among
         loads, weights = _metered_loads(request)
         layouts = search.best(offered, loads, weights, latency_s=request.latency_s, most=LAYOUTS)
         return [search.placement(layout) for layout in layouts]
 
     def reachable(self, request: PlanRequest) -> float:
-        offered = self.candidates(request, self._fitting(request))
+        offered = self.candidates(request, self.fitting(request))
         search = PlacementSearch(request.profile, request.hardware)
         loads, weights = _metered_loads(request)
         found = search.climbed(offered, loads, weights, latency_s=request.latency_s)
         return min(1.0, max(accuracy for accuracy, _ in found.values()) + BOUND_SLACK)
 
     def ceiling(self, request: PlanRequest) -> float:
-        return max(c.accuracy for c in self.candidates(request, self._fitting(request)))
+        return max(c.accuracy for c in self.candidates(request, self.fitting(request)))
 
 
 def evaluated(request: PlanRequest, cascade: Cascade) -> CandidateCascade:

@@ -45,6 +45,10 @@ class CandidateCascade:
     work_s: float
     reach: tuple[float, ...]
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.cascade.models
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeSpace:

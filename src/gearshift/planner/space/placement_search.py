@@ -19,13 +19,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.hosts import alike_devices
 from gearshift.planner.space.ways import DEGREES, bytes_per_device, nowhere, replica_on, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
@@ -35,6 +35,23 @@ FULLEST = 0.85
 BATCH_SHARE = 0.5
 """Share of the latency objective that one batch may take, in the bound."""
 MOST_PATTERNS = 2000
+
+
+class Candidate(Protocol):
+    """A cascade, or one for each of several operators; `reach` is the share of requests that visit a model."""
+
+    @property
+    def models(self) -> tuple[str, ...]: ...
+    @property
+    def reach(self) -> tuple[float, ...]: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def work_s(self) -> float: ...
+
+
+LatencyLimit = float | Mapping[str, float]
+"""The latency objective in seconds, or that of each model's operator."""
 
 Pattern = tuple[tuple[str, int], ...]
 Counts = tuple[tuple[int, ...], ...]
@@ -69,6 +86,9 @@ class PlacementSearch:
             for model in self.profile.models
         ]
         held: list[Pattern] = []
+        whole = [each[1] for each in options if len(each) == 2]
+        if len(whole) == len(options) and sum(bytes_per_device(c) for _, c in whole if c) <= device.memory_bytes:
+            return (tuple((model, c.tensor_parallel) for model, c in whole if c),)
         for choice in product(*options):
             used = sum(bytes_per_device(c) for _, c in choice if c is not None)
             if used <= device.memory_bytes:
@@ -97,11 +117,11 @@ class PlacementSearch:
 
     def best(
         self,
-        candidates: Sequence[CandidateCascade],
+        candidates: Sequence[Candidate],
         loads_qps: NDArray[np.float64],
         weights: NDArray[np.float64],
         *,
-        latency_s: float = math.inf,
+        latency_s: LatencyLimit = math.inf,
         most: int = 1,
         start: Sequence[Counts] = (),
     ) -> list[Counts]:
@@ -115,15 +135,15 @@ class PlacementSearch:
 
     def climbed(
         self,
-        candidates: Sequence[CandidateCascade],
+        candidates: Sequence[Candidate],
         loads_qps: NDArray[np.float64],
         weights: NDArray[np.float64],
         *,
-        latency_s: float = math.inf,
+        latency_s: LatencyLimit = math.inf,
         start: Sequence[Counts] = (),
     ) -> dict[Counts, tuple[float, float]]:
         """The layouts seen on the way, with their weighted accuracies in the bound and their capacities."""
-        bound = _Bound(self, candidates, loads_qps, weights, latency_s)
+        bound = Bound(self, candidates, loads_qps, weights, latency_s)
         found: dict[Counts, tuple[float, float]] = {}
         for layout in [*start, *self._starts()]:
             self._climb(layout, bound, found)
@@ -137,7 +157,7 @@ class PlacementSearch:
                 tuple(len(c.teams) * (i == p % len(c.patterns)) for i in range(len(c.patterns))) for c in self.classes
             )
 
-    def _climb(self, layout: Counts, bound: "_Bound", found: dict[Counts, tuple[float, float]]) -> None:
+    def _climb(self, layout: Counts, bound: "Bound", found: dict[Counts, tuple[float, float]]) -> None:
         if layout not in found:
             found[layout] = bound.score(layout)
         while True:
@@ -160,16 +180,16 @@ class PlacementSearch:
                     yield (*layout[:c], tuple(changed), *layout[c + 1 :])
 
 
-class _Bound:
+class Bound:
     """Scores of layouts: weighted accuracy in the bound, then the cheapest cascade's capacity."""
 
     def __init__(
         self,
         search: PlacementSearch,
-        candidates: Sequence[CandidateCascade],
+        candidates: Sequence[Candidate],
         loads_qps: NDArray[np.float64],
         weights: NDArray[np.float64],
-        latency_s: float,
+        latency_s: LatencyLimit,
     ) -> None:
         models = search.profile.models
         least_s = dict.fromkeys(models, math.inf)
@@ -182,16 +202,15 @@ class _Bound:
                 for m, s in work.items():
                     least_s[m] = min(least_s[m], s)
             self._parts.append(rows)
-        chains = {frozenset(c.cascade.models) for c in candidates}
+        chains = {frozenset(c.models) for c in candidates}
         self._subsets = sorted({tuple(sorted(s)) for chain in chains for s in _subsets(chain)})
         index = {subset: i for i, subset in enumerate(self._subsets)}
-        order = sorted(range(len(candidates)), key=lambda i: -candidates[i].accuracy)
+        self._order = order = sorted(range(len(candidates)), key=lambda i: -candidates[i].accuracy)
         self._accuracy = np.array([candidates[i].accuracy for i in order])
         self._work = np.zeros((len(candidates), len(self._subsets)))
         for row, i in enumerate(order):
-            cascade = candidates[i].cascade
-            reach = dict(zip(cascade.models, candidates[i].reach, strict=True))
-            for subset in _subsets(frozenset(cascade.models)):
+            reach = dict(zip(candidates[i].models, candidates[i].reach, strict=True))
+            for subset in _subsets(frozenset(candidates[i].models)):
                 self._work[row, index[subset]] = sum(reach[m] * least_s[m] for m in subset)
         self._hosts = [
             np.array(
@@ -206,16 +225,28 @@ class _Bound:
         self._loads, self._weights = loads_qps, weights
 
     def score(self, layout: Counts) -> tuple[float, float]:
-        teams = sum((np.asarray(c) @ hosts for c, hosts in zip(layout, self._hosts, strict=True)), np.zeros(1))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            busy = np.where(self._work > 0, self._work / teams, 0.0).max(axis=1)
-            capacity = np.where(busy > 0, FULLEST / busy, 0.0)
+        capacity = self._capacity(layout)
         carried = capacity[None, :] >= self._loads[:, None]
         first = np.where(carried.any(axis=1), self._accuracy[carried.argmax(axis=1)], 0.0)
         return float(self._weights @ first), float(capacity[self._cheapest])
 
+    def carried(self, layout: Counts, load_qps: float) -> list[int]:
+        """Candidates on a front, by falling accuracy, from the first whose capacity is at least the load."""
+        capacity = self._capacity(layout)
+        first = next((row for row, qps in enumerate(capacity) if qps >= load_qps), self._cheapest)
+        return [self._order[row] for row in range(first, len(capacity)) if capacity[row] > 0]
 
-def _team_work_s(search: PlacementSearch, class_: TeamClass, model: str, degree: int, latency_s: float) -> float:
+    def _capacity(self, layout: Counts) -> NDArray[np.float64]:
+        """The capacities (candidates,) in requests/s, from the most accurate down."""
+        teams = sum((np.asarray(c) @ hosts for c, hosts in zip(layout, self._hosts, strict=True)), np.zeros(1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            busy = np.where(self._work > 0, self._work / teams, 0.0).max(axis=1)
+            capacity: NDArray[np.float64] = np.where(busy > 0, FULLEST / busy, 0.0)
+        return capacity
+
+
+def _team_work_s(search: PlacementSearch, class_: TeamClass, model: str, degree: int, limit: LatencyLimit) -> float:
+    latency_s = limit if isinstance(limit, (float, int)) else limit[model]
     found = search.ways(class_.teams[0][0])
     curve = next(c for c in found if (c.model, c.tensor_parallel) == (model, degree))
     table = curve.table_ns()[1:] / 1e9

@@ -12,6 +12,7 @@ from gearshift.errors import require
 from gearshift.gear import LoadRange, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
+from gearshift.planner.space.beside import Beside
 from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
 
@@ -40,7 +41,7 @@ class PlanRequest:
 
     `max_qps` is the top of the ranges; every range is planned for at least `least_margin` times
     its load. `load` says how often each range is visited: as in the trace, or by Zipf's law; None
-    leaves it to the planner.
+    leaves it to the planner. The pipelines `beside` it share the hardware, and stay as they are.
     """
 
     profile: Profile
@@ -56,6 +57,7 @@ class PlanRequest:
     seed: int = 0
     profile_source: SourceFile = UNKNOWN_SOURCE
     trace_source: SourceFile = UNKNOWN_SOURCE
+    beside: Beside | None = None
 
     def __post_init__(self) -> None:
         require(1 <= self.ranges <= 1000, f"{self.ranges} load ranges asked for", remedy="ask for 1 to 1000")

@@ -109,7 +109,7 @@ def test_no_memory_is_exceeded_and_the_bound_is_the_balance_that_can_be_reached(
     reach = dict(zip(cheapest.cascade.models, cheapest.reach, strict=True))
     if set(reach) <= set(placement.models):
         made = balanced(placement, {r.id: work_s[r.model] for r in placement.replicas}, reach)
-        from gearshift.planner.space.placement_search import _Bound
+        from gearshift.planner.space.placement_search import Bound
 
-        bound = _Bound(search, candidates, np.array([1.0]), np.array([1.0]), np.inf)
+        bound = Bound(search, candidates, np.array([1.0]), np.array([1.0]), np.inf)
         assert FULLEST / made.utilisation_per_qps == pytest.approx(bound.score(layout)[1], rel=1e-3)

@@ -1,0 +1,1 @@
+"""Several pipelines of one operator each, planned on one placement."""

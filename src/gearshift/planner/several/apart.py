@@ -1,0 +1,73 @@
+"""What planning together is compared with: each operator on devices of its own, and one after another."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import msgspec
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
+from gearshift.planner.search.optimal import PLANNER
+from gearshift.planner.several.coordinate import of_pipeline
+from gearshift.planner.several.plan import finished, plan_several
+from gearshift.planner.several.request import SeveralRequest
+from gearshift.planner.space.beside import part_of
+from gearshift.planner.space.request import Progress, silent
+
+
+def plan_apart(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+    """Each operator planned alone, on devices of its own: the split with the best mean accuracy.
+
+    The first devices are the first operator's. Raises `Infeasible` where no split is feasible.
+    """
+    names, devices = list(several.requests), several.hardware.devices
+    known: dict[tuple[str, int, int], GearPlan | None] = {}
+    why: Infeasible | None = None
+
+    def alone(name: str, begin: int, end: int) -> GearPlan | None:
+        nonlocal why
+        if (name, begin, end) not in known:
+            request = replace(several.requests[name], hardware=Hardware(devices=devices[begin:end]))
+            try:
+                with of_pipeline(name):
+                    known[name, begin, end] = PLANNER.plan(request, progress=progress)
+            except Infeasible as error:
+                why = why or error
+                known[name, begin, end] = None
+        return known[name, begin, end]
+
+    best: dict[str, GearPlan] | None = None
+    for cuts in combinations(range(1, len(devices)), len(names) - 1):
+        ends = [0, *cuts, len(devices)]
+        plans = {name: alone(name, *ends[i : i + 2]) for i, name in enumerate(names)}
+        if all(plan is not None for plan in plans.values()):
+            found = {name: plan for name, plan in plans.items() if plan is not None}
+            if best is None or _accuracy(several, found) > _accuracy(several, best):
+                best = found
+    if best is None:
+        raise why or Infeasible(
+            f"{len(devices)} devices are too few for {len(names)} operators on devices of their own"
+        )
+    return finished(several, {name: msgspec.structs.replace(p, hardware=several.hardware) for name, p in best.items()})
+
+
+def plan_in_turn(several: SeveralRequest, order: Sequence[str], *, progress: Progress = silent) -> GearPlan:
+    """The first operator planned alone on all devices, and each of the others with what is left.
+
+    Raises `Infeasible` where nothing is left.
+    """
+    first, *others = order
+    with of_pipeline(first):
+        made = PLANNER.plan(several.requests[first], progress=progress)
+    planned = [first]
+    for name in others:
+        planned.append(name)
+        part = SeveralRequest(requests={each: several.requests[each] for each in planned}, fixed=made)
+        made = plan_several(part, progress=progress)
+    return finished(several, {name: part_of(made, [name]) for name in several.requests})
+
+
+def _accuracy(several: SeveralRequest, plans: dict[str, GearPlan]) -> float:
+    return sum(several.share_of_requests[name] * plan.predictions[name].accuracy for name, plan in plans.items())

@@ -1,0 +1,121 @@
+"""One plan for several pipelines of one operator each, over one placement.
+
+It maximises the mean accuracy over all requests, within the latency of each pipeline. Placements
+and the first division of device time come from tuples (`layouts`); from each, every pipeline is
+planned in turn while the others stay as they are (`coordinate`), and the best is the plan.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.planner.beyond import recorded
+from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, out_of_time
+from gearshift.planner.evaluate.bottleneck import require_accuracy, require_latency, require_router
+from gearshift.planner.evaluate.confirm import replay
+from gearshift.planner.search.search_space import SearchSpace
+from gearshift.planner.several.coordinate import Coordination, beside, of_pipeline, together_in_order
+from gearshift.planner.several.layouts import Layout, OperatorTuple, layouts_of
+from gearshift.planner.several.request import SeveralRequest
+from gearshift.planner.space.request import Progress, least_margin, silent
+from gearshift.profiles.profile import PART_B
+
+LAYOUTS = 2
+IMPROVED = 1
+"""How many drafts are improved and confirmed, the most accurate first."""
+
+
+def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+    """Plan all pipelines together, or only those that are not fixed; raises `Infeasible`."""
+    _require_possible(several)
+    so_far = SoFar(next(iter(several.requests.values())), progress)
+    best: Coordination | None = None
+    cut_short = False
+    try:
+        for found in _drafted(several, so_far):
+            best = best or found
+            found.improve()
+            best = max(best, found, key=lambda one: one.accuracy)
+    except CUT_SHORT as error:
+        if best is None or best.accuracy < 0:
+            raise error if isinstance(error, KeyboardInterrupt) else out_of_time(so_far.request.budget_s) from None
+        cut_short = True
+    assert best is not None
+    made = finished(several, best.plans)
+    _require_accuracies(several, made)
+    so_far.report("planned", 1.0)
+    return msgspec.structs.replace(made, unfinished=cut_short)
+
+
+def _drafted(several: SeveralRequest, so_far: SoFar) -> list[Coordination]:
+    """The best of all drafts; raises `Infeasible` where there is none."""
+    drafts: list[tuple[float, Coordination]] = []
+    why: Infeasible | None = None
+    for layout, start in _starts(several, so_far):
+        found = Coordination(several, layout.placement, so_far)
+        try:
+            drafts.append((found.draft(start), found))
+        except Infeasible as error:
+            why = why or error
+    if not drafts:
+        raise why or Infeasible("the devices hold no models of all operators")
+    return [found for _, found in sorted(drafts, key=lambda pair: -pair[0])][:IMPROVED]
+
+
+def _starts(several: SeveralRequest, so_far: SoFar) -> Iterator[tuple[Layout, OperatorTuple]]:
+    candidates = {}
+    for name in several.free:
+        space = SearchSpace(so_far.tell, so_far.check)
+        with of_pipeline(name):
+            request = several.requests[name]
+            candidates[name] = space.candidates(request, space.fitting(request))
+    for layout in layouts_of(several, candidates, most=LAYOUTS):
+        for start in layout.tuples:
+            yield layout, start
+
+
+def _require_possible(several: SeveralRequest) -> None:
+    for name in several.free:
+        with of_pipeline(name):
+            request = several.requests[name]
+            require_router(request)
+            require_latency(request)
+            require_accuracy(request)
+    router_share = sum(
+        request.profile.router_s * least_margin(request) * several.busy_qps[name]
+        for name, request in several.requests.items()
+    )
+    if router_share >= 1:
+        raise Infeasible(
+            f"the router would be busy {100 * router_share:.0f} % of the time with the loads of all pipelines together;"
+            " no device helps it",
+            by_load=False,
+        )
+
+
+def finished(several: SeveralRequest, plans: Mapping[str, GearPlan]) -> GearPlan:
+    """One plan, with what was asked of each pipeline, and its predictions among the others."""
+    made: dict[str, GearPlan] = {}
+    for name, plan in plans.items():
+        among = beside(several, plans, name, kept=plans.keys())
+        request = replace(several.requests[name], beside=among)
+        if name in several.free:
+            (plan,) = recorded([plan], request)
+        result = replay(plan, request, part=PART_B).result
+        made[name] = msgspec.structs.replace(plan, predictions={name: result})
+    return msgspec.structs.replace(together_in_order(made), planner="optimal")
+
+
+def _require_accuracies(several: SeveralRequest, made: GearPlan) -> None:
+    for name in several.free:
+        wanted, reached = several.requests[name].objective.accuracy, made.predictions[name].accuracy
+        if wanted is not None and reached < wanted:
+            raise Infeasible(
+                f"pipeline {name!r}: within the latencies of all, the best accuracy that was found is {reached:.4f},"
+                f" not {wanted:.4g}",
+                nearest_accuracy=int(reached * 1e4) / 1e4,
+                by_load=False,
+            )
