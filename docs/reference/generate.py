@@ -40,6 +40,7 @@ from gearshift.runtime.router.status import (
 )
 from gearshift.serving.door.keys import KeyFile, Keys
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import AnsweredTensor, BinarySize, HowAnswered, InferAnswer
 from gearshift.serving.operate.control import DrainBody, GearBody
@@ -167,7 +168,8 @@ def http_page() -> str:
         "The server describes itself, tensors included, at `GET /openapi.json` (OpenAPI 3.1). "
         "When it answers what, and within which limits, is in [behaviour](../behaviour.md#status-codes).\n\n"
     )
-    described_api = describe("NAME", (), (), keys=Keys(KeyFile(Path("keys")), KeyFile(Path("admin-keys"))))
+    served = [Signature(name="NAME", inputs=(), outputs=())]
+    described_api = describe(served, keys=Keys(KeyFile(Path("keys")), KeyFile(Path("admin-keys"))))
     operations = [
         (f"`{method.upper()} {path}`", operation["summary"], ", ".join(sorted(operation["responses"])))
         for path, methods in described_api["paths"].items()

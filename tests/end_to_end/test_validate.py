@@ -22,7 +22,7 @@ from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.inputs import plan_and_profile
 from gearshift.verbs.replay import source_of
-from gearshift.verbs.validate import Errors, Validation, _began_ns, validate
+from gearshift.verbs.validate import Errors, Validation, server_began_ns, validate
 from tests.little_task import PROJECT, little_plan, little_profile, write_little_task
 from tests.unit.cli.little import run
 
@@ -80,7 +80,7 @@ def test_when_a_servers_clock_began_is_told_by_its_quickest_answer(monkeypatch: 
         return SimpleNamespace(uptime_s=uptime_s)
 
     monkeypatch.setattr(Operator, "status", status)
-    assert abs(_began_ns("http://127.0.0.1:9") - clock.origin_ns) < 100_000_000
+    assert abs(server_began_ns("http://127.0.0.1:9") - clock.origin_ns) < 100_000_000
 
 
 def test_errors_are_positive_where_too_much_was_predicted(validation: Validation) -> None:

@@ -48,6 +48,9 @@ CLIENTS = 16
 HANG_S = 1.0
 PAUSE_S = 0.02
 REPLICAS_OF_WORKER = (1, 2)
+"""Of each pipeline."""
+SERVED = ["faults"]
+"""The pipelines; `--pipelines` adds more, with models of their own on the same devices."""
 MEMORY = Path("/sys/fs/cgroup/memory")
 """Control groups that bound memory, where the machine has them (version 1) and lets this user make some."""
 MOST_MEMORY_BYTES = 256 << 20
@@ -58,11 +61,11 @@ CERTAIN, FORWARDED, POISON, KILLED_ONCE, HANGS, TAKES_MEMORY_ONCE = range(6)
 """What `small` does with a row by its second number; the third is how many seconds it takes."""
 
 PROJECT = """
-operator = "faults"
+operator = "{name}"
 samples = "task.py:samples"
-[models.small]
+[models.{small}]
 load = "task.py:small"
-[models.large]
+[models.{large}]
 load = "task.py:large"
 """
 
@@ -97,17 +100,64 @@ def large():
 """
 
 
-def write_world(folder: Path) -> Path:
-    """Project, profile and plan; `small` is on both devices, `large` on the second.  The path of the plan.
+def models_of(name: str) -> tuple[str, str]:
+    return ("small", "large") if name == "faults" else (f"{name}-small", f"{name}-large")
 
-    To Ray the devices are on two nodes; to worker processes of one machine that is all the same.
+
+def write_world(folder: Path) -> Path:
+    """Project and profile of each pipeline, and the plan; its path.
+
+    `small` is on both devices, `large` on the second.  To Ray the devices are on two nodes; to worker processes of one
+    machine that is all the same.
     """
-    (folder / "gearshift.toml").write_text(PROJECT)
+    sha256 = {name: write_task(folder / name, name) for name in SERVED}
+    placed = [(f"{model}-{at}", model, f"cpu-{at}") for name in SERVED for model, at in placed_of(name)]
+    plan = GearPlan(
+        planner="by hand",
+        hardware=Hardware(devices=(Device(id="cpu-0", node="first"), Device(id="cpu-1", node="second"))),
+        placement=Placement(
+            replicas=tuple(Replica(id=replica, model=model, device_ids=(device,)) for replica, model, device in placed)
+        ),
+        pipelines={name: pipeline_of(name, [(replica, model) for replica, model, _ in placed]) for name in SERVED},
+        profiles={name: SourceFile(path=f"{name}/profile", sha256=sha256[name]) for name in SERVED},
+        traces={name: SourceFile(path="trace.csv", sha256="") for name in SERVED},
+    )
+    write_plan(plan, folder / "plan.json")
+    shutil.copy(folder / "plan.json", folder / OTHER_PLAN)
+    return folder / "plan.json"
+
+
+def placed_of(name: str) -> list[tuple[str, int]]:
+    """The models of a pipeline, and the numbers of their devices."""
+    small, large = models_of(name)
+    return [(small, 0), (small, 1), (large, 1)]
+
+
+def pipeline_of(name: str, placed: Sequence[tuple[str, str]]) -> PipelinePlan:
+    small, large = models_of(name)
+    shares = {small: 0.5, large: 1.0}
+    gear = Gear(
+        load_range=LoadRange(from_=0),
+        cascades=alone(name, Cascade(models=(small, large), thresholds=(0.5,))),
+        replicas=tuple(
+            ReplicaSettings(replica=replica, load_share=shares.get(model, 0.0), largest_batch_size=LARGEST_BATCH)
+            for replica, model in placed
+        ),
+    )
+    return PipelinePlan(
+        nodes={name: Node(operator=name)}, output=name, objective=Objective(latency_s=0.1), gears=(gear,)
+    )
+
+
+def write_task(folder: Path, name: str) -> str:
+    """Write the project and the profile of a pipeline's operator; the profile's hash."""
+    folder.mkdir()
+    models = models_of(name)
+    (folder / "gearshift.toml").write_text(PROJECT.format(name=name, small=models[0], large=models[1]))
     (folder / "task.py").write_text(TASK)
-    models = ("small", "large")
     quality = np.tile([0.0, 1.0, 1.0, 0.0], (2, 2))
     profile = Profile(
-        operator="faults",
+        operator=name,
         curves=tuple(
             RunTimeCurve(model=model, batch_sizes=(1, LARGEST_BATCH), median_s=(0.001, 0.002), p95_s=(0.001, 0.002))
             for model in models
@@ -119,41 +169,17 @@ def write_world(folder: Path) -> Path:
         outputs=(TensorSpec(name="number", datatype="FP64", shape=(-1,)),),
         project="../gearshift.toml",
     )
-    sha256 = write_profile(profile, folder / "profile").sha256
-    placed = (("small-0", "small", "cpu-0"), ("small-1", "small", "cpu-1"), ("large-0", "large", "cpu-1"))
-    gear = Gear(
-        load_range=LoadRange(from_=0),
-        cascades=alone("faults", Cascade(models=models, thresholds=(0.5,))),
-        replicas=tuple(
-            ReplicaSettings(
-                replica=replica, load_share=0.5 if model == "small" else 1.0, largest_batch_size=LARGEST_BATCH
-            )
-            for replica, model, _ in placed
-        ),
-    )
-    plan = GearPlan(
-        planner="by hand",
-        hardware=Hardware(devices=(Device(id="cpu-0", node="first"), Device(id="cpu-1", node="second"))),
-        placement=Placement(
-            replicas=tuple(Replica(id=replica, model=model, device_ids=(device,)) for replica, model, device in placed)
-        ),
-        pipelines={
-            "faults": PipelinePlan(
-                nodes={"faults": Node(operator="faults")},
-                output="faults",
-                objective=Objective(latency_s=0.1),
-                gears=(gear,),
-            )
-        },
-        profiles={"faults": SourceFile(path="profile", sha256=sha256)},
-        traces={"faults": SourceFile(path="trace.csv", sha256="")},
-    )
-    write_plan(plan, folder / "plan.json")
-    shutil.copy(folder / "plan.json", folder / OTHER_PLAN)
-    return folder / "plan.json"
+    return write_profile(profile, folder / "profile").sha256
 
 
 OTHER_PLAN = "other.json"
+
+
+def served_by(number: int) -> str:
+    """The pipeline that a request's number goes to."""
+    return SERVED[number % len(SERVED)]
+
+
 FRONT_END = b"gearshift.serving.front_ends.front_end"
 
 # The server ----------------------------------------------------------------------------------------------------------
@@ -172,7 +198,7 @@ class Server:
         """Until it serves; raises `RuntimeError` with what it said when it ends instead."""
         while line := (await self._said.readline()).decode():
             self.lines.append(line)
-            if found := re.search(r"serving faults at http://([\d.]+):(\d+)(?: and grpc://(\S+))?", line):
+            if found := re.search(rf"serving {', '.join(SERVED)} at http://([\d.]+):(\d+)(?: and grpc://(\S+))?", line):
                 self.host, self.port, self.grpc = found[1], int(found[2]), found[3] or ""
                 self._reading = asyncio.create_task(self._read())
                 return
@@ -226,7 +252,7 @@ class Server:
 
     async def is_whole(self) -> bool:
         """Whether all replicas serve."""
-        return await self.metric("gearshift_replicas_ready") == sum(REPLICAS_OF_WORKER)
+        return await self.metric("gearshift_replicas_ready") == len(SERVED) * sum(REPLICAS_OF_WORKER)
 
     async def has_lost(self, replicas: float) -> bool:
         """Whether so many replicas have ended since the start."""
@@ -313,7 +339,8 @@ class Connection:
         """Send a request of one row."""
         tensor = {"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [number, what, seconds]}
         body = json.dumps({"id": str(number), "inputs": [tensor]}).encode()
-        head = f"POST /v2/models/faults/infer HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        path = f"/v2/models/{served_by(number)}/infer"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
 
     async def answer(self) -> tuple[int, str]:
@@ -391,7 +418,7 @@ class Load:
                 self.tally.requests += 1
                 tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP64", shape=[1, 3])
                 row = np.array([number, self.rng.choice([CERTAIN, FORWARDED]), 0.002]).tobytes()
-                asked = pb.ModelInferRequest(model_name="faults", inputs=[tensor], raw_input_contents=[row])
+                asked = pb.ModelInferRequest(model_name=served_by(number), inputs=[tensor], raw_input_contents=[row])
                 try:
                     data = await infer(asked.SerializeToString(), timeout=LONGEST_S)
                 except grpc.aio.AioRpcError as error:
@@ -452,7 +479,8 @@ class Load:
     def _count(self, number: int, status: int, answer: dict[str, Any]) -> None:
         tally = self.tally
         if status == 200:
-            right = answer["id"] == str(number) and answer["outputs"][0]["data"] == [number]
+            told = answer["model_name"], answer["id"], answer["outputs"][0]["data"]
+            right = told == (served_by(number), str(number), [number])
             if not right:
                 tally.doubled += 1
             elif answer["parameters"]["outcome"] == "degraded":
@@ -530,7 +558,7 @@ async def kill(server: Server, load: Load) -> None:
     lost = await server.metric("gearshift_restarts_total")
     for worker in load.rng.choice([[0], [1], [0, 1]]):
         os.kill(workers[worker], signal.SIGKILL)
-        lost += REPLICAS_OF_WORKER[worker]
+        lost += len(SERVED) * REPLICAS_OF_WORKER[worker]
     await server.until(lambda: server.has_lost(lost))
 
 
@@ -603,7 +631,7 @@ async def kill_later_stage(server: Server, load: Load) -> None:
     """Kill -9 of the only worker of the later stage."""
     lost = await server.metric("gearshift_restarts_total")
     os.kill(server.workers()[1], signal.SIGKILL)
-    await server.until(lambda: server.has_lost(lost + REPLICAS_OF_WORKER[1]))
+    await server.until(lambda: server.has_lost(lost + len(SERVED) * REPLICAS_OF_WORKER[1]))
 
 
 async def ask_until_let_in(server: Server, load: Load, what: int) -> int:
@@ -695,7 +723,8 @@ async def vanish(folder: Path, rng: random.Random) -> Tally:
 
 async def have_begun(server: Server, samples: int) -> bool:
     """Whether batches of `small` have taken so many samples."""
-    return await server.metric('gearshift_batch_size_sum{model="small"}') >= samples
+    begun = [await server.metric(f'gearshift_batch_size_sum{{model="{models_of(name)[0]}"}}') for name in SERVED]
+    return sum(begun) >= samples
 
 
 async def are_in(server: Server, samples: int) -> bool:
@@ -825,7 +854,9 @@ def main(rounds: dict[str, Round] = KINDS) -> int:
     parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=sorted(rounds), help="this kind alone; may be repeated")
+    parser.add_argument("--pipelines", type=int, default=1, help="how many the server has; requests go to them in turn")
     arguments = parser.parse_args()
+    SERVED[1:] = [f"faults-{number}" for number in range(1, arguments.pipelines)]
     kinds = arguments.kind or list(rounds)
     tallies = {kind: Tally() for kind in kinds}
     begun, sound = time.monotonic(), True

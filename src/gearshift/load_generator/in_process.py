@@ -16,22 +16,43 @@ from gearshift.serving.operate.assembly import make_service
 from gearshift.serving.operate.task import ServingTask
 
 
-class InProcessTarget:
+class InProcessServer:
     """The service of a plan, with the server's default bounds, on the load generator's event loop.
 
     Lateness affects both: the generator's lateness shows how long the router blocked the loop.
     """
 
-    def __init__(self, task: ServingTask, output: str, sending: Sending) -> None:
-        self._output, self._sending = output, sending
+    def __init__(self, task: ServingTask) -> None:
         self._metrics = Metrics([each.name for each in task.signatures])
-        self._service = make_service(task, ServerSettings(), self._metrics, Journal())
-        self.where = f"{task.tables.pipeline.name} in this process"
+        self.service = make_service(task, ServerSettings(), self._metrics, Journal())
+        self._started = self._stopped = False
+
+    async def start(self) -> None:
+        """Load the models, unless that is done; raises `ModelFailed` or `WorkerDied` too."""
+        if not self._started:
+            self._started = True
+            await self.service.start()
+
+    async def stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            await self.service.stop()
+
+    def counters(self) -> Counters:
+        return counters_in(self._metrics.text().decode())
+
+
+class InProcessTarget:
+    """One pipeline of a server in this process."""
+
+    def __init__(self, server: InProcessServer, name: str, output: str, sending: Sending) -> None:
+        self._server, self._pipeline = server, server.service.pipelines[name]
+        self._output, self._sending = output, sending
+        self.where = f"{name} in this process"
         self.encoded_deadline_s: float | None = None
 
     async def open(self) -> None:
-        """Load the models; raises `ModelFailed` or `WorkerDied` too."""
-        await self._service.start()
+        await self._server.start()
 
     def encode(self, inputs: Arrays) -> Arrays:
         return inputs
@@ -40,7 +61,7 @@ class InProcessTarget:
         self, request: Arrays, within_s: float, sent_unix_s: float | None = None, deadline_s: float | None = None
     ) -> Reply:
         """Send to the service; its errors become the HTTP statuses."""
-        sending, pipeline = self._sending, self._service.pipeline
+        sending, pipeline = self._sending, self._pipeline
         now_ns = pipeline.now_ns()
         sent_ns = None if sent_unix_s is None else now_ns - to_ns(max(0.0, time.time() - sent_unix_s))
         deadline_ns = deadline_ns_of(sent_ns, now_ns, round(1e6 * (deadline_s or sending.deadline_s or 0)))
@@ -62,7 +83,7 @@ class InProcessTarget:
         return answered_with(values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where)
 
     async def counters(self) -> Counters:
-        return counters_in(self._metrics.text().decode())
+        return self._server.counters()
 
     async def close(self) -> None:
-        await self._service.stop()
+        await self._server.stop()

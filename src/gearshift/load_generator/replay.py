@@ -1,6 +1,10 @@
 """The open-loop load generator: send when the workload says, and measure from that instant."""
 
+import asyncio
 import gc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +26,7 @@ from gearshift.load_generator.replay_result import (
     lateness_of,
     why_invalid,
 )
-from gearshift.load_generator.sender import Load, Progress, send
+from gearshift.load_generator.sender import Load, Progress, first_of, send
 from gearshift.load_generator.sender_process import MOST_PROCESSES, send_apart
 from gearshift.load_generator.sources import SampleSource
 from gearshift.load_generator.targets import Counters, Sending, Target
@@ -32,6 +36,23 @@ from gearshift.support.event_loop import allow_much_load, loop_factory, run_in_o
 from gearshift.workload import Workload
 
 HOW = Sending()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The requests to one pipeline: when they are due, with which samples, and when they are late.
+
+    With `under_way_s` (n,) each request is stamped as sent that long before it arrives.
+    """
+
+    workload: Workload
+    source: SampleSource
+    slo_s: float | None = None
+    under_way_s: NDArray[np.float64] | None = None
+
+    def deadline_s(self, sending: Sending) -> NDArray[np.float64] | None:
+        """Seconds (n,) from sending to a request's deadline, NaN for none; None if `sending` sets it alone."""
+        return _deadlines_s(self.workload, self.under_way_s, sending.deadline_s)
 
 
 async def replay(
@@ -75,20 +96,118 @@ async def replay(
         remedy="give --network without --processes",
     )
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
-    deadline_s = _deadlines_s(workload, under_way_s, sending.deadline_s)
-    if deadline_s is not None:
-        sending = msgspec.structs.replace(sending, deadline_s=None)
+    stream = Stream(workload=workload, source=source, slo_s=slo_s, under_way_s=under_way_s)
     log, effort, before, after = await _send(
         target,
-        workload,
-        source,
+        stream,
         sending,
-        under_way_s=under_way_s,
-        deadline_s=deadline_s,
         processes=min(processes, len(workload)),
         progress=progress,
         clock=clock or WallClock(),
     )
+    return _replay_of(
+        stream,
+        log,
+        effort,
+        before,
+        after,
+        sending=sending,
+        devices=devices,
+        largest_lateness_s=largest_lateness_s,
+        more_processes=isinstance(target, str),
+    )
+
+
+async def replay_together(
+    targets: Mapping[str, Target],
+    streams: Mapping[str, Stream],
+    *,
+    sending: Sending = HOW,
+    largest_lateness_s: float | None = None,
+    devices: int = 0,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> dict[str, Replay]:
+    """Send the streams of several pipelines at once, on one clock, each to its target; see `replay`.
+
+    The connections of `sending` are shared out. Utilisation and batches are those of the whole
+    server. Raises as `replay`.
+    """
+    each = msgspec.structs.replace(sending, connections=max(1, sending.connections // len(streams)))
+    clock, first = clock or WallClock(), next(iter(targets.values()))
+    done = Done(progress, sum(len(stream.workload) for stream in streams.values()))
+    rows = {name: _rows(targets[name], stream, each) for name, stream in streams.items()}
+    try:
+        for target in targets.values():
+            await target.open()
+        loads = {name: _load(targets[name], stream, each, rows[name]) for name, stream in streams.items()}
+        before, begin_ns = await first.counters(), clock.now_ns()
+        try:
+            async with asyncio.TaskGroup() as group:
+                sent = {
+                    name: group.create_task(
+                        send(
+                            targets[name],
+                            load,
+                            _without_deadline(streams[name], each),
+                            clock=clock,
+                            begin_ns=begin_ns,
+                            progress=done.of(name),
+                        )
+                    )
+                    for name, load in loads.items()
+                }
+        except ExceptionGroup as errors:
+            raise first_of(errors) from None
+        after = await first.counters()
+    finally:
+        for target in targets.values():
+            await target.close()
+    return {
+        name: _replay_of(
+            stream,
+            loads[name].log,
+            sent[name].result(),
+            before,
+            after,
+            sending=each,
+            devices=devices,
+            largest_lateness_s=largest_lateness_s,
+            more_processes=False,
+        )
+        for name, stream in streams.items()
+    }
+
+
+class Done:
+    """Adds up the progress of streams, of `total` requests."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total = progress, total
+        self._done: dict[str, int] = {}
+
+    def of(self, name: str) -> Progress | None:
+        return None if self._progress is None else partial(self._told, name)
+
+    def _told(self, name: str, done: int, total: int) -> None:
+        self._done[name] = done
+        if self._progress is not None:
+            self._progress(sum(self._done.values()), self._total)
+
+
+def _replay_of(
+    stream: Stream,
+    log: RequestLog,
+    effort: Effort,
+    before: Counters,
+    after: Counters,
+    *,
+    sending: Sending,
+    devices: int,
+    largest_lateness_s: float | None,
+    more_processes: bool,
+) -> Replay:
+    deadline_s, under_way_s = stream.deadline_s(sending), stream.under_way_s
     took_s = float(log.answered_s.max())
     utilisation = {device: busy_s / took_s for device, busy_s in after.busy_since(before).items()}
     here = latency_summary(log.latency_s[log.answered])
@@ -97,8 +216,8 @@ async def replay(
         result=_result(
             log,
             log.latency_s if under_way_s is None else log.latency_s + under_way_s,
-            limit_s=slo_s if deadline_s is None else _limits_s(workload, deadline_s, slo_s),
-            duration_s=workload.duration_s,
+            limit_s=stream.slo_s if deadline_s is None else _limits_s(stream.workload, deadline_s, stream.slo_s),
+            duration_s=stream.workload.duration_s,
             devices=devices or len(utilisation),
             utilisation=utilisation,
         ),
@@ -110,7 +229,7 @@ async def replay(
             here,
             effort,
             answered=int(np.count_nonzero(log.answered)),
-            processes=isinstance(target, str),
+            processes=more_processes,
             largest_s=largest_lateness_s,
         ),
         failed=int(np.count_nonzero(log.outcome == FAILED)),
@@ -121,12 +240,9 @@ async def replay(
 
 async def _send(
     target: str | Target,
-    workload: Workload,
-    source: SampleSource,
+    stream: Stream,
     sending: Sending,
     *,
-    under_way_s: NDArray[np.float64] | None,
-    deadline_s: NDArray[np.float64] | None,
     processes: int,
     progress: Progress | None,
     clock: Clock,
@@ -135,39 +251,66 @@ async def _send(
 
     Returns their log, the generator's effort, and the server's counters before and after.
     """
-    rows = {record: source.inputs(record) for record in np.unique(workload.record).tolist()}
-    reached = target_at(target, source.operator, source.output, sending) if isinstance(target, str) else target
-    require(
-        deadline_s is None or reached.encoded_deadline_s is None,
-        f"each request would have a deadline of {reached.encoded_deadline_s} s, and the workload has its own",
-        where=reached.where,
-        remedy="make the target without deadline_s, and give that as `sending` to replay",
-    )
+    source, plain = stream.source, _without_deadline(stream, sending)
+    reached = target_at(target, source.operator, source.output, plain) if isinstance(target, str) else target
+    rows = _rows(reached, stream, sending)
     try:
         await reached.open()
-        load = Load(
-            requests={record: reached.encode(inputs) for record, inputs in rows.items()},
-            labels={record: source.label(record) for record in rows},
-            log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
-            under_way_s=under_way_s,
-            deadline_s=deadline_s,
-        )
+        load = _load(reached, stream, sending, rows)
         before = await reached.counters()
         if processes > 1 and isinstance(target, str):
             effort = await send_apart(
-                target, source.operator, source.output, load, sending, processes=processes, progress=progress
+                target, source.operator, source.output, load, plain, processes=processes, progress=progress
             )
         else:
-            effort = await send(reached, load, sending, clock=clock, begin_ns=clock.now_ns(), progress=progress)
+            effort = await send(reached, load, plain, clock=clock, begin_ns=clock.now_ns(), progress=progress)
         return load.log, effort, before, await reached.counters()
     finally:
         await reached.close()
+
+
+def _rows(target: Target, stream: Stream, sending: Sending) -> dict[int, dict[str, NDArray[Any]]]:
+    """The inputs of each sample; raises `InvalidInput` where they, or the deadlines, cannot be sent."""
+    require(
+        stream.deadline_s(sending) is None or target.encoded_deadline_s is None,
+        f"each request would have a deadline of {target.encoded_deadline_s} s, and the workload has its own",
+        where=target.where,
+        remedy="make the target without deadline_s, and give that as `sending` to replay",
+    )
+    return {record: stream.source.inputs(record) for record in np.unique(stream.workload.record).tolist()}
+
+
+def _load(reached: Target, stream: Stream, sending: Sending, rows: Mapping[int, dict[str, NDArray[Any]]]) -> Load:
+    """The stream's requests, encoded for a target that is open."""
+    workload, source = stream.workload, stream.source
+    return Load(
+        requests={record: reached.encode(inputs) for record, inputs in rows.items()},
+        labels={record: source.label(record) for record in rows},
+        log=empty_log(workload.arrivals_ns / NS_PER_S, workload.record),
+        under_way_s=stream.under_way_s,
+        deadline_s=stream.deadline_s(sending),
+    )
+
+
+def _without_deadline(stream: Stream, sending: Sending) -> Sending:
+    """Deadlines of the workload replace that of `sending`."""
+    return sending if stream.deadline_s(sending) is None else msgspec.structs.replace(sending, deadline_s=None)
 
 
 def run_replay(target: str | Target, workload: Workload, source: SampleSource, **options: Any) -> Replay:
     allow_much_load()
     try:
         return run_in_own_loop(replay(target, workload, source, **options), loop_factory=loop_factory())
+    finally:
+        gc.unfreeze()
+
+
+def run_replay_together(
+    targets: Mapping[str, Target], streams: Mapping[str, Stream], **options: Any
+) -> dict[str, Replay]:
+    allow_much_load()
+    try:
+        return run_in_own_loop(replay_together(targets, streams, **options), loop_factory=loop_factory())
     finally:
         gc.unfreeze()
 

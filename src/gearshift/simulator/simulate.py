@@ -168,6 +168,7 @@ class Simulation:
             shifts=self.shifts[shifted],
             shifted=self.shifted[shifted],
             waited=None if self.waited is None else self.waited[one.number : one.number + 1],
+            communication_s=None if self.communication_s is None else self.communication_s[own],
         )
 
     def quality(self, profiles: Profiles) -> NDArray[np.float64]:

@@ -75,15 +75,18 @@ def traces_for(
     path: GearPlan | PathLike,
     traces: Mapping[str, Trace | PathLike] | None = None,
     *,
+    only: str | None = None,
     notice: Notice = log.warning,
     **given: Any,
 ) -> dict[str, Trace]:
-    """The trace of each pipeline, as `trace_for` reads that of the only one."""
-    unknown = sorted((traces or {}).keys() - plan.pipelines.keys())
+    """The trace of each pipeline, or of `only` one, as `trace_for` reads that of the only one."""
+    named = {*(traces or {}), *([] if only is None else [only])}
+    unknown = sorted(named - plan.pipelines.keys())
     require(not unknown, f"the plan has no pipelines {unknown}", remedy=f"name some of {sorted(plan.pipelines)}")
     return {
         name: _trace_for(source, path, (traces or {}).get(name), notice=notice, **given)
         for name, source in plan.traces.items()
+        if only in (None, name)
     }
 
 

@@ -64,6 +64,7 @@ def replay(
     *,
     project: Annotated[PathLike | None, Option("The gearshift.toml with the samples, where it has moved.")] = None,
     emulated: Annotated[bool, Option("The devices are emulated: send numbers of recorded samples.")] = False,
+    model: Annotated[str | None, Option("The pipeline to send to, if not the one that the profile names.")] = None,
     slo_s: Annotated[
         float | None, Option("Requests answered later than this are late.", "--slo-ms", unit=MILLISECONDS)
     ] = None,
@@ -84,9 +85,10 @@ def replay(
 
     With an `uplink` the trace holds the times of sending: requests reach the server when the
     network has carried them, stamped with their time of sending. The trace's deadlines are sent
-    with its requests.
+    with its requests. `model` is the name that the pipeline has there, by default that of the
+    profile's operator.
     """
-    from gearshift.load_generator.in_process import InProcessTarget
+    from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
     from gearshift.load_generator.replay import run_replay
     from gearshift.serving.serve import pinned
 
@@ -97,14 +99,16 @@ def replay(
     sending = Sending(**options)
     if plan is None:
         measured, folder = _profile_of(profile)
-        source = source_of(measured, folder, project=project, emulated=emulated)
+        source = source_of(measured, folder, project=project, emulated=emulated, name=model or "")
         to: str | InProcessTarget = str(target)
         cores = None
     else:
         task = _task_at(plan, profile, project, emulated=emulated)
+        served = task.tables.pipeline.name
+        require(model in (None, served), f"there is no model {model!r}", where=str(plan), remedy=f"name {served!r}")
         measured, cores = task.profile, task.router_cores
         source = source_of(measured, Path(), project=next(iter(task.projects.values()), None), emulated=emulated)
-        to = InProcessTarget(task, source.output, sending)
+        to = InProcessTarget(InProcessServer(task), served, source.output, sending)
     workload, under_way_s = workload_of(measured, arrivals, seed=seed), None
     if uplink is not None:
         arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
@@ -147,29 +151,34 @@ def plan_at(target: PathLike) -> Path | None:
     return Path(target)
 
 
-def source_of(profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool) -> "SampleSource":
+def source_of(
+    profile: Profile, folder: Path, *, project: PathLike | None, emulated: bool, name: str = ""
+) -> "SampleSource":
     """The samples of a profile in `folder` with their right answers, or recorded sample numbers.
 
-    Without labels, the strongest model's answers count as right.
+    `name` is that of the pipeline, by default its operator's. Without labels, the strongest
+    model's answers count as right.
     """
     from gearshift.load_generator.sources import source_from_records, source_from_samples
     from gearshift.models.samples import load_samples
 
     if emulated:
-        return source_from_records(profile.predictions, profile.operator)
+        return source_from_records(profile.predictions, name or profile.operator)
     if project is None and profile.project is None:
         raise InvalidInput(
             "the profile was imported and names no project to take samples from",
             remedy="replay against emulated devices with --emulated, or name a project",
         )
     path = project_file(Path(project)) if project is not None else folder / str(profile.project)
-    samples = load_samples(read_project(path), path.parent)
+    read = read_project(path)
+    served = (name or profile.operator) if len(read.served) > 1 else None
+    samples = load_samples(read, path.parent, served)
     labels: Any = samples.labels
     if labels is None:
         answers = profile.predictions.prediction
         require(answers is not None, "the samples have no labels to judge answers by", where=str(path))
         labels = answers[profile.predictions.rows((strongest_model(profile.whole_curves),))[0]]  # type: ignore[index]
-    return source_from_samples(samples.arrays, labels, profile.operator)
+    return source_from_samples(samples.arrays, labels, name or profile.operator)
 
 
 def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:

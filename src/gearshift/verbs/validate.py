@@ -1,7 +1,7 @@
 """Serve a plan, replay a trace against it, simulate the same requests, and compare."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -15,13 +15,14 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Overheads, Profile, overheads_of
 from gearshift.profiles.run_times import expected_ns
+from gearshift.profiles.several import as_one
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
 from gearshift.verbs.options import Backend, ProfileFolder, ProjectOfPlan
 from gearshift.verbs.replay import SendingOptions, Sent, replay
-from gearshift.workload import Trace, Workload
+from gearshift.workload import Trace, Workload, merge_workloads
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
@@ -143,7 +144,7 @@ def validate(
     if generator_cores is None and backend == "local":
         generator_cores = router_cores(made.hardware)
     with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
-        server_began_ns = _began_ns(server.url)
+        began_ns = server_began_ns(server.url)
         run = replay(
             server.url,
             arrivals,
@@ -156,46 +157,82 @@ def validate(
             progress=progress,
             **how,
         )
-    return _validation(made, measured, prepared, workload, run, server_began_ns)
+    (validation,) = validations(
+        made, {made.name: measured}, prepared, {made.name: workload}, {made.name: run}, began_ns
+    ).values()
+    return validation
 
 
-def _validation(
-    plan: GearPlan, profile: Profile, prepared: "Prepared", workload: Workload, run: "Replay", server_began_ns: int
-) -> Validation:
-    """Simulate what was sent, and compare it with what was measured."""
+def validations(
+    plan: GearPlan,
+    profiles: Mapping[str, Profile],
+    prepared: "Prepared",
+    workloads: Mapping[str, Workload],
+    runs: "Mapping[str, Replay]",
+    began_ns: int,
+) -> dict[str, Validation]:
+    """Simulate what was sent to all pipelines at once, and compare it with what was measured of each.
+
+    `profiles` are by operator, `workloads` and `runs` by pipeline in the plan's order; the server's
+    clock began at `began_ns`.
+    """
     from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
 
-    sent, lateness_s = _as_sent(workload, run, server_began_ns)
-    most_waiting = backlog_of(plan, prepared.tables, profile).most_waiting
-    origin_ns = run.effort.began_ns - server_began_ns
+    profile, tables = as_one(profiles), prepared.tables
+    sent = {name: _as_sent(workloads[name], runs[name], began_ns) for name in workloads}
+    first = next(iter(runs.values()))
+    most_waiting = [backlog_of(plan, tables, profile, pipeline=name).most_waiting for name in workloads]
+    origin_ns = first.effort.began_ns - began_ns
+    joined, lateness_s = _joined(list(sent.values()))
+    lasts_s = max(each.duration_s for each in workloads.values()) + origin_ns / NS_PER_S
 
     def simulated(of: "Prepared") -> "Simulation":
-        ran = of.run(sent, most_waiting=most_waiting)
-        lasts_s = workload.duration_s + origin_ns / NS_PER_S  # figures per second are over the trace's time
-        lasted = replace(sent, duration_s=lasts_s)
+        ran = of.run(joined, most_waiting=most_waiting)
+        lasted = replace(joined, duration_s=lasts_s)  # figures per second are over the trace's time
         return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
 
     simulation = simulated(prepared)
-    slo_s = plan.pipeline.objective.latency_s
-    predicted = simulation.result(profile, latency_objective_s=slo_s)
     ratios = {}
     if prepared.core_run_ns is None:
-        ran = {model: (one.batches, one.samples, one.run_s) for model, one in run.runs.items()}
-        ratios = run_time_ratios(simulation, expected_ns(plan, prepared.tables, profile), ran)
-    planned = prepared.run(workload, most_waiting=most_waiting)
+        ran = {model: (one.batches, one.samples, one.run_s) for model, one in first.runs.items()}
+        ratios = run_time_ratios(simulation, expected_ns(plan, tables, profile), ran)
+    due, _ = _joined([(each, None) for each in workloads.values()])
+    planned = prepared.run(due, most_waiting=most_waiting)
     as_measured = simulated(as_ran(prepared, ratios))
-    return Validation(
-        predicted=predicted,
-        measured=run.result,
-        errors=_errors(predicted, run.result, _samples_and_batches(simulation), run),
-        split=split_latency(planned, simulation, as_measured, run.result.latency_s, ratios),
-        overheads=overheads_of(profile, prepared.tables.models),
-        simulation=simulation,
-        replay=run,
-    )
+    counted = _samples_and_batches(simulation)
+    made = {}
+    for name, run in runs.items():
+        objective_s = plan.pipelines[name].objective.latency_s
+        predicted = simulation.result(profiles, latency_objective_s=objective_s, pipeline=name)
+        own = tables.models_used_by(tables.pipeline_named(name).number)
+        made[name] = Validation(
+            predicted=predicted,
+            measured=run.result,
+            errors=_errors(predicted, run.result, {model: counted[model] for model in counted if model in own}, run),
+            split=split_latency(
+                planned.of(name), simulation.of(name), as_measured.of(name), run.result.latency_s, ratios
+            ),
+            overheads=overheads_of(profile, [model for model in tables.models if model in own]),
+            simulation=simulation.of(name),
+            replay=run,
+        )
+    return made
 
 
-def _began_ns(url: str) -> int:
+Lateness = NDArray[np.float64] | None
+
+
+def _joined(sent: Sequence[tuple[Workload, Lateness]]) -> tuple[Workload, Lateness]:
+    """The workloads of all pipelines as one, and the lateness of its requests."""
+    if len(sent) == 1:
+        return sent[0]
+    workloads = [workload for workload, _ in sent]
+    order = np.argsort(np.concatenate([workload.arrivals_ns for workload in workloads]), kind="stable")
+    lateness_s = [late_s for _, late_s in sent if late_s is not None]
+    return merge_workloads(workloads), np.concatenate(lateness_s)[order] if lateness_s else None
+
+
+def server_began_ns(url: str) -> int:
     """When the server's clock began, on this machine's clock, by the quickest of a few answers."""
     from gearshift.serving.operate.control_client import Operator
 

@@ -8,13 +8,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gearshift.cli.common.named import Repeated
+from gearshift.cli.common.named import Repeated, named_paths
 from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, require_positive
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
-from gearshift.verbs.inputs import trace_for
+from gearshift.verbs.inputs import trace_for, traces_for
 from gearshift.workload import Reading, Trace
 
 SEED = click.IntRange(min=0)
@@ -45,6 +45,17 @@ def traces_options(function: Command) -> Command:
 def plan_trace_options(function: Command) -> Command:
     """Add the same, for a verb that by default takes the plan's own trace (`take_trace`)."""
     trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
+    return trace(_reading_options()(function))
+
+
+def plan_traces_options(function: Command) -> Command:
+    """Add the same, for a verb that takes a trace of each pipeline (`take_traces`)."""
+    trace = click.option(
+        "--trace",
+        cls=Repeated,
+        metavar="[NAME=]FILE",
+        help="Another trace than the plan names, as CSV; with several pipelines NAME=FILE for each, on one clock.",
+    )
     return trace(_reading_options()(function))
 
 
@@ -126,11 +137,33 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
     Say so if the plan's own trace is read with changes, or is not the one the plan was made from.
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    if isinstance(given["trace"], tuple):  # as `plan_traces_options` gives it
+        given["trace"] = the_only_trace(given["trace"])
     made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
     if plan is not None and (words := _read_as_for_plan(plan.trace.reading, made.reading, given)):
         say(f"the trace is read as for the plan: {words}")
     if given["trace"] is not None:
         _warn_of(made)
+    return made
+
+
+def take_traces(
+    say: Callable[[str], None],
+    plan: GearPlan | None,
+    path: object,
+    options: dict[str, Any],
+    only: str | None = None,
+) -> dict[str, Trace]:
+    """As `take_trace`, for all pipelines of a plan, or those that are named for a URL (`plan_traces_options`)."""
+    given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    names = [each.partition("=")[0] for each in given["trace"]] if plan is None else list(plan.pipelines)
+    traces, how = named_paths("--trace", given.pop("trace"), names), {"seed": options["seed"], **given}
+    if plan is None:
+        made = {name: trace_for(None, str(path), trace, notice=say, **how) for name, trace in traces.items()}
+    else:
+        made = traces_for(plan, str(path), traces, only=only, notice=say, **how)
+    for name in traces:
+        _warn_of(made[name])
     return made
 
 
@@ -150,3 +183,13 @@ def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | 
         "--p95-ms and --percentile are both given",
         remedy="give --latency-ms instead",
     )
+
+
+def the_only_trace(given: tuple[str, ...]) -> Path | None:
+    require(len(given) <= 1, f"--trace is given {len(given)} times, for one pipeline", remedy="leave all but one out")
+    return Path(given[0]) if given else None
+
+
+def are_named(given: tuple[str, ...]) -> bool:
+    """Whether traces are given as NAME=FILE, which no file has as its name."""
+    return bool(given) and all("=" in each and not Path(each).exists() for each in given)

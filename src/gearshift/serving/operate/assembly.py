@@ -134,10 +134,9 @@ def make_adapting(
     run_ns: Sequence[Sequence[int]],
 ) -> Adapting:
     """Return the watch on a pipeline's load and batch times; it calls `drifts` while load has drifted."""
-    planned, number = task.plan.pipelines[name].planned_load, task.tables.pipeline_named(name).number
+    pipeline, number = task.plan.pipelines[name], task.tables.pipeline_named(name).number
+    planned, profile = pipeline.planned_load, task.profiles[pipeline.nodes[pipeline.output].operator]
     share, seed = settings.audit_share, settings.audit_seed
-    pipeline = task.plan.pipelines[name]
-    profile = task.profiles[pipeline.nodes[pipeline.output].operator]
     audit = make_audit(task.tables, task.plan, profile, share=share, seed=seed, run_ns=run_ns, pipeline=name)
     as_profiled_ns = expected_ns(task.plan, task.tables, task.profile)
     if task.backend == "emulated":  # it emulates no overheads
