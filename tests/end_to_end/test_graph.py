@@ -14,14 +14,18 @@ import pytest
 import uvloop
 
 from gearshift.errors import TooLarge
+from gearshift.gear import GearPlan
 from gearshift.observability.metrics import Metrics
-from gearshift.plans.plan_tables import plan_tables
+from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Answer, MissingNode
 from gearshift.runtime.backends.local import LocalBackend
+from gearshift.runtime.backends.ray import RayBackend
+from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.service import Service
 from tests.end_to_end.test_server import Server
 from tests.graph_task import OUTPUTS, graph_plan, write_graph_plan, write_graph_task
+from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal
 
 LONGEST_S = 60.0
@@ -30,12 +34,17 @@ NONE = [-1.0, 0.0]
 
 
 def serve(
-    folder: Path, use: Callable[[Service, LocalBackend], Awaitable[Any]], *, check_s: float = 0.0, **fan_out: Any
+    folder: Path,
+    use: Callable[[Service, Any], Awaitable[Any]],
+    *,
+    check_s: float = 0.0,
+    backend_of: Callable[..., WorkersBackend] = LocalBackend,
+    **fan_out: Any,
 ) -> Any:
     async def main() -> Any:
         plan = graph_plan(**fan_out)
         tables = plan_tables(plan)
-        backend = LocalBackend(tables, plan, operators=write_graph_task(folder, check_s=check_s))
+        backend = backend_of(tables, plan, operators=write_graph_task(folder, check_s=check_s))
         service = Service(tables, backend, passing=OutputPassing(plan, tables, OUTPUTS), metrics=METRICS())
         await service.start()
         try:
@@ -68,7 +77,12 @@ BROKEN = [[666.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
 WAITS = [[4.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
 
 
-def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: Path) -> None:
+def on_stand_in(tables: PlanTables, plan: GearPlan, **options: Any) -> RayBackend:
+    return RayBackend(tables, plan, cluster=StandInCluster(), **options)
+
+
+@pytest.mark.parametrize("backend_of", [LocalBackend, on_stand_in])
+def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: Path, backend_of: Any) -> None:
     async def use(service: Service, _: LocalBackend) -> list[Answer]:
         pipeline = service.pipelines["pairs"]
         return await asyncio.gather(
@@ -76,7 +90,7 @@ def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: 
             pipeline.infer(pairs(MIXED, EMPTY, ALL_EVEN)),
         )
 
-    even, mixed, empty, fails, broken, rows = serve(tmp_path, use)
+    even, mixed, empty, fails, broken, rows = serve(tmp_path, use, backend_of=backend_of)
     assert text_of(even) == ["even even even"]
     assert text_of(mixed) == ["odd even odd 6 14"]
     assert text_of(empty) == ["nothing"]

@@ -52,6 +52,7 @@ def test_a_request_has_a_span_and_each_of_its_batches_two_below_it():
     assert stages[3].attributes == {
         "gearshift.operator": "sums",
         "gearshift.gear": 0,
+        "gearshift.node": "sums",
         "gearshift.model": "large",
         "gearshift.stage": 1,
         "gearshift.replica": "large-0",

@@ -24,6 +24,7 @@ from gearshift.runtime.service.answers import (
     NO_WORKER,
     NOT_READY,
     QUEUE_FULL,
+    TOO_MANY_ROWS,
     Done,
     OpenRequest,
     OpenRequests,
@@ -37,6 +38,8 @@ from gearshift.runtime.service.graph_answers import facts_of, graph_answer
 from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
+REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
+"""Reasons of refusals, known to the metrics from the start."""
 STOPPED = "the server stopped before this request was answered; send it again"
 
 
@@ -315,7 +318,7 @@ class ServedPipeline:
                 replicas=tables.replica_ids,
                 devices=tables.device_ids,
                 stages=tables.most_stages,
-                reasons=(*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER),
+                reasons=(*REASONS, TOO_MANY_ROWS) if self._is_graph else REASONS,
             )
         )
         if self._is_graph:
