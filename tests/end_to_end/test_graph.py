@@ -24,7 +24,7 @@ from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.service import Service
 from tests.end_to_end.test_server import Server
-from tests.graph_task import OUTPUTS, graph_plan, write_graph_plan, write_graph_task
+from tests.graph_task import OUTPUTS, STOPPING, graph_plan, write_graph_plan, write_graph_task
 from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal
 
@@ -38,13 +38,14 @@ def serve(
     use: Callable[[Service, Any], Awaitable[Any]],
     *,
     check_s: float = 0.0,
+    task: str = "",
     backend_of: Callable[..., WorkersBackend] = LocalBackend,
     **fan_out: Any,
 ) -> Any:
     async def main() -> Any:
         plan = graph_plan(**fan_out)
         tables = plan_tables(plan)
-        backend = backend_of(tables, plan, operators=write_graph_task(folder, check_s=check_s))
+        backend = backend_of(tables, plan, operators=write_graph_task(folder, check_s=check_s, task=task))
         service = Service(tables, backend, passing=OutputPassing(plan, tables, OUTPUTS), metrics=METRICS())
         await service.start()
         try:
@@ -105,6 +106,16 @@ def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: 
         *[("read", "read")] * 3,
         ("split", "split"),
     ]
+
+
+def test_rows_that_leave_a_model_early_go_on_from_there(tmp_path: Path) -> None:
+    async def use(service: Service, _: LocalBackend) -> Answer:
+        return await service.pipelines["pairs"].infer(pairs(MIXED, ALL_EVEN))
+
+    answer = serve(tmp_path, use, task=STOPPING)
+    assert text_of(answer) == ["odd even odd 6 14", "even even even"]
+    exits = sorted((item.row, item.exit_segment) for item in answer.items if item.node == "read")
+    assert exits == [(0, 0), (0, 0), (0, 1), (1, 0), (1, 0), (1, 1)]
 
 
 def test_more_rows_than_a_fan_out_takes_are_refused_or_cut_and_the_answer_says_so(tmp_path: Path) -> None:
