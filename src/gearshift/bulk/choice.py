@@ -33,8 +33,9 @@ def choose(
     accuracy: float | None = None,
     confidence: float | None = None,
     gear: int | None = None,
+    cascade: Cascade | None = None,
 ) -> Choice:
-    """The cascade of `gear`, or the cheapest one of `accuracy`, with `confidence` if that is given.
+    """The `cascade`, that of `gear`, or the cheapest one of `accuracy`, with `confidence` if that is given.
 
     By default the accuracy and the confidence of the plan's objective count; where it has none,
     the gear of the lowest load. Cascades are chosen on part A of the samples. With a confidence,
@@ -55,7 +56,11 @@ def choose(
     for name, value in (("accuracy", accuracy), ("confidence", confidence)):
         require(value is None or 0 < value < 1, f"{name} is {value}", remedy="give a share between 0 and 1")
     node = planned.output
+    alone = accuracy is None and confidence is None and gear is None
+    require(cascade is None or alone, "a cascade is given, and how to choose one", remedy="give one of them")
     work_s = work_per_request_s(profile, plan.hardware.devices[0])
+    if cascade is not None:
+        return _as_chosen(node, cascade, profile, work_s)
     if gear is None and accuracy is None:
         asked = planned.objective if planned.asked is None else planned.asked.objective
         accuracy, confidence = asked.accuracy, confidence or asked.confidence

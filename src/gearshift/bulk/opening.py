@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TypedDict, Unpack
 
 from gearshift.bulk.operator import Operator, open_operator
+from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
@@ -16,6 +17,7 @@ class Opening(TypedDict, total=False):
     accuracy: float | None
     confidence: float | None
     gear: int | None
+    cascade: Cascade | None
     label: str
     workers: int | None
     profile: Profile | PathLike | None

@@ -13,6 +13,7 @@ from gearshift.bulk.choice import Choice, choose
 from gearshift.bulk.server import ServedOperator
 from gearshift.bulk.stages import through_cascade
 from gearshift.bulk.workers import Workers
+from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL, Arrays, TensorSpec
@@ -102,6 +103,7 @@ def open_operator(
     accuracy: float | None = None,
     confidence: float | None = None,
     gear: int | None = None,
+    cascade: Cascade | None = None,
     label: str = LABEL,
     workers: int | None = None,
     profile: Profile | PathLike | None = None,
@@ -111,28 +113,29 @@ def open_operator(
 ) -> Operator:
     """Load the models of a plan, or ask the server at a URL.
 
-    In process the cascade is that of `gear`, or the cheapest of `accuracy`, with `confidence`; by
+    In process the cascade is `cascade`, that of `gear`, or the cheapest of `accuracy`, with `confidence`; by
     default as the plan's objective says (`gearshift.bulk.choice`). `label` is the output to tell.
     There are as many `workers` as there are places for them, each with all models of the cascade.
     Raises `InvalidInput`, or `ModelFailed` where a model cannot be loaded.
     """
     in_process: dict[str, object] = {"accuracy": accuracy, "confidence": confidence, "gear": gear, "workers": workers}
-    in_process |= {"profile": profile, "project": project}
+    in_process |= {"cascade": cascade, "profile": profile, "project": project}
     if is_url(plan):
         _require_none(in_process, "and the models are those of a server", "leave it out, or give a plan")
         return _at_server(str(plan), pipeline, label, api_key, ca_file)
     _require_none({"api_key": api_key, "ca_file": ca_file}, "and no URL", "leave it out, or give a URL")
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
     require_served(made)
-    name = _named(made, pipeline)
+    name = named_pipeline(made, pipeline)
     folder = None if isinstance(plan, GearPlan) else Path(plan).parent
-    measured, project_path = _measured(made, name, folder, profile, project)
-    choice = choose(made, name, measured, accuracy=accuracy, confidence=confidence, gear=gear)
+    measured, place = profile_of(made, name, folder, profile)
+    project_path = _project_of(measured, place, project)
+    choice = choose(made, name, measured, accuracy=accuracy, confidence=confidence, gear=gear, cascade=cascade)
     told = _label_of(measured.outputs, label, name)
-    (cascade,) = choice.cascades.values()
+    (chosen,) = choice.cascades.values()
     background = Background()
     background.start()
-    pool = Workers.of(made, measured, cascade.models, project_path, told.name, workers)
+    pool = Workers.of(made, measured, chosen.models, project_path, told.name, workers)
     _started(background, pool)
     answering = _InProcess(choice, pool)
     return Operator(name, answering, background, inputs=measured.inputs, label=told, choice=choice)
@@ -189,7 +192,7 @@ def _started(background: Background, pool: Workers) -> None:
         raise
 
 
-def _named(plan: GearPlan, pipeline: str | None) -> str:
+def named_pipeline(plan: GearPlan, pipeline: str | None) -> str:
     names = list(plan.pipelines)
     require(
         pipeline in names if pipeline is not None else len(names) == 1,
@@ -199,10 +202,10 @@ def _named(plan: GearPlan, pipeline: str | None) -> str:
     return pipeline or names[0]
 
 
-def _measured(
-    plan: GearPlan, pipeline: str, folder: Path | None, profile: Profile | PathLike | None, project: PathLike | None
-) -> tuple[Profile, Path]:
-    """The profile of the pipeline's only operator, and the project whose models it measured."""
+def profile_of(
+    plan: GearPlan, pipeline: str, folder: Path | None, profile: Profile | PathLike | None = None
+) -> tuple[Profile, Path | None]:
+    """The profile of the pipeline's only operator, and its folder; `folder` is the plan's."""
     (node,) = plan.pipelines[pipeline].nodes.values()
     source = plan.profiles[node.operator]
     place: Path | None = None
@@ -222,17 +225,21 @@ def _measured(
         where=str(place or "plan"),
         remedy="make the plan anew with `gearshift plan`, or name its profile",
     )
+    return measured, place
+
+
+def _project_of(profile: Profile, folder: Path | None, project: PathLike | None) -> Path:
     if project is None:
-        if measured.project is None or place is None:
+        if profile.project is None or folder is None:
             raise InvalidInput(
                 "the profile names no project whose models could be loaded",
-                where=str(place or "profile"),
+                where=str(folder or "profile"),
                 remedy="name one with project=, or ask a server by its URL",
             )
-        project = place / measured.project
+        project = folder / profile.project
     path = project_file(Path(project)).resolve()
     require(path.is_file(), "no such file", where=str(path), remedy="name the project whose models were profiled")
-    return measured, path
+    return path
 
 
 def _label_of(outputs: tuple[TensorSpec, ...], name: str, pipeline: str) -> TensorSpec:
