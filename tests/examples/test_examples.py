@@ -40,6 +40,12 @@ PRINTED = {
         r"items by node: \{'split': 600, 'read': 2449, 'join': 600\}\n",
         r"all digits of a strip are right for (7|8)\d\.\d% of the strips\n",
     ),
+    "05_serve_a_pipeline.py": (
+        r"serving digits at http://127\.0\.0\.1:\d+ \(4 replicas on 1 device\)\n",
+        r"answered: (7|8|9|10)\d% of 20 strips are right\n",
+        r"refused: .*\n",
+        r"exit code 0\n",
+    ),
     "learned_caches/build_and_serve.py": (
         r"trained: 9\d\.\d% of unseen images are right\n",
         r"chosen: .* after (stem|blocks\.\d), hits \d+% ",
@@ -54,6 +60,7 @@ LONG = {
     "03_records_to_plan.py",
     "04_sql.py",
     "04_pipeline_in_python.py",
+    "05_serve_a_pipeline.py",
     "learned_caches/build_and_serve.py",
 }
 """README's commands, which `make test` runs, take the same way."""
