@@ -33,6 +33,7 @@ class OutputPassing:
     def __init__(
         self, plan: GearPlan, tables: PlanTables, outputs: Mapping[str, Sequence[TensorSpec]] | None = None
     ) -> None:
+        _require_outputs(plan, outputs or {})
         self._conditions = [None if when is None else Condition(when) for when in tables.graph.conditions]
         self._nodes = list(_nodes_of(plan, tables, outputs or {}))
 
@@ -237,13 +238,31 @@ class _Sources:
     def _declared(self, source: str, output: str, tensor: str) -> TensorSpec | None:
         specs = self._outputs.get(self._pipeline.nodes[source].operator, ())
         found = next((spec for spec in specs if spec.name == output), None)
-        names = ", ".join(repr(spec.name) for spec in specs)
         require(
-            not specs or found is not None,
-            f"node {self._name!r} takes {tensor!r}, and node {source!r} answers {names}",
+            not specs or found is not None or output == CERTAINTY,
+            f"node {self._name!r} takes {tensor!r}, and node {source!r} answers {_names(specs)}",
             remedy="mend the node's inputs",
         )
         return found
+
+
+def _require_outputs(plan: GearPlan, outputs: Mapping[str, Sequence[TensorSpec]]) -> None:
+    """Raise `InvalidInput` for a condition on an output that its node does not declare."""
+    for name, pipeline in plan.pipelines.items():
+        for edge in pipeline.edges:
+            specs = outputs.get(pipeline.nodes[edge.from_].operator, ())
+            if edge.when is not None and specs:
+                require(
+                    edge.when.output in (CERTAINTY, *(spec.name for spec in specs)),
+                    f"the edge from {edge.from_!r} to {edge.to!r} has a condition on {edge.when.output!r}, and node "
+                    f"{edge.from_!r} answers {_names(specs)}",
+                    where=f"pipeline {name!r}",
+                    remedy="name one of these, or the certainty",
+                )
+
+
+def _names(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(repr(spec.name) for spec in specs)
 
 
 def _none(spec: TensorSpec | None) -> Array:

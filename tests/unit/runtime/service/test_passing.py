@@ -32,7 +32,10 @@ EDGES = (
     Edge(from_="read", to="gather"),
     Edge(from_="gather", to="out"),
 )
-OUTPUTS = {"checker": (TensorSpec(name="text", datatype="BYTES", shape=(-1,)),)}
+OUTPUTS = {
+    "reader": (TensorSpec(name="label", datatype="BYTES", shape=(-1,)),),
+    "checker": (TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),
+}
 
 
 def nested_plan() -> GearPlan:
@@ -195,6 +198,19 @@ def test_a_condition_is_on_a_label_a_number_or_the_certainty(when: When, result:
 def test_a_condition_on_something_else_cannot_be_decided(when: When, result: Any, why: str) -> None:
     with pytest.raises(CannotPass, match=why):
         Condition(when).holds(Sample(REQUEST, 0, 0, result=result))
+
+
+def test_a_condition_on_an_output_that_is_not_declared_is_refused_with_those_there_are() -> None:
+    pairs = PLAN.pipelines["pairs"]
+    first, second, *others = pairs.edges
+    second = msgspec.structs.replace(second, when=When(output="kind", one_of=("a",)))
+    plan = msgspec.structs.replace(
+        PLAN, pipelines={"pairs": msgspec.structs.replace(pairs, edges=(first, second, *others))}
+    )
+    with pytest.raises(
+        InvalidInput, match=r"from 'box' to 'read' has a condition on 'kind', and node 'box' answers 'label'"
+    ):
+        OutputPassing(plan, plan_tables(plan), OUTPUTS)
 
 
 def test_an_input_that_is_no_declared_output_is_refused_with_those_there_are() -> None:
