@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -188,3 +190,43 @@ def test_progress_is_told(folder, sums):
     table = pa.table({"x": [[1.0, 2.0]] * 4096})
     gearshift.map(table, sums, progress=lambda what, share: told.append((what, share)))
     assert told == [("2,048 rows answered", 0.5), ("4,096 rows answered", 1.0)]
+
+
+CTRL_C = """
+import os, signal, sys, threading
+import duckdb, gearshift, numpy as np
+x = np.array([[4.0, i] for i in range(5000)])
+with gearshift.open_operator(sys.argv[1], label="sum") as operator, duckdb.connect() as connection:
+    submit, calls, all_asked = operator.submit, [], threading.Event()
+    def counted(*arguments):
+        future = submit(*arguments)
+        calls.append(future)
+        if len(calls) == 3:
+            all_asked.set()
+        return future
+    operator.submit = counted
+    def interrupt():
+        all_asked.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        if sys.argv[2] == "map":
+            gearshift.map({"x": x}, operator)
+        else:
+            stream = gearshift.query({"x": x}, operator)
+            connection.sql("SELECT sum(label) FROM stream").fetchall()
+    except (KeyboardInterrupt, RuntimeError, duckdb.Error):  # DuckDB may wrap it
+        print("interrupted")
+    print(gearshift.map({"x": np.ones((2, 2))}, operator)["label"].to_pylist(), connection.sql("SELECT 1").fetchall())
+"""
+
+
+@pytest.mark.parametrize("reads", ["map", "duckdb"])
+def test_ctrl_c_ends_a_run_at_once_and_the_next_is_answered(folder, reads):
+    with closed(folder):
+        done = subprocess.run(
+            [sys.executable, "-c", CTRL_C, str(folder / "plan.json"), reads],
+            capture_output=True, text=True, timeout=LONG_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "interrupted\n[2.0, 2.0] [(1,)]\n"
