@@ -125,8 +125,8 @@ def open_operator(
         return _at_server(str(plan), pipeline, label, api_key, ca_file)
     _require_none({"api_key": api_key, "ca_file": ca_file}, "and no URL", "leave it out, or give a URL")
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    require_served(made)
     name = named_pipeline(made, pipeline)
+    require_served(made)
     folder = None if isinstance(plan, GearPlan) else Path(plan).parent
     measured, place = profile_of(made, name, folder, profile)
     project_path = _project_of(measured, place, project)
@@ -193,13 +193,21 @@ def _started(background: Background, pool: Workers) -> None:
 
 
 def named_pipeline(plan: GearPlan, pipeline: str | None) -> str:
+    """The pipeline of this name, or the only one; raises `InvalidInput` unless it has one node."""
     names = list(plan.pipelines)
     require(
         pipeline in names if pipeline is not None else len(names) == 1,
         f"there is no pipeline {pipeline!r}" if pipeline is not None else "the plan has several pipelines",
         remedy=f"name one of {', '.join(names)}",
     )
-    return pipeline or names[0]
+    name = pipeline or names[0]
+    nodes = list(plan.pipelines[name].nodes)
+    require(
+        len(nodes) == 1,
+        f"pipeline {name!r} has the nodes {', '.join(nodes)}, and a table goes through one node in process",
+        remedy="serve the plan, and give the URL of the server",
+    )
+    return name
 
 
 def profile_of(
