@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import Arrays, Predicted, in_own_order
-from gearshift.models.samples import unusable_values
 from gearshift.models.user_code import function_in_folder, said_in_one_line
 from gearshift.models.user_model import UserModel
 
@@ -86,17 +85,14 @@ class FunctionModel(UserModel):
         return self._alike(name, [self._element(name, one) for one in value])
 
     def _element(self, name: str, one: Any) -> NDArray[Any]:
+        if isinstance(one, np.ndarray) and one.dtype.kind in "fiub":
+            return in_own_order(one)
         try:
             array = in_own_order(np.asarray(one))
         except Exception as error:
             what = f"answered an element of {name!r} that is no array ({said_in_one_line(error)})"
             raise self._refused(what, "let the rows within one element have one shape") from error
-        if array.dtype.kind in "USO":
-            array = array.astype(object)
-        problem = unusable_values(array)
-        if problem:
-            raise self._refused(f"answered output {name!r} with {problem}", "answer numbers or text")
-        return array
+        return array.astype(object) if array.dtype.kind in "USO" else array
 
     def _alike(self, name: str, elements: list[NDArray[Any]]) -> list[NDArray[Any]]:
         """Elements of one type; empty ones, whose type says nothing, take that of the others."""
