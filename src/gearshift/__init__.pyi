@@ -32,7 +32,7 @@ from gearshift.traces.read import write_trace as write_trace
 from gearshift.verbs.compare import compare as compare
 from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
-from gearshift.verbs.init import init as init
+from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import inspect as inspect
 from gearshift.verbs.plan import largest_alone as largest_alone

@@ -7,7 +7,7 @@ import click
 
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, verb
-from gearshift.verbs.init import init
+from gearshift.verbs.init.write_project import init
 
 
 @click.command("init")

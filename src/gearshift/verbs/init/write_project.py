@@ -6,8 +6,8 @@ from typing import Annotated
 from gearshift.errors import InvalidInput
 from gearshift.models.config import PROJECT_FILE
 from gearshift.support.files import write_atomically
+from gearshift.verbs.init import one_operator, strip_of_digits
 from gearshift.verbs.options import Option
-from gearshift.verbs.templates import one_operator, strip_of_digits
 
 MODELS_FILE = "models.py"
 

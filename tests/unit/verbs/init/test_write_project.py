@@ -16,7 +16,7 @@ from gearshift.models.function_model import FunctionModel
 from gearshift.models.loading import load_model
 from gearshift.models.samples import Samples, load_samples
 from gearshift.profiles.pipelines.fitting import is_gathered
-from gearshift.verbs.templates import strip_of_digits
+from gearshift.verbs.init import strip_of_digits
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""`gearshift init`: the files that it writes."""
