@@ -229,7 +229,7 @@ PARTS = {"agreement": agreement, "recall": recall_and_precision, "peers": peers}
 def main() -> None:
     parser = parser_of(__doc__, data=True, quick="a few draws of a few queries")
     parser.add_argument("--part", choices=PARTS, action="append", help="which tables [default: those without peers]")
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--draws", type=int, help="draws of each query [default: 200, with --quick 4]")
     parser.add_argument("--labels", type=int, default=LABELS, help="rows with the dear model's answers, in both parts")
     parser.add_argument("--dear", choices=DEAR_MODELS, action="append", help="the dear model [default: each]")
     parser.add_argument("--workers", type=int, default=2)
@@ -238,8 +238,7 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="install the peers there first")
     options = parser.parse_args()
     data = data_of(options)
-    if options.quick:
-        options.draws = 4
+    options.draws = options.draws or (4 if options.quick else 200)
     if options.install:
         install(options.peers)
     print(describe())
