@@ -34,6 +34,7 @@ from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
+from gearshift.verbs.inspect import diff_pipelines as diff_pipelines
 from gearshift.verbs.inspect import inspect as inspect
 from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan

@@ -64,6 +64,13 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
         where=str(folder),
         remedy="choose one of them with --p95-ms or --accuracy",
     )
+    several = next((path for path, plan in plans.items() if len(plan.pipelines) > 1), None)
+    require(
+        several is None,
+        "is a plan of several pipelines, and one of a folder is chosen by the objective of its only pipeline",
+        where=str(several),
+        remedy="name the plan file",
+    )
     predicted = {path: plan.predictions.get(plan.name) for path, plan in plans.items()}
     known = {path: result for path, result in predicted.items() if result is not None}
     require(bool(known), "the plans predict nothing", where=str(folder), remedy="name one of them")

@@ -27,6 +27,11 @@ def silent(what: str, share: float) -> None:
 
 def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
+    require(
+        len(made.pipelines) == 1,
+        f"the plan has pipelines {sorted(made.pipelines)}, and a plan of one is needed here",
+        remedy="plans of several can be simulated, inspected and told apart with `diff`",
+    )
     if isinstance(profile, Profile):
         measured = profile
     elif profile is not None:

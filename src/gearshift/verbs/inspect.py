@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from gearshift.gear import GearPlan
+from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_diff import diff as diff_plans
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.inputs import plan_and_profiles
 
 
 def inspect(path: PathLike) -> GearPlan | Profile:
@@ -18,9 +19,19 @@ def inspect(path: PathLike) -> GearPlan | Profile:
     if place.is_dir():
         return read_profile(place)
     made = read_plan(place)
-    if len(made.profiles) == 1 and (place.parent / made.profile.path).is_dir():
-        plan_and_profile(place, None)
+    if all((place.parent / source.path).is_dir() for source in made.profiles.values()):
+        plan_and_profiles(place)
     return made
+
+
+def diff_pipelines(a: GearPlan | PathLike, b: GearPlan | PathLike) -> dict[str, PlanDiff | str]:
+    """The differences of each pipeline and of its replicas, by name; "a" or "b" where only one plan has it."""
+    plans = [plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)]
+    found: dict[str, PlanDiff | str] = {}
+    for name in {**plans[0].pipelines, **plans[1].pipelines}:
+        parts = [part_of(plan, [name]) for plan in plans if name in plan.pipelines]
+        found[name] = diff_plans(*parts) if len(parts) == 2 else "a" if name in plans[0].pipelines else "b"
+    return found
 
 
 def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:

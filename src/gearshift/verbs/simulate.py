@@ -1,16 +1,21 @@
 """Predict how a plan serves a trace."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
+from gearshift.verbs.inputs import plan_and_profile, plan_and_profiles, trace_for, traces_for, workload_of
 from gearshift.verbs.options import Option, ProfileOfPlan
-from gearshift.workload import Trace
+from gearshift.workload import Trace, merge_workloads
 
 if TYPE_CHECKING:
     from gearshift.policies.cores.demand import Scaling
@@ -20,9 +25,10 @@ if TYPE_CHECKING:
 
 def simulate(
     plan: GearPlan | PathLike,
-    trace: Trace | PathLike | None = None,
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None = None,
     *,
     profile: ProfileOfPlan = None,
+    profiles: Mapping[str, Profile | PathLike] | None = None,
     seed: int | None = None,
     uplink: "Uplink | None" = None,
     scaling: "Scaling | None" = None,
@@ -44,10 +50,21 @@ def simulate(
     was for the plan; a warning is logged where it may have changed. `seed` draws samples and
     arrivals, by default as for the plan. Raises `InvalidInput` for a profile other than the
     plan's.
+
+    A plan of several pipelines is served with all their traces at once: `trace` is then a mapping
+    that replaces some of them, and `profiles` replaces profiles of some operators; an uplink and a
+    scaler are for one pipeline.
     """
     from gearshift.simulator.compared.scalers import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
+    known = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
+    if len(known.pipelines) > 1 or isinstance(trace, Mapping):
+        for name, given in (("uplink", uplink), ("scaling", scaling), ("profile", profile)):
+            require(given is None, f"{name} is given, which is for one pipeline", remedy="leave it out")
+        require(trace is None or isinstance(trace, Mapping), "one trace is given", remedy="give a mapping by pipeline")
+        assert not isinstance(trace, (str, Path, Trace))
+        return _of_several(plan, trace, profiles, seed=seed, most_waiting=most_waiting)
     made, measured = plan_and_profile(plan, profile)
     workload = workload_of(measured, trace_for(made, plan, trace, seed=seed), seed=seed)
     how: Any = {"scaling": scaling, "scaler_cores": scaler_cores}
@@ -58,6 +75,24 @@ def simulate(
     arrived = uplink.carry(workload)
     simulation = run(made, measured, arrived.workload, **how)
     return replace(simulation, communication_s=arrived.communication_s)
+
+
+def _of_several(
+    plan: GearPlan | PathLike,
+    traces: Mapping[str, Trace | PathLike] | None,
+    profiles: Mapping[str, Profile | PathLike] | None,
+    *,
+    seed: int | None,
+    most_waiting: int | None,
+) -> "Simulation":
+    from gearshift.simulator.simulate import simulate as run
+
+    made, measured = plan_and_profiles(plan, profiles)
+    arrivals, together, tables = traces_for(made, plan, traces, seed=seed), as_one(measured), plan_tables(made)
+    names = list(made.pipelines)
+    workload = merge_workloads([workload_of(measured[name], arrivals[name], seed=seed) for name in names])
+    bounds = [most_waiting or backlog_of(made, tables, together, pipeline=name).most_waiting for name in names]
+    return run(made, together, workload, most_waiting=bounds)
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:

@@ -11,7 +11,8 @@ from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
-from gearshift.verbs.inspect import diff
+from gearshift.plans.plan_file import read_plan
+from gearshift.verbs.inspect import diff, diff_pipelines
 
 
 @click.command("diff")
@@ -20,8 +21,26 @@ from gearshift.verbs.inspect import diff
 @verb
 def command(output: Output, a: Path, b: Path) -> None:
     """Say how plan files A and B differ: objective, devices, placement, gears and predictions."""
+    if any(len(read_plan(path).pipelines) > 1 for path in (a, b)):
+        each = diff_pipelines(a, b)
+        output.json({"pipelines": {n: one if isinstance(one, str) else _facts(one) for n, one in each.items()}})
+        for name, one in each.items():
+            if isinstance(one, str):
+                output.say(f"pipeline {name}: only in {one}")
+            else:
+                output.say(f"pipeline {name}:")
+                show(output, one)
+        return
     found = diff(a, b)
-    output.json({"same": found.same, **msgspec.to_builtins(found)})
+    output.json(_facts(found))
+    show(output, found)
+
+
+def _facts(found: PlanDiff) -> dict[str, Any]:
+    return {"same": found.same, **msgspec.to_builtins(found)}
+
+
+def show(output: Output, found: PlanDiff) -> None:
     if found.same:
         output.say("both plans serve in the same way")
     for line in sentences(found):

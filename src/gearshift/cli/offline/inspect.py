@@ -45,4 +45,6 @@ def command(output: Output, path: Path) -> None:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))
     replicas, devices = len(found.placement.replicas), len(found.hardware.devices)
     output.say(f"{counted(replicas, 'replica')} on {counted(devices, 'device')}; made by planner {found.planner}")
-    output.say(f"profile {found.profile.path or 'unknown'} {found.profile.sha256[:12]}")
+    for name, source in found.profiles.items():
+        of = f" of {name}" if len(found.profiles) > 1 else ""
+        output.say(f"profile{of} {source.path or 'unknown'} {source.sha256[:12]}")

@@ -7,16 +7,25 @@ import click
 import msgspec
 
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
-from gearshift.cli.common.options import network_options, plan_trace_options, seconds_of, take_trace, the_uplink
+from gearshift.cli.common.options import (
+    network_options,
+    plan_traces_options,
+    seconds_of,
+    take_trace,
+    take_traces,
+    the_uplink,
+)
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
 from gearshift.errors import require
+from gearshift.gear import GearPlan
 from gearshift.objective import Objective
+from gearshift.plans.plan_file import read_plan
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.profile import overheads_of
 from gearshift.result import ServingResult, latency_summary
-from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.inputs import plan_and_profile, plan_and_profiles
 from gearshift.verbs.simulate import simulate
 
 if TYPE_CHECKING:
@@ -34,7 +43,7 @@ READ_BY = {
 
 @click.command("simulate")
 @click.argument("plan", type=PATH)
-@plan_trace_options
+@plan_traces_options
 @network_options
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option(
@@ -72,6 +81,12 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
+    known = read_plan(plan)
+    if len(known.pipelines) > 1:
+        given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
+        _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
+        return
+    trace_arguments["trace"] = _only_trace(trace_arguments["trace"], known.name)
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:
@@ -99,6 +114,32 @@ def command(
     show(output, run, result)
 
 
+def _only_trace(given: tuple[str, ...], name: str) -> Path | None:
+    return Path(given[-1].removeprefix(f"{name}=")) if given else None
+
+
+def _of_several(
+    output: Output, path: Path, plan: GearPlan, of_one: dict[str, object], trace_arguments: dict[str, Any]
+) -> None:
+    for flag, value in of_one.items():
+        require(value is None, f"{flag} is given, which is for a plan of one pipeline", remedy=f"leave {flag} out")
+    traces = take_traces(output.say, plan, path, trace_arguments)
+    _, profiles = plan_and_profiles(path)
+    run = simulate(plan, traces, profiles=profiles, seed=trace_arguments["seed"])
+    results = {
+        name: run.result(profiles, latency_objective_s=pipeline.objective.latency_s, pipeline=name)
+        for name, pipeline in plan.pipelines.items()
+    }
+    output.json({"pipelines": results})
+    output.show(results_table("Predicted, all at once", list(results.items())))
+    busy = next(iter(results.values())).utilisation
+    output.say(
+        f"devices busy: {', '.join(f'{device} {100 * share:.0f} %' for device, share in list(busy.items())[:8])}"
+    )
+    for name in results:
+        show_gears_used(output, run.of(name), f"{name}: ")
+
+
 def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: Objective) -> Scaling:
     return Scaling(
         scaler=scaler,
@@ -115,9 +156,13 @@ def show(output: Output, run: "Simulation", result: ServingResult) -> None:
     if run.communication_s is not None:
         under_way = latency_summary(run.communication_s)
         output.say(f"under way: {milliseconds(under_way.p50)} (p50), {milliseconds(under_way.p99)} (p99)")
+    show_gears_used(output, run)
+
+
+def show_gears_used(output: Output, run: "Simulation", of: str = "") -> None:
     shares = run.arrived_in_gear / max(1, int(run.arrived_in_gear.sum()))
     in_gears = ", ".join(f"{gear}: {percent(float(share))}" for gear, share in enumerate(shares) if share > 0)
-    output.say(f"gear shifts: {len(run.shifts)}; requests by gear: {in_gears}")
+    output.say(f"{of}gear shifts: {len(run.shifts)}; requests by gear: {in_gears}")
 
 
 def _require_read(flag: str, given: float | None, scaler: str | None) -> None:
