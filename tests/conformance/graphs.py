@@ -13,7 +13,7 @@ from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
-from gearshift.simulator.kernel.recorded_rows import recorded_rows
+from gearshift.simulator.kernel.recorded_rows import resolved
 from gearshift.workload import merge_workloads
 from tests.conformance.plans import MS, NO_SOURCE, Case, placements, workloads
 
@@ -214,5 +214,5 @@ def graph_cases(draw: st.DrawFn) -> Case:
         workload=workload,
         joint=joint,
         holds=holds,
-        recorded=recorded_rows(plan, tables, joint, holds),
+        recorded=resolved(plan, tables, joint, holds),
     )

@@ -17,6 +17,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
+from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import merge_workloads
 from tests.conformance.graphs import graph_cases
@@ -31,7 +32,7 @@ from tests.conformance.plans import (
     cases_with_shared_workers,
 )
 from tests.conformance.recorded_passing import RecordedPassing
-from tests.conformance.scenario import long_case
+from tests.conformance.scenario import long_case, three_pipelines
 from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.often import often
@@ -422,3 +423,15 @@ def test_router_and_simulator_decide_alike_in_graphs(case: Case, front_end: Fron
 @settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_in_graphs_where_late_answers_are_wanted(case: Case) -> None:
     assert_same_decisions(case, "answer")
+
+
+def test_router_and_simulator_agree_on_latency_of_three_pipelines_while_the_loads_of_all_move() -> None:
+    case = three_pipelines(requests=700, seed=1)
+    log = assert_same_decisions(case)
+    shifts = [row[4] for row in log if row[1] == Decision.SHIFT]
+    assert all(shifts.count(pipeline) >= 5 for pipeline in range(3))
+    tables = plan_tables(case.plan)
+    run = simulate_tables(tables, np.stack(case.run_ns), case.certainty, case.workload, recorded=case.recorded)
+    p95_s = {pipeline.name: percentile(run.of(pipeline.name).latency_s, 0.95) for pipeline in tables.pipelines}
+    assert p95_s["first"] < p95_s["doubts"] < p95_s["faces"]
+    assert all(0.002 < seconds < 0.2 for seconds in p95_s.values())

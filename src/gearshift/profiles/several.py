@@ -44,6 +44,14 @@ def as_one(profiles: Profiles) -> Profile:
     )
 
 
+def profile_of(operator: str, profiles: Profiles) -> Profile:
+    """Raises `InvalidInput` where there is none."""
+    if isinstance(profiles, Profile):
+        return profiles
+    require(operator in profiles, f"there is no profile of operator {operator!r}", remedy="profile it")
+    return profiles[operator]
+
+
 def _require_different_models(profiles: Mapping[str, Profile]) -> None:
     operator_of: dict[str, str] = {}
     for operator, profile in profiles.items():

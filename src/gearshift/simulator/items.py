@@ -1,10 +1,12 @@
 """The items that a simulation made in graphs."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.plans.plan_tables import PipelineTables
 from gearshift.simulator.kernel.state import Outcome, State
 
 
@@ -21,27 +23,50 @@ class Items:
     record: NDArray[np.int32]
     model: NDArray[np.int8]
     gear: NDArray[np.int16]
-    ended: NDArray[np.int8]
 
     def __len__(self) -> int:
         return len(self.node)
 
     @property
-    def answered(self) -> NDArray[np.bool_]:
-        return self.gear >= 0
+    def answered(self) -> "Items":
+        return self._those(self.gear >= 0)
 
     def of_rows(self, wanted: NDArray[np.bool_]) -> "Items":
         """The items of the wanted request rows (n,), which are numbered anew."""
-        own = wanted[self.row]
+        own = self._those(wanted[self.row])
         number = np.cumsum(wanted) - 1
+        return replace(own, row=number[own.row].astype(np.int32))
+
+    def _those(self, wanted: NDArray[np.bool_]) -> "Items":
         return Items(
-            node=self.node[own],
-            row=number[self.row[own]].astype(np.int32),
-            record=self.record[own],
-            model=self.model[own],
-            gear=self.gear[own],
-            ended=self.ended[own],
+            node=self.node[wanted],
+            row=self.row[wanted],
+            record=self.record[wanted],
+            model=self.model[wanted],
+            gear=self.gear[wanted],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeVisits:
+    """The `items` made at a node, and how many of them each model answered."""
+
+    items: int
+    answered: dict[str, int]
+
+
+def visits(items: Items, pipeline: PipelineTables, models: Sequence[str]) -> dict[str, NodeVisits]:
+    """By node, from the items of this pipeline."""
+    found = {}
+    for place, name in enumerate(pipeline.nodes):
+        here = items.model[items.node == pipeline.first_node + place]
+        found[name] = visits_of(len(here), here[here >= 0], models)
+    return found
+
+
+def visits_of(items: int, answered_by: NDArray[np.int8], models: Sequence[str]) -> NodeVisits:
+    counts = np.bincount(answered_by, minlength=len(models)).tolist()
+    return NodeVisits(items=items, answered={model: n for model, n in zip(models, counts, strict=True) if n})
 
 
 def items_of(state: State, out: Outcome, rows: int) -> Items:
@@ -53,5 +78,4 @@ def items_of(state: State, out: Outcome, rows: int) -> Items:
         record=state.record[made],
         model=np.where(gear >= 0, out.model[made], -1).astype(np.int8),
         gear=gear,
-        ended=out.ended[made],
     )

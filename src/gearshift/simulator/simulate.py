@@ -1,6 +1,6 @@
-"""Simulate a gear plan on a workload: wraps the compiled kernel in plain data."""
+"""Simulate a gear plan on a workload, by the compiled kernel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NEVER_NS, NS_PER_S, to_ns
-from gearshift.decisions import Ending, LogRow
+from gearshift.decisions import Ending
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
@@ -23,18 +23,18 @@ from gearshift.profiles.run_times import (
     gear_times_ns,
     run_times_ns,
 )
-from gearshift.profiles.several import Profiles, as_one
+from gearshift.profiles.several import Profiles, as_one, profile_of
+from gearshift.profiles.tuples import JointRecords
 from gearshift.request import Late
-from gearshift.result import ServingResult, summarise
 from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
-from gearshift.simulator.items import Items, items_of
+from gearshift.simulator.items import items_of
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
 from gearshift.simulator.kernel.gear_cores import make_cores, side_by_side
 from gearshift.simulator.kernel.graph_arrays import make_graph, most_items, recorded_tuples
 from gearshift.simulator.kernel.load_scaling import make_scaling
 from gearshift.simulator.kernel.queues import NONE, make_queues
-from gearshift.simulator.kernel.recorded_rows import RecordedRows
+from gearshift.simulator.kernel.recorded_rows import RecordedRows, recorded_rows
 from gearshift.simulator.scaled_cores import (
     cores_of,
     held_by_log,
@@ -43,171 +43,10 @@ from gearshift.simulator.scaled_cores import (
     shared_cores,
     times_on_cores,
 )
+from gearshift.simulator.simulation import UNBOUNDED, Simulation
 from gearshift.workload import Workload
 
-UNBOUNDED = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
-    """The simulated outcome of each sample (n,) and of the run.
-
-    `finished_ns` is -1 for refused samples; `written_ns` is when the router had written the
-    decision made at `finished_ns`; `model` answered, in gear `gear`; `ended` holds an `Ending`.
-    `waited` (pipelines,) samples waited at once, those of a request that had just arrived
-    included. `busy_s` is (devices,); `batches` (replicas, sizes) counts batches; `arrived_in_gear`
-    counts samples by gear, the pipelines' gears one after another; `shifts` (k, 2) are nanoseconds
-    and the gear from then on, of pipelines `shifted` (k,); `log` holds decisions, when asked for.
-    Where cores change, `held` (k, 2) are nanoseconds and the total cores that replicas are asked
-    to have from then on. `front_end_s` is added to every latency for work outside of the router,
-    and `communication_s` (n,) where samples came over a network.
-    """
-
-    tables: PlanTables
-    workload: Workload
-    finished_ns: NDArray[np.int64]
-    written_ns: NDArray[np.int64]
-    model: NDArray[np.int8]
-    gear: NDArray[np.int16]
-    ended: NDArray[np.int8]
-    busy_s: NDArray[np.float64]
-    batches: NDArray[np.int64]
-    arrived_in_gear: NDArray[np.int64]
-    shifts: NDArray[np.int64]
-    shifted: NDArray[np.int64]
-    log: list[LogRow]
-    held: NDArray[np.int64]
-    waited: NDArray[np.int64] | None = None
-    items: Items | None = None
-    front_end_s: float = 0.0
-    communication_s: NDArray[np.float64] | None = None
-
-    @property
-    def most_waiting(self) -> int | None:
-        """The smallest bound on a pipeline's waiting samples that refuses none, if it is known."""
-        return None if self.waited is None else int(self.waited.max())
-
-    @property
-    def latency_s(self) -> NDArray[np.float64]:
-        """Seconds per request from sending to its last row's answer; NaN if refused."""
-        seconds = (self.written_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
-        if self.communication_s is not None:
-            seconds += self.communication_s
-        seconds[self.finished_ns < 0] = np.nan
-        return self._of_requests(seconds)
-
-    def limit_s(self, latency_objective_s: float | None) -> float | NDArray[np.float64] | None:
-        """The latency within which each request is in time: by its deadline, else the objective.
-
-        Like `latency_s` it counts from sending. The front end's time is not part of a deadline,
-        which is kept where the router has the answer by then.
-        """
-        deadline_ns = self.workload.deadline_ns
-        if deadline_ns is None:
-            return latency_objective_s
-        writing_ns = self.written_ns - self.finished_ns
-        given_s = (deadline_ns + writing_ns - self.workload.arrivals_ns) / NS_PER_S + self.front_end_s
-        if self.communication_s is not None:
-            given_s += self.communication_s
-        objective_s = np.inf if latency_objective_s is None else latency_objective_s
-        return self._of_requests(np.where(deadline_ns < UNBOUNDED, given_s, objective_s))
-
-    def _of_requests(self, of_samples: NDArray[Any]) -> NDArray[Any]:
-        if self.workload.continues is None:
-            return of_samples
-        return np.asarray(np.maximum.reduceat(of_samples, np.flatnonzero(~self.workload.continues)))
-
-    @property
-    def duration_s(self) -> float:
-        return max(self.workload.duration_s, float(self.written_ns.max()) / NS_PER_S)
-
-    @property
-    def core_s(self) -> float | None:
-        """Core-seconds held, from when cores were asked for; None where cores never change."""
-        if not len(self.held):
-            return None
-        until_s = [*(self.held[1:, 0] / NS_PER_S), self.duration_s]
-        return float(self.held[:, 1] @ np.diff(until_s, prepend=0.0))
-
-    def counted_from(self, origin_ns: int) -> "Simulation":
-        """The same run with times counted from `origin_ns`, at or before the first arrival."""
-        workload, deadline_ns = self.workload, self.workload.deadline_ns
-        if deadline_ns is not None:
-            deadline_ns = np.where(deadline_ns < UNBOUNDED, deadline_ns - origin_ns, deadline_ns)
-        answered = self.finished_ns >= 0
-        return replace(
-            self,
-            workload=replace(
-                workload,
-                arrivals_ns=workload.arrivals_ns - origin_ns,
-                duration_s=workload.duration_s - origin_ns / NS_PER_S,
-                deadline_ns=deadline_ns,
-            ),
-            finished_ns=np.where(answered, self.finished_ns - origin_ns, self.finished_ns),
-            written_ns=np.where(answered, self.written_ns - origin_ns, self.written_ns),
-            shifts=_earlier(self.shifts, origin_ns),
-            held=_earlier(self.held, origin_ns),
-            log=[(row[0] - origin_ns, *row[1:]) for row in self.log],
-        )
-
-    def of(self, pipeline: str) -> "Simulation":
-        """The samples, gears and shifts of one pipeline; its devices and its log are those of all."""
-        one = self.tables.pipeline_named(pipeline)
-        if len(self.tables.pipelines) == 1:
-            return self
-        assert self.workload.pipeline is not None
-        own, shifted = self.workload.pipeline == one.number, self.shifted == one.number
-        columns = ("arrivals_ns", "record", "deadline_ns", "priority", "continues", "pipeline")
-        given = {name: getattr(self.workload, name) for name in columns}
-        kept: dict[str, Any] = {name: None if column is None else column[own] for name, column in given.items()}
-        return replace(
-            self,
-            workload=replace(self.workload, **kept),
-            **{name: getattr(self, name)[own] for name in ("finished_ns", "written_ns", "model", "gear", "ended")},
-            arrived_in_gear=self.arrived_in_gear[one.first_gear : one.first_gear + one.gears],
-            shifts=self.shifts[shifted],
-            shifted=self.shifted[shifted],
-            waited=None if self.waited is None else self.waited[one.number : one.number + 1],
-            communication_s=None if self.communication_s is None else self.communication_s[own],
-        )
-
-    def quality(self, profiles: Profiles) -> NDArray[np.float64]:
-        """The quality of each answer; of samples that were refused there is none."""
-        profile, answered = as_one(profiles), self.finished_ns >= 0
-        rows = profile.predictions.rows(self.tables.models)[self.model]
-        quality: NDArray[np.float64] = profile.predictions.quality[rows, self.workload.record]
-        return quality if answered.all() else quality[answered]
-
-    def result(
-        self, profiles: Profiles, *, latency_objective_s: float | None, pipeline: str | None = None
-    ) -> ServingResult:
-        """The figures of `pipeline`, or of the only one; devices are busy with all pipelines."""
-        one, duration_s = self.of(pipeline or self.tables.pipeline.name), self.duration_s
-        latency_s, limit_s = one.latency_s, one.limit_s(latency_objective_s)
-        answered = ~np.isnan(latency_s)
-        degraded = one._of_requests(one.ended == Ending.DEGRADED) & answered
-        return summarise(
-            latency_s=latency_s[answered],
-            quality=one.quality(profiles),
-            requests=len(latency_s),
-            refused=int(np.count_nonzero(~answered)),
-            degraded=int(np.count_nonzero(degraded)),
-            latency_objective_s=limit_s[answered] if isinstance(limit_s, np.ndarray) else limit_s,
-            duration_s=self.workload.duration_s,
-            devices=len(self.tables.device_ids),
-            utilisation={
-                device: float(busy / duration_s)
-                for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
-            },
-            core_s=self.core_s,
-            most_waiting=one.most_waiting,
-            independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),
-        )
-
-
-def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:
-    """Move changes (k, 2) earlier by `by_ns`; what held before 0 then holds from 0."""
-    return np.column_stack((np.maximum(changes[:, 0] - by_ns, 0), changes[:, 1])) if len(changes) else changes
+__all__ = ["UNBOUNDED", "Prepared", "Simulation", "prepare", "simulate", "simulate_tables"]
 
 
 def simulate(
@@ -215,6 +54,7 @@ def simulate(
     profiles: Profiles,
     workload: Workload,
     *,
+    joint: Mapping[str, JointRecords] = {},
     most_waiting: int | Sequence[int] = UNBOUNDED,
     late: Late = "refuse",
     scaling: Scaling | None = None,
@@ -223,10 +63,11 @@ def simulate(
 ) -> Simulation:
     """Serve `workload` by `plan` in virtual time. Keeps no state from an earlier run.
 
-    `profiles` are by operator where there are several. `most_waiting` bounds the queued samples of
-    each pipeline as the server's admission does, with one bound for all, or one for each. `late` says whether
-    unanswered samples that would miss their deadlines are refused, or answered late; `log_rows` is
-    how many decisions to keep.
+    `profiles` are by operator where there are several; `joint` are the joint records of pipelines
+    of several nodes, whose tuples the workload then names. `most_waiting` bounds the queued samples
+    of each pipeline as the server's admission does, with one bound for all, or one for each. `late`
+    says whether unanswered samples that would miss their deadlines are refused, or answered late;
+    `log_rows` is how many decisions to keep.
 
     With `scaling` a scaler gives workers the cores that deadlines, or else the plan's latency
     objective, require, no fewer than the gear in force where it has some, out of `scaler_cores`,
@@ -241,7 +82,8 @@ def simulate(
     )
     how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
     if scaling is None:
-        return prepare(plan, profiles).run(workload, **how)
+        return prepare(plan, profiles, joint).run(workload, **how)
+    require(not joint, "cores are not scaled for pipelines of several nodes", remedy="leave `scaling` out")
     profile = as_one(profiles)
     if scaling.scaler == "static":
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)
@@ -303,7 +145,7 @@ def _compared(
 class Prepared:
     """A plan resolved to the arguments of `simulate_tables`, for any workload.
 
-    `records` are the numbers of recorded samples of the pipelines.
+    `records` are the numbers of recorded samples, or tuples, of the pipelines.
     """
 
     tables: PlanTables
@@ -313,36 +155,44 @@ class Prepared:
     core_run_ns: NDArray[np.int64] | None
     front_end: FrontEnd
     records: tuple[int, ...] = ()
+    recorded: RecordedRows | None = None
 
     def run(self, workload: Workload, **how: Any) -> Simulation:
-        for number, records in enumerate(self.records if workload.pipeline is not None else ()):
-            named = int(workload.record[workload.pipeline == number].max(initial=0))
-            require(
-                named < records,
-                f"the workload names sample {named} of pipeline {self.tables.pipelines[number].name!r}, "
-                f"but there are records of {records} samples",
-                remedy="draw the workload from this profile",
-            )
+        if workload.pipeline is not None or self.recorded is not None:
+            self._require_recorded(workload)
         return simulate_tables(
             self.tables,
             self.run_ns,
             self.certainty,
             workload,
+            recorded=self.recorded,
             exits=self.exits,
             core_run_ns=self.core_run_ns,
             front_end=self.front_end,
             **how,
         )
 
+    def _require_recorded(self, workload: Workload) -> None:
+        for number, records in enumerate(self.records):
+            own = True if workload.pipeline is None else workload.pipeline == number
+            named = int(workload.record.max(where=own, initial=0))
+            require(
+                named < records,
+                f"the workload names sample {named} of pipeline {self.tables.pipelines[number].name!r}, "
+                f"but there are records of {records} samples",
+                remedy="draw the workload from these records",
+            )
 
-def prepare(plan: GearPlan, profiles: Profiles) -> Prepared:
+
+def prepare(plan: GearPlan, profiles: Profiles, joint: Mapping[str, JointRecords] = {}) -> Prepared:
     """Resolve a plan once for several workloads; raises as `simulate`."""
-    tables, profile = plan_tables(plan), as_one(profiles)
+    tables, records, profile = plan_tables(plan), tuple(_records(plan, profiles, joint)), as_one(profiles)
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
     times = gear_times_ns(plan, tables, profile)
     return Prepared(
         tables=tables,
-        records=tuple(_records(plan, profiles)),
+        records=records,
+        recorded=recorded_rows(plan, tables, joint, profiles) if tables.graph.is_graph else None,
         run_ns=run_times_ns(plan, tables, profile),
         certainty=certainty,
         exits=exits_of(plan, tables, profile),
@@ -351,15 +201,10 @@ def prepare(plan: GearPlan, profiles: Profiles) -> Prepared:
     )
 
 
-def _records(plan: GearPlan, profiles: Profiles) -> Iterator[int]:
-    for pipeline in plan.pipelines.values():
-        if isinstance(profiles, Profile):
-            yield len(profiles.predictions.part)
-            continue
-        operators = [node.operator for node in pipeline.nodes.values()]
-        for operator in operators:
-            require(operator in profiles, f"there is no profile of operator {operator!r}", remedy="profile it")
-        yield len(profiles[operators[0]].predictions.part)
+def _records(plan: GearPlan, profiles: Profiles, joint: Mapping[str, JointRecords]) -> Iterator[int]:
+    for name, pipeline in plan.pipelines.items():
+        each = [profile_of(node.operator, profiles) for node in pipeline.nodes.values()]
+        yield len(joint[name]) if name in joint else len(each[0].predictions.part)
 
 
 def simulate_tables(
@@ -415,7 +260,8 @@ def simulate_tables(
     require(len(bounds) == pipelines, f"there are {len(bounds)} bounds on waiting samples, and {pipelines} pipelines")
     plan = make_plan(tables, run_ns, exits, bounds)
     tuples = np.full(n, NONE) if recorded is None else recorded_tuples(tables, workload, recorded)
-    graph, items = make_graph(tables, tuples, recorded), most_items(tuples, recorded)
+    graph = None if recorded is None else make_graph(tables, tuples, recorded)
+    items = 0 if recorded is None else most_items(tuples, recorded)
     settings = make_settings(
         tables,
         front_end,

@@ -189,7 +189,7 @@ def measured_qps(state: State, number: int, now_ns: int) -> float:
 
 @inlined
 def arrive(
-    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, continues: Any, now_ns: int
+    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph | None, out: Outcome, continues: Any, now_ns: int
 ) -> None:
     """Meter and queue the samples of the next request, or refuse them all."""
     run = state.run
@@ -204,24 +204,23 @@ def arrive(
     admitted = admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
     if admitted:
         pipeline.most_waiting = max(pipeline.most_waiting, pipeline.waiting + end - first)
-    in_graph = settings.several is not None and g.is_graph[number]
     model = model_on_arrival(plan, settings, state, number)
     ending = QUEUE_FULL
     feasible = True
     if settings.by_deadline is not None and settings.refuses:
         deadline_ns = state.deadline_ns[first]
         feasible = not misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns)
-        if in_graph:
+        if g is not None and g.is_graph[number]:
             feasible = all_may_begin(plan, settings, state, g, number, deadline_ns, now_ns)
     for sample in range(first, end):
         if admitted:
             state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
             pipeline.metered += 1
             if feasible:
-                if in_graph:
+                if g is not None and g.is_graph[number]:
                     begin_row(plan, settings, state, q, g, out, number, sample, now_ns)
-                else:
-                    route(plan, settings, state, q, out, sample, number, model, now_ns)
+                    continue
+                route(plan, settings, state, q, out, sample, number, model, now_ns)
                 continue
             ending = INFEASIBLE
         run.done += 1

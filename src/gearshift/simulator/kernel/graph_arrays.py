@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.simulator.kernel.graph import Graph
 from gearshift.simulator.kernel.queues import NONE
-from gearshift.simulator.kernel.recorded_rows import RecordedRows, Tuples, is_graph, slot_in_scope
+from gearshift.simulator.kernel.recorded_rows import RecordedRows, is_graph, slot_in_scope
 from gearshift.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -22,16 +22,15 @@ def recorded_tuples(tables: PlanTables, workload: Workload, recorded: RecordedRo
     return np.where(of_graph[pipeline], numbers, NONE)
 
 
-def most_items(tuples: Ints, recorded: RecordedRows | None) -> int:
-    """How many items the request rows of these tuples may have together."""
-    return 0 if recorded is None else int(recorded.tuples.items_of[tuples[tuples != NONE]].sum())
+def most_items(tuples: Ints, recorded: RecordedRows) -> int:
+    """How many items the request rows of these tuples may have together; at least 1."""
+    return max(1, int(recorded.tuples.items_of[tuples[tuples != NONE]].sum()))
 
 
-def make_graph(tables: PlanTables, tuples: Ints, recorded: RecordedRows | None) -> Graph:
-    """The graphs of a run; arrays of records are empty without `recorded`."""
+def make_graph(tables: PlanTables, tuples: Ints, of: RecordedRows) -> Graph:
+    """The graphs of a run, whose request rows have these `tuples`."""
     graph, rows = tables.graph, len(tuples)
-    of = recorded or _nothing()
-    items = rows + most_items(tuples, recorded)
+    items = rows + most_items(tuples, of)
     slots = np.diff(of.tuples.scope)
     in_graph = tuples != NONE
     blocks = np.zeros(rows, dtype=np.int64)
@@ -43,8 +42,6 @@ def make_graph(tables: PlanTables, tuples: Ints, recorded: RecordedRows | None) 
     place[graph.order] = np.arange(len(graph.order))
     closers = _closers(tables)
     nodes = [len(pipeline.nodes) for pipeline in tables.pipelines]
-    if recorded is None:
-        items = rows = 0
     return Graph(
         edge_begin=graph.edge_begin,
         edge_to=graph.edge_to,
@@ -71,11 +68,11 @@ def make_graph(tables: PlanTables, tuples: Ints, recorded: RecordedRows | None) 
         node=of.tuples.node,
         sample=of.tuples.sample,
         inside=of.tuples.inside,
-        base=base[:rows],
+        base=base,
         last=np.full(rows, NONE, dtype=np.int32),
         is_degraded=np.zeros(rows, dtype=np.int8),
-        open_edges=np.zeros(run_slots, dtype=np.int16),
-        live_edges=np.zeros(run_slots, dtype=np.int16),
+        open_edges=np.zeros(run_slots, dtype=np.int32),
+        live_edges=np.zeros(run_slots, dtype=np.int32),
         has_begun=np.zeros(run_slots, dtype=np.int8),
         recorded=np.zeros(items, dtype=np.int32),
         following=np.zeros(items, dtype=np.int32),
@@ -85,22 +82,6 @@ def make_graph(tables: PlanTables, tuples: Ints, recorded: RecordedRows | None) 
 
 def nodes_of(tables: PlanTables) -> range:
     return range(len(tables.pipeline_of))
-
-
-def _nothing() -> RecordedRows:
-    none = np.zeros(0, dtype=np.int64)
-    small = none.astype(np.int32)
-    tuples = Tuples(
-        scope=np.zeros(1, dtype=np.int64),
-        items_of=none,
-        first=small,
-        items=small,
-        edges=none.astype(np.int16),
-        node=none.astype(np.int16),
-        sample=small,
-        inside=small,
-    )
-    return RecordedRows(first_tuple=none, tuples=tuples, condition=none, holds=np.zeros((0, 0, 0), dtype=np.bool_))
 
 
 def _closers(tables: PlanTables) -> list[list[int]]:

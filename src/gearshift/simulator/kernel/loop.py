@@ -34,7 +34,7 @@ def run(
     settings: Settings,
     state: State,
     q: Queues,
-    g: Graph,
+    g: Graph | None,
     scaling: Scaling,
     cores: Cores,
     out: Outcome,
@@ -43,7 +43,7 @@ def run(
     certainty: Any,
     until_ns: int,
 ) -> None:
-    """Serve all samples; fills `out`.
+    """Serve all samples; fills `out`. Without `g` the code for graphs is not even compiled.
 
     Halts at `until_ns`, after the batches and the tick of that instant; where cores are scaled,
     also in every shift. When called again, it requests the cores that are wanted by then, and goes
@@ -74,7 +74,7 @@ def run(
         elif end_ns == due_ns:
             at.free_ns = now_ns
             leave_batch(plan, settings, state, q, out, certainty, next_lead(state), due_ns, now_ns)
-            if settings.several is not None:
+            if g is not None:
                 go_on(plan, settings, state, q, g, out, now_ns)
         elif at.next_tick_ns == due_ns:
             at.free_ns = now_ns
@@ -91,7 +91,7 @@ def run(
             at.free_ns = max(now_ns, at.free_ns)
             timer(plan, settings, state, q, cores, out, now_ns)
         start_on_touched(plan, settings, state, q, out, now_ns)
-        if settings.several is not None:
+        if g is not None:
             while at.ended_first != NONE:
                 go_on(plan, settings, state, q, g, out, now_ns)
                 start_on_touched_again(plan, settings, state, q, out, now_ns)

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import require
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.pipeline import NO_SCOPE, FanOut
 from gearshift.plans.plan_tables import PipelineTables, PlanTables
+from gearshift.profiles.conditions import holds
+from gearshift.profiles.several import Profiles, profile_of
 from gearshift.profiles.tuples import OUTERMOST, JointRecords
 from gearshift.simulator.kernel.graph import TOO_MANY
 from gearshift.simulator.kernel.queues import NONE
@@ -65,12 +68,23 @@ def slot_in_scope(tables: PlanTables) -> Ints:
 
 
 def recorded_rows(
-    plan: GearPlan, tables: PlanTables, joint: Mapping[str, JointRecords], holds: NDArray[np.bool_]
+    plan: GearPlan, tables: PlanTables, joint: Mapping[str, JointRecords], profiles: Profiles
 ) -> RecordedRows:
-    """Resolve the joint records of pipelines; `holds` (edges, models, records) is of recorded answers.
+    """Resolve the joint records of pipelines, and the conditions on the answers that their rows name.
 
-    Raises `InvalidInput` where a graph has no joint records, or a tuple lacks an item.
+    Raises `InvalidInput` where a graph has no joint records, where they name samples that were not
+    recorded, and where a tuple lacks an item.
     """
+    for name, pipeline in plan.pipelines.items():
+        if name in joint:
+            _require_samples(pipeline, joint[name], profiles)
+    return resolved(plan, tables, joint, _held(plan, tables, profiles))
+
+
+def resolved(
+    plan: GearPlan, tables: PlanTables, joint: Mapping[str, JointRecords], held: NDArray[np.bool_]
+) -> RecordedRows:
+    """As `recorded_rows`, with the conditions that are `held` (edges, models, records)."""
     made: list[Tuples] = []
     first_tuple: list[int] = []
     for pipeline, of_plan in zip(tables.pipelines, plan.pipelines.values(), strict=True):
@@ -92,8 +106,39 @@ def recorded_rows(
         first_tuple=np.array(first_tuple),
         tuples=_together(made),
         condition=condition,
-        holds=np.ascontiguousarray(holds[conditional]),
+        holds=np.ascontiguousarray(held[conditional]),
     )
+
+
+def _require_samples(pipeline: PipelinePlan, joint: JointRecords, profiles: Profiles) -> None:
+    for number, name in enumerate(joint.nodes):
+        operator = pipeline.nodes[name].operator
+        samples = len(profile_of(operator, profiles).predictions.part)
+        named = int(joint.row.max(where=joint.node == number, initial=0))
+        require(
+            named < samples,
+            f"the joint records name sample {named} at node {name!r}, and {samples} samples of operator "
+            f"{operator!r} were recorded",
+            remedy="give the joint records and profiles that were made together",
+        )
+
+
+def _held(plan: GearPlan, tables: PlanTables, profiles: Profiles) -> NDArray[np.bool_]:
+    """Whether the condition of each edge holds (edges, models, records); True without one."""
+    nodes = [node for pipeline in plan.pipelines.values() for node in pipeline.nodes.values()]
+    predictions = [profile_of(node.operator, profiles).predictions for node in nodes]
+    records = max(len(each.part) for each in predictions)
+    met = np.ones((len(tables.graph.edge_to), len(tables.models), records), dtype=np.bool_)
+    for node, (begin, end) in enumerate(pairwise(tables.graph.edge_begin.tolist())):
+        own = predictions[node]
+        placed = [(tables.models.index(m), row) for row, m in enumerate(own.models) if m in tables.models]
+        for edge in range(begin, end):
+            when = tables.graph.conditions[edge]
+            if when is not None:
+                of_models = holds(when, own)
+                for model, row in placed:
+                    met[edge, model, : len(own.part)] = of_models[row]
+    return met
 
 
 def _together(made: Sequence[Tuples]) -> Tuples:
