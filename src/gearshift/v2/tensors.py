@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +28,10 @@ MOST_TOLD = 1 << 63
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
 
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
-ROW_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
+MODEL_FACTS = ("gearshift_model", "gearshift_stage", "gearshift_certainty", "gearshift_exit_segment")
+NODE_FACTS = ("gearshift_items", "gearshift_missing", "gearshift_cut")
+"""Of a pipeline of several nodes: one list in JSON for each row."""
+ROW_FACTS = (*MODEL_FACTS, *NODE_FACTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +175,10 @@ def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
         return outputs  # type: ignore[no-any-return]
     selected = {}
     for name in request.outputs:
-        if name in ROW_FACTS:
+        if name in MODEL_FACTS:
             selected[name] = _row_facts(name, answer.rows)
+        elif name in NODE_FACTS:
+            selected[name] = _node_facts(name, answer)
         elif name in outputs:
             selected[name] = outputs[name]
         else:
@@ -181,7 +187,10 @@ def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
 
 
 def answer_parameters(answer: Answer) -> dict[str, Any]:
-    """Return gear, times and outcome; `reason` if degraded, `remaining_s` with a deadline."""
+    """Return gear, times and outcome; `reason` if degraded, `remaining_s` with a deadline.
+
+    Of a pipeline also which nodes have no answer, and which fan-outs took a part of their rows.
+    """
     parameters: dict[str, Any] = {
         "gear": answer.gear,
         "queue_s": answer.queue_s,
@@ -192,6 +201,10 @@ def answer_parameters(answer: Answer) -> dict[str, Any]:
         parameters["reason"] = answer.reason
     if answer.remaining_s is not None:
         parameters["remaining_s"] = answer.remaining_s
+    if answer.missing:
+        parameters["gearshift_missing"] = _in_json(answer.missing)
+    if answer.cut:
+        parameters["gearshift_cut"] = _in_json(answer.cut)
     return parameters
 
 
@@ -205,3 +218,18 @@ def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:
             return np.array([row.certainty for row in rows], dtype=np.float64)
         case _:
             return np.array([row.exit_segment for row in rows], dtype=np.int64)
+
+
+def _node_facts(name: str, answer: Answer) -> NDArray[Any]:
+    """A text for each row: its items, nodes without an answer, or fan-outs that were cut."""
+    facts: Sequence[Any] = {"gearshift_items": answer.items, "gearshift_missing": answer.missing}.get(name, answer.cut)
+    of_rows: list[list[Any]] = [[] for _ in answer.rows]
+    for fact in facts:
+        of_rows[fact.row].append(fact)
+    texts = np.empty(len(of_rows), dtype=object)
+    texts[:] = [_in_json(of_row) for of_row in of_rows]
+    return texts
+
+
+def _in_json(facts: Sequence[Any]) -> str:
+    return msgspec.json.encode(facts).decode()

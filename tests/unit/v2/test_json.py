@@ -6,7 +6,7 @@ import pytest
 
 from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import Answer, RowFacts
+from gearshift.request import Answer, CutRows, ItemFacts, MissingNode, RowFacts
 from gearshift.v2.binary import read_tensor
 from gearshift.v2.bodies import (
     AskedOutput,
@@ -335,3 +335,32 @@ def test_as_many_numbers_as_the_shape_says_are_read_however_many(nested):
     tensor = {"name": "x", "shape": [50_000, 2], "datatype": "FP32", "data": data}
     read = parse({"inputs": [tensor]}, {"x": SPECS["x"]}, limits=Limits(most_rows=50_000))
     assert read.inputs["x"].tolist() == rows
+
+
+OF_A_GRAPH = Answer(
+    outcome="answered",
+    rows=(RowFacts(model="join", stage=0, certainty=1.0), RowFacts(model="join", stage=0, certainty=1.0)),
+    outputs={"label": np.array(["a", "b"], dtype=object)},
+    items=(ItemFacts(node="join", row=0, model="join"), ItemFacts(node="check", row=1, error="it failed")),
+    missing=(MissingNode(node="check", row=1, reason="it failed"),),
+    cut=(CutRows(node="read", row=0, rows=9),),
+)
+
+
+def test_what_nodes_of_a_graph_did_is_told_when_asked_and_what_is_missing_always():
+    asked = [{"name": name} for name in ("label", "gearshift_items", "gearshift_missing", "gearshift_cut")]
+    request = parse({"inputs": [GOOD_X, GOOD_N], "outputs": asked})
+    answer = json.loads(encode_answer("op", request, OF_A_GRAPH)[0])
+    items, missing, cut = ([json.loads(row) for row in one["data"]] for one in answer["outputs"][1:])
+    assert [[item["node"] for item in row] for row in items] == [["join"], ["check"]]
+    assert missing == [[], [{"node": "check", "row": 1, "reason": "it failed"}]]
+    assert cut == [[{"node": "read", "row": 0, "rows": 9}], []]
+    plain = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), OF_A_GRAPH)[0])
+    assert [one["name"] for one in plain["outputs"]] == ["label"]
+    assert json.loads(plain["parameters"]["gearshift_missing"]) == missing[1]
+    assert json.loads(plain["parameters"]["gearshift_cut"]) == cut[0]
+
+
+def test_an_answer_that_lacks_nothing_has_no_parameters_of_nodes():
+    parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), ANSWER)[0])["parameters"]
+    assert not {name for name in parameters if name.startswith("gearshift_")}

@@ -74,7 +74,9 @@ class AnsweredTensor(msgspec.Struct):
 class HowAnswered(msgspec.Struct):
     """The gear at the end, the longest queueing and run time of any row, and the outcome.
 
-    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline.
+    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline. Of a
+    pipeline `gearshift_missing` has the nodes without an answer, with `node`, `row` and `reason`,
+    and `gearshift_cut` the fan-outs that took a part of their `rows`; both are lists in JSON.
     """
 
     gear: int
@@ -83,6 +85,8 @@ class HowAnswered(msgspec.Struct):
     outcome: Literal["answered", "degraded", "late"]
     reason: str | UnsetType = UNSET
     remaining_s: float | UnsetType = UNSET
+    gearshift_missing: str | UnsetType = UNSET
+    gearshift_cut: str | UnsetType = UNSET
 
 
 class InferAnswer(msgspec.Struct):
