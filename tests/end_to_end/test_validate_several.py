@@ -7,8 +7,8 @@ import pytest
 
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.several import replay_each, validate_each
-from gearshift.verbs.validate import Validation
+from gearshift.verbs.replay import replay_each
+from gearshift.verbs.validate import Validation, validate_each
 from tests.two_tasks import write_two_tasks
 from tests.unit.cli.little import run
 

@@ -1,11 +1,14 @@
 """Send a trace to a server, and measure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
+import msgspec
+
 from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
 from gearshift.load_generator.targets import DEFAULT_CONNECTIONS, LONGEST_S, Sending
 from gearshift.models.config import project_file, read_project
 from gearshift.plans.plan_file import read_plan
@@ -13,15 +16,19 @@ from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import trace_for, workload_of
+from gearshift.verbs.inputs import trace_for, traces_for, workload_of
 from gearshift.verbs.options import MILLISECONDS, Option
-from gearshift.workload import Trace
+from gearshift.workload import Trace, Workload
 
 if TYPE_CHECKING:
+    from gearshift.load_generator.replay import Stream
     from gearshift.load_generator.replay_result import Replay
     from gearshift.load_generator.sources import SampleSource
+    from gearshift.load_generator.targets import Target
     from gearshift.serving.operate.task import ServingTask
     from gearshift.traces.network import Uplink
+
+Traces = Mapping[str, Trace | PathLike]
 
 Sent = Callable[[int, int], None]
 """Called with the number of requests that are done, and of all."""
@@ -186,3 +193,140 @@ def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
         return profile, Path()
     folder = Path("profile" if profile is None else profile)
     return read_profile(folder, remedy=NAME_IT), folder
+
+
+# Several pipelines -----------------------------------------------------------------------------------
+
+
+def replay_each(
+    target: PathLike,
+    traces: Traces | None = None,
+    *,
+    profiles: PathLike | None = None,
+    project: PathLike | None = None,
+    emulated: bool = False,
+    slo_s: float | None = None,
+    seed: int | None = None,
+    only: str | None = None,
+    progress: Sent | None = None,
+    **how: Unpack[SendingOptions],
+) -> "dict[str, Replay]":
+    """Send a trace to each of a server's pipelines, all on one clock; returns `replay`'s of each.
+
+    `target` is the URL of a server, or a plan file to serve within this process; then a pipeline
+    without one of `traces` gets that which the plan names for it. `profiles` is a folder with a
+    profile of each name; a plan names its own. `only` is the one pipeline to send to. Without
+    `slo_s` answers are late by the objective of their pipeline, if a plan says what that is.
+    `project` has the samples of all.
+    """
+    from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
+    from gearshift.load_generator.replay import run_replay_together
+    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.serve import pinned
+
+    sending, path = sending_of(how), plan_at(target)
+    if path is None:
+        streams = _streams_to_url(str(target), traces, profiles, project, emulated=emulated, slo_s=slo_s, seed=seed)
+        largest_s = how.get("largest_lateness_s")
+        to = targets_at(str(target), streams, sending)
+        return run_replay_together(to, streams, sending=sending, largest_lateness_s=largest_s, progress=progress)
+    task = read_task(
+        path,
+        "emulated" if emulated else "local",
+        profile_path=None if profiles is None else Path(profiles),
+        project_path=None if project is None else Path(project),
+    )
+    workloads = workloads_of(task.plan, path, task.profiles, traces, seed=seed, only=only)
+    streams = streams_of(task, workloads, slo_s=slo_s)
+    server = InProcessServer(task)
+    inside = {
+        name: InProcessTarget(server, name, stream.source.output, sending_for(stream, sending))
+        for name, stream in streams.items()
+    }
+    with pinned(task.router_cores):
+        return run_replay_together(
+            inside, streams, sending=sending, largest_lateness_s=how.get("largest_lateness_s"), progress=progress
+        )
+
+
+def sending_for(stream: "Stream", sending: Sending) -> Sending:
+    """A target encodes no deadline where the workload has its own."""
+    return sending if stream.deadline_s(sending) is None else msgspec.structs.replace(sending, deadline_s=None)
+
+
+def sending_of(how: SendingOptions) -> Sending:
+    require(how.get("processes", 1) == 1, "several traces are sent by one process", remedy="leave --processes out")
+    own = {name: value for name, value in how.items() if name not in ("processes", "largest_lateness_s")}
+    options: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in own.items()}
+    return Sending(**options)
+
+
+def targets_at(url: str, streams: "Mapping[str, Stream]", sending: Sending) -> "dict[str, Target]":
+    from gearshift.load_generator.http_target import target_at
+
+    return {
+        name: target_at(url, name, stream.source.output, sending_for(stream, sending))
+        for name, stream in streams.items()
+    }
+
+
+def workloads_of(
+    plan: GearPlan,
+    path: Path,
+    profiles: Mapping[str, Profile],
+    traces: Traces | None,
+    *,
+    seed: int | None,
+    only: str | None = None,
+) -> dict[str, Workload]:
+    arrivals = traces_for(plan, path, traces, only=only, seed=seed)
+    return {name: workload_of(profiles[_operator_of(plan, name)], trace, seed=seed) for name, trace in arrivals.items()}
+
+
+def _operator_of(plan: GearPlan, pipeline: str) -> str:
+    """The operator of the pipeline's only node."""
+    nodes = list(plan.pipelines[pipeline].nodes.values())
+    require(
+        len(nodes) == 1,
+        f"pipeline {pipeline!r} has {len(nodes)} nodes, and samples are drawn for pipelines of one",
+        remedy="replay the others alone",
+    )
+    return nodes[0].operator
+
+
+def streams_of(task: "ServingTask", workloads: Mapping[str, Workload], *, slo_s: float | None) -> "dict[str, Stream]":
+    """The streams to a plan's pipelines, with samples of their operators' projects."""
+    from gearshift.load_generator.replay import Stream
+
+    streams = {}
+    for name, workload in workloads.items():
+        operator = task.operators[_operator_of(task.plan, name)]
+        source = source_of(
+            operator.profile, operator.folder, project=operator.project, emulated=task.backend == "emulated", name=name
+        )
+        objective_s = task.plan.pipelines[name].objective.latency_s
+        streams[name] = Stream(workload=workload, source=source, slo_s=objective_s if slo_s is None else slo_s)
+    return streams
+
+
+def _streams_to_url(
+    url: str,
+    traces: Traces | None,
+    profiles: PathLike | None,
+    project: PathLike | None,
+    *,
+    emulated: bool,
+    slo_s: float | None,
+    seed: int | None,
+) -> "dict[str, Stream]":
+    from gearshift.load_generator.replay import Stream
+
+    require(bool(traces), "no trace is given", where=url, remedy="give one of each with --trace NAME=FILE")
+    streams = {}
+    for name, trace in (traces or {}).items():
+        folder = Path("profile" if profiles is None else profiles) / name
+        profile = read_profile(folder, remedy=NAME_IT)
+        workload = workload_of(profile, trace_for(None, url, trace, seed=seed), seed=seed)
+        source = source_of(profile, folder, project=project, emulated=emulated, name=name)
+        streams[name] = Stream(workload=workload, source=source, slo_s=slo_s)
+    return streams

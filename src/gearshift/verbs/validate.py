@@ -21,7 +21,16 @@ from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
 from gearshift.verbs.options import Backend, ProfileFolder, ProjectOfPlan
-from gearshift.verbs.replay import SendingOptions, Sent, replay
+from gearshift.verbs.replay import (
+    SendingOptions,
+    Sent,
+    Traces,
+    replay,
+    sending_of,
+    streams_of,
+    targets_at,
+    workloads_of,
+)
 from gearshift.workload import Trace, Workload, merge_workloads
 
 if TYPE_CHECKING:
@@ -161,6 +170,58 @@ def validate(
         made, {made.name: measured}, prepared, {made.name: workload}, {made.name: run}, began_ns
     ).values()
     return validation
+
+
+def validate_each(
+    plan: PathLike,
+    traces: Traces | None = None,
+    *,
+    backend: Backend = "local",
+    profiles: PathLike | None = None,
+    project: PathLike | None = None,
+    seed: int | None = None,
+    server_cores: frozenset[int] | None = None,
+    generator_cores: frozenset[int] | None = None,
+    progress: Sent | None = None,
+    **how: Unpack[SendingOptions],
+) -> dict[str, Validation]:
+    """As `validate`, for all pipelines of a plan file at once: one server, one clock, one simulation.
+
+    `traces` are by pipeline; others are those that the plan names. The folder `profiles` has one
+    of each operator's name. Batches and devices are those of all pipelines together.
+    """
+    from gearshift.load_generator.replay import run_replay_together
+    from gearshift.runtime.backends.local import router_cores
+    from gearshift.serving.operate.child_server import ChildServer
+    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.serve import pinned
+    from gearshift.simulator.simulate import prepare
+
+    path, sending = Path(plan), sending_of(how)
+    task = read_task(
+        path,
+        backend,
+        profile_path=None if profiles is None else Path(profiles),
+        project_path=None if project is None else Path(project),
+    )
+    made, prepared = task.plan, prepare(task.plan, task.profiles)
+    workloads = workloads_of(made, path, task.profiles, traces, seed=seed)
+    streams = streams_of(task, workloads, slo_s=None)
+    flags = [f"--backend={backend}"]
+    flags += [f"--{name}={place}" for name, place in (("profile", profiles), ("project", project)) if place is not None]
+    if generator_cores is None and backend == "local":
+        generator_cores = router_cores(made.hardware)
+    with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
+        began_ns = server_began_ns(server.url)
+        runs = run_replay_together(
+            targets_at(server.url, streams, sending),
+            streams,
+            sending=sending,
+            devices=len(made.hardware.devices),
+            largest_lateness_s=how.get("largest_lateness_s"),
+            progress=progress,
+        )
+    return validations(made, task.profiles, prepared, workloads, runs, began_ns)
 
 
 def validations(

@@ -23,8 +23,7 @@ from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
-from gearshift.verbs.replay import plan_at, replay
-from gearshift.verbs.several import replay_each
+from gearshift.verbs.replay import plan_at, replay, replay_each
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 

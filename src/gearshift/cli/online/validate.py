@@ -18,8 +18,7 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.several import validate_each
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.validate import Validation, validate, validate_each
 
 
 @click.command("validate")
