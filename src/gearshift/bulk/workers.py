@@ -74,6 +74,7 @@ class Seat:
         self._load, self._place = load, place
         self._worker: WorkerProcess | None = None
         self._killed: WorkerProcess | None = None
+        self._closed = False
         self._batches = itertools.count(1)
         self._heard: list[Frame] = []
         self._whole: asyncio.Future[None] | None = None
@@ -83,6 +84,7 @@ class Seat:
         return 0 if self._worker is None else self._worker.pid
 
     async def start(self) -> None:
+        require(not self._closed, "the pipeline was closed while it ran")
         await self._reap()
         worker = WorkerProcess(cores=self._place.cores, cuda=self._place.cuda, on_done=self._done, on_end=self._ended)
         self._worker = worker
@@ -112,6 +114,8 @@ class Seat:
         return self._heard
 
     async def stop(self) -> None:
+        """End the worker; none is started any more."""
+        self._closed = True
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop(longest_s=LONGEST_STOP_S)
