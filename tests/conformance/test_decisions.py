@@ -433,5 +433,5 @@ def test_router_and_simulator_agree_on_latency_of_three_pipelines_while_the_load
     tables = plan_tables(case.plan)
     run = simulate_tables(tables, np.stack(case.run_ns), case.certainty, case.workload, recorded=case.recorded)
     p95_s = {pipeline.name: percentile(run.of(pipeline.name).latency_s, 0.95) for pipeline in tables.pipelines}
-    assert p95_s["first"] < p95_s["doubts"] < p95_s["faces"]
+    assert p95_s["first"] < min(p95_s["doubts"], p95_s["faces"]), "it has one node"
     assert all(0.002 < seconds < 0.2 for seconds in p95_s.values())
