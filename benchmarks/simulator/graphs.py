@@ -139,7 +139,7 @@ def main() -> None:
     print_head(
         "| requests/s | largest batch | mean batch | items a request | models a request | busy | million items/s |"
     )
-    for qps, largest_batch in ((2_000, 64), (4_000, 64), (1_000, 1)):
+    for qps, largest_batch in ((2_000, 64), (4_000, 64), (8_000, 64), (1_000, 1)):
         times, simulation = run(qps, largest_batch, arguments.requests)
         requests, items = len(simulation.workload), len(simulation.items or ())
         batches = simulation.batches
