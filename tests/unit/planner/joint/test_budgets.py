@@ -1,0 +1,35 @@
+import numpy as np
+
+from gearshift.pipeline import Edge, Node
+from gearshift.planner.joint.budgets import Split, budget_tables
+from gearshift.planner.joint.timed_quality import Outcomes, Query
+
+MODELS = {
+    "detect": [(20, 0.91), (55, 0.94)],
+    "face": [(18, 0.95), (110, 0.99)],
+    "car": [(16, 0.90), (55, 0.92)],
+    "answer": [(0, 1.0)],
+}
+ENDS = [("detect", "face"), ("detect", "car"), ("face", "answer"), ("car", "answer")]
+
+
+def times(split: Split) -> dict[str, list[int]]:
+    query = Query(
+        nodes={name: Node(operator=name) for name in MODELS},
+        edges=tuple(Edge(from_=a, to=b) for a, b in ENDS),
+        outcomes={
+            name: [Outcomes(np.array([ms]), np.ones(1), np.array([quality])) for ms, quality in of_node]
+            for name, of_node in MODELS.items()
+        },
+    )
+    return {node: [table.remaining_ms[0] for table in tables] for node, tables in budget_tables(query, split).items()}
+
+
+def test_an_equal_split_gives_each_node_of_a_path_the_same_time() -> None:
+    """With 80 ms left detection may take 40: its first model; at a face all that is left may be used."""
+    assert times("equal") == {"detect": [40, 110], "face": [18, 110], "car": [16, 55], "answer": [0]}
+
+
+def test_a_proportional_split_goes_by_slowest_models_and_the_tightest_path() -> None:
+    """Detection gets 55 / (55 + 110) of the time, by the path over faces."""
+    assert times("proportional") == {"detect": [60, 165], "face": [18, 110], "car": [16, 55], "answer": [0]}
