@@ -110,8 +110,8 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `cascades` are those that each node may use, from cheap to expensive. With several, one is
     chosen for each item by the time that remains: `timed` has a table for each cascade of a node,
-    and `margin_s` is taken off that time. Items wait in order of `arrival`, or of expected `gain`
-    until `answer_by_margin_s` before the objective's latency ends.
+    and `margin_s` is taken off that time (`policies/replanning.py`). Items wait in order of
+    `arrival`, or of expected `gain` until `answer_by_margin_s` before the objective's latency ends.
     """
 
     load_range: LoadRange
@@ -142,8 +142,8 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         found = [cascade for cascades in self.cascades.values() for cascade in cascades]
         require(
             len(found) == 1,
-            f"the gear for load {self.load_range} has {len(found)} cascades, and this version of gearshift serves one",
-            remedy="make the plan anew with `gearshift plan`, or use a newer version",
+            f"the gear for load {self.load_range} has {len(found)} cascades, and one is needed here",
+            remedy="give a plan of one node",
         )
         return found[0]
 
@@ -276,8 +276,8 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `profiles` are those of the operators, `traces` those of the pipelines. `predictions` maps each
     pipeline to the results of simulation; `planner` names the planner; `unfinished` marks a plan
-    whose search was interrupted. Several nodes, and fields that are left out by default, are for
-    pipelines, engines of language models and refinement: this version does not serve plans that
+    whose search was interrupted. Fields that are left out by default, apart from those of choices by
+    time, are for engines of language models and refinement: this version does not serve plans that
     have them, and says so.
     """
 
@@ -316,7 +316,11 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def profile(self) -> SourceFile:
         """The profile of the only operator; raises `InvalidInput` for a plan of several."""
-        self.require_one_pipeline()
+        require(
+            len(self.profiles) == 1,
+            f"the plan has operators {sorted(self.profiles)}, and one is needed here",
+            remedy="give a plan of one operator",
+        )
         return next(iter(self.profiles.values()))
 
     @property
@@ -338,16 +342,11 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return next(iter(self.pipelines.values()))
 
     def require_one_pipeline(self) -> None:
-        """Raise `InvalidInput` for several pipelines or operators, which cannot be served together."""
+        """Raise `InvalidInput` for a plan of several pipelines, where one is needed."""
         require(
             len(self.pipelines) == 1,
-            f"the plan has pipelines {sorted(self.pipelines)}, one can be served at a time",
-            remedy="split the plan",
-        )
-        require(
-            len(self.profiles) == 1,
-            f"the plan has operators {sorted(self.profiles)}, one can be served at a time",
-            remedy="serve it with a newer version",
+            f"the plan has pipelines {sorted(self.pipelines)}, and one is needed here",
+            remedy="give a plan of one pipeline",
         )
 
     def cores_in(self, gear: Gear) -> str:

@@ -9,7 +9,7 @@ from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_tables import require_served
+from gearshift.plans.served import require_served
 from gearshift.profiles.profile import overheads_of
 from gearshift.reporting.headline import counted, headline
 from gearshift.verbs.inspect import inspect

@@ -29,12 +29,14 @@ from gearshift.cli.common.tables import (
     tell_warnings,
 )
 from gearshift.cli.offline.plan_operators import plan_operators
+from gearshift.cli.offline.plan_pipelines import plan_graph
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.headline import headline
@@ -79,6 +81,7 @@ STEADY, LEAST_GAPS = 0.2, 10
     metavar="FILE",
     help="Add the operators to this plan: its pipelines stay as they are, on its devices.",
 )
+@click.option("--pipeline", help="The pipeline to plan, of a profile that has several.")
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
@@ -91,6 +94,7 @@ def command(
     percentile: float | None,
     frontier: bool,
     beside: Path | None,
+    pipeline: str | None,
     out: Path | None,
     **options: Any,
 ) -> None:
@@ -105,6 +109,22 @@ def command(
     --p95-ms are then given for each, by its name.
     """
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
+    if holds_profiles(profiles[0]):
+        require(len(profiles) == 1 and beside is None, "a pipeline is planned alone", remedy="give its profile alone")
+        options["accuracy"], options["frontier"] = the_last(accuracy), frontier
+        latency = the_last(p95_ms) if p95_ms else the_last(latency_ms)
+        plan_graph(
+            output,
+            profiles[0],
+            Path(trace[-1]),
+            pipeline=pipeline,
+            latency_ms=latency,
+            percentile=percentile,
+            out=out or Path("plan.json"),
+            options=options,
+        )
+        return
+    require(pipeline is None, "--pipeline is given, and the profile is of one operator", remedy="leave it out")
     if len(profiles) > 1 or beside is not None:
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)

@@ -1,0 +1,76 @@
+"""`gearshift plan` for a pipeline of several nodes."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
+from gearshift.cli.common.output import Output
+from gearshift.cli.common.tables import results_table
+from gearshift.errors import require
+from gearshift.gear import GearPlan
+from gearshift.planner import planners
+from gearshift.reporting.headline import headline
+from gearshift.support.files import require_writable
+from gearshift.verbs.plan_pipeline import plan_pipeline
+
+PASSED_ON = "accuracy", "confidence", "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "seed"
+NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
+
+
+def plan_graph(
+    output: Output,
+    profiles: Path,
+    trace: Path,
+    *,
+    pipeline: str | None,
+    latency_ms: float | None,
+    percentile: float | None,
+    out: Path,
+    options: dict[str, Any],
+) -> None:
+    for name in NOT_FOR_PIPELINES:
+        flag = f"--{name.replace('_', '-').removesuffix('-s')}"
+        require(
+            not options.pop(name, None),
+            f"{flag} is given, and a pipeline of several nodes is planned without",
+            remedy=f"leave {flag} out",
+        )
+    planner = options.pop("planner")
+    require(planner == planners.DEFAULT, f"planner {planner!r} plans one operator", remedy="leave --planner out")
+    if latency_ms is None:
+        require(False, "no latency is given", remedy="give --p95-ms")
+        return
+    require_writable(out)
+    reading = {name: options.pop(name) for name in TRACE_OPTIONS} | {"seed": options["seed"]}
+    arrivals = the_trace(trace, **reading)
+    began = time.perf_counter()
+    with output.progress() as tell:
+        made = plan_pipeline(
+            profiles,
+            arrivals if any(reading[name] for name in TRACE_OPTIONS) else trace,
+            pipeline=pipeline,
+            latency_s=latency_ms / 1e3,
+            percentile=percentile or 0.95,
+            out=out,
+            progress=tell,
+            **{name: options[name] for name in PASSED_ON if options.get(name) is not None},
+        )
+    output.json(_facts(made, out, time.perf_counter() - began))
+    output.say(headline(made))
+    for gear in made.pipeline.gears:
+        cascades = "; ".join(f"{node}: {' | '.join(map(str, each))}" for node, each in gear.cascades.items())
+        output.say(f"{gear.load_range}: {cascades}")
+    output.show(results_table("Predicted for the trace", list(made.predictions.items())))
+    output.say(f"wrote {out} after {time.perf_counter() - began:.1f} s")
+
+
+def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
+    return {
+        "planner": made.planner,
+        "planning_s": planning_s,
+        "objective": made.pipeline.objective,
+        "devices": len(made.hardware.devices),
+        "predicted": made.predictions[made.name],
+        "plan": str(out),
+    }

@@ -1,0 +1,151 @@
+"""Plan a pipeline of several nodes: a tuple for each load range, confirmed by replaying the trace.
+
+The front of tuples, by work, takes the place that cascades have for one operator. A range gets the
+most accurate tuple that holds at its upper end, found by bisection: tuples with more work are
+slower, and a range never gets one with more work than the range below it. End-to-end percentiles
+come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
+trace; where it misses the objective, all ranges are planned for more load.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import Infeasible, require
+from gearshift.gear import Gear, GearPlan, LoadRange
+from gearshift.placement import Placement
+from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.joint.steady import Candidate, SteadyTuples
+from gearshift.planner.space.bisection import least_that
+from gearshift.planner.space.request import load_ranges
+from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.result import ServingResult
+from gearshift.simulator.simulate import simulate
+from gearshift.workload import draw_workload
+
+MARGIN_STEP = 1.15
+MOST_REPAIRS = 8
+
+Assignment = tuple[tuple[Candidate, int], ...]
+"""The tuple and the largest batch of each range."""
+
+
+def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearPlan:
+    """The most accurate plan within the latency objective; `front` rises in work and in quality.
+
+    Raises `Infeasible` where even the tuple of least work misses the objective, or where the
+    accuracy that was asked for is out of reach.
+    """
+    require(len(front) > 0, "there are no tuples of implementations to choose from")
+    placement = place(request.profiles.values(), request.hardware, _visits(front))
+    steady = SteadyTuples(request, placement)
+    margin, late = request.least_margin, 1.0
+    for _ in range(MOST_REPAIRS):
+        made = _plan(steady, assigned(steady, front, margin))
+        on_part_a = replayed(made, request, part=PART_A)
+        late = min(late, on_part_a.share_late)
+        if _keeps(on_part_a, request):
+            predicted = replayed(made, request, part=PART_B)
+            if _keeps(predicted, request):
+                return _accurate_enough(made, request, predicted)
+        margin *= MARGIN_STEP
+    raise Infeasible(
+        f"every plan has {100 * late:.3g} % late or more on the trace, with {request.latency_s * 1e3:.4g} ms allowed"
+        f" for {100 * request.objective.percentile:.4g} %",
+        by_load=False,
+    )
+
+
+def assigned(steady: SteadyTuples, front: Sequence[Candidate], margin: float) -> Assignment:
+    """The tuple of each range; raises `Infeasible` that names the range, model and device where none holds."""
+    chosen: list[tuple[Candidate, int]] = []
+    most = len(front)
+    for load_range, end_qps in zip(_ranges(steady.request), steady.request.upper_ends(), strict=True):
+        fails = _first_that_fails(steady, front[:most], margin * end_qps)
+        if fails == 0:
+            raise _infeasible(steady, front[0], load_range, margin * end_qps)
+        best = front[fails - 1]
+        chosen.append((best, steady.holding(best, margin * end_qps) or 1))
+        most = fails
+    return tuple(chosen)
+
+
+def _first_that_fails(steady: SteadyTuples, front: Sequence[Candidate], load_qps: float) -> int:
+    """The place of the first tuple that does not hold; the one before it does, and all before are taken to."""
+    if steady.holding(front[-1], load_qps) is not None:
+        return len(front)
+    return least_that(lambda i: steady.holding(front[i], load_qps) is None, fails=-1, at_most=len(front) - 1)
+
+
+def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingResult:
+    """The whole trace with the recorded tuples of `part`."""
+    workload = draw_workload(request.trace, request.records.indices(part), seed=request.seed)
+    run = simulate(made, request.profiles, workload, joint={request.name: request.records})
+    return run.result(request.profiles, latency_objective_s=request.latency_s)
+
+
+def _keeps(result: ServingResult, request: PipelineRequest) -> bool:
+    return result.share_late <= 1 - request.objective.percentile
+
+
+def _plan(steady: SteadyTuples, assignment: Assignment) -> GearPlan:
+    request, gears = steady.request, list[Gear]()
+    for load_range, end_qps, (candidate, largest) in zip(
+        _ranges(request), request.upper_ends(), assignment, strict=True
+    ):
+        gear = request.gear(load_range, candidate.cascades, steady.settings(candidate, largest))
+        cell = steady.cell(candidate, end_qps, largest)
+        gears.append(msgspec.structs.replace(gear, predicted=cell.prediction(end_qps, candidate.quality)))
+    return _without_idle_models(request, steady.placement, gears)
+
+
+def _without_idle_models(request: PipelineRequest, placement: Placement, gears: Sequence[Gear]) -> GearPlan:
+    used = {m for gear in gears for cascades in gear.cascades.values() for c in cascades for m in c.models}
+    kept = tuple(replica for replica in placement.replicas if replica.model in used)
+    ids = {replica.id for replica in kept}
+    fewer = [
+        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
+        for gear in gears
+    ]
+    return request.plan(Placement(replicas=kept), fewer)
+
+
+def _accurate_enough(made: GearPlan, request: PipelineRequest, predicted: ServingResult) -> GearPlan:
+    asked = request.objective.accuracy
+    if asked is not None and predicted.accuracy < asked:
+        raise Infeasible(
+            f"within {request.latency_s * 1e3:.4g} ms the accuracy is {predicted.accuracy:.4f}, not {asked:.4g}",
+            nearest_accuracy=int(predicted.accuracy * 1e4) / 1e4,
+            by_load=False,
+        )
+    return msgspec.structs.replace(made, predictions={request.name: predicted})
+
+
+def _visits(front: Sequence[Candidate]) -> dict[str, float]:
+    """Visits of each model per request row, in the tuple that visits it most: how much it needs replicas."""
+    most: dict[str, float] = {}
+    for candidate in front:
+        for model in candidate.models:
+            most[model] = max(most.get(model, 0.0), candidate.visits.get(model, 0.0))
+    return most
+
+
+def _infeasible(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:
+    model, device = steady.bottleneck(cheapest)
+    node = next(node for node, cascade in cheapest.cascades.items() if model in cascade.models)
+    cells = [steady.cell(cheapest, load_qps, size) for size in steady.sizes()]
+    stable_s = [cell.latency_s for cell in cells if cell.stable]
+    return Infeasible(
+        f"the tuple of least work misses {steady.request.latency_s * 1e3:.4g} ms at {load_qps:.4g} requests/s; "
+        f"node {node!r} binds",
+        load_range=str(load_range),
+        bottleneck=model,
+        device=device,
+        nearest_latency_s=min(stable_s, default=None),
+    )
+
+
+def _ranges(request: PipelineRequest) -> list[LoadRange]:
+    return load_ranges(np.array(request.upper_ends()))

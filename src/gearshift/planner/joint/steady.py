@@ -1,0 +1,154 @@
+"""Simulate one tuple of implementations at one constant load on a placement."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
+from gearshift.gear import LoadRange, ReplicaSettings
+from gearshift.placement import Placement, Replica
+from gearshift.planner.evaluate.assemble import curves_of
+from gearshift.planner.evaluate.balance import balanced
+from gearshift.planner.evaluate.cells import Cell, measured_in, rank_of
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.profiles.profile import PART_A, RunTimeCurve
+from gearshift.profiles.several import as_one
+from gearshift.simulator.simulate import prepare
+from gearshift.workload import Trace, Workload, draw_workload
+
+SAMPLES = 6_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A tuple: the cascade of each node, its expected quality, and work in seconds per request row.
+
+    `visits` are the items of each model per request row.
+    """
+
+    cascades: Mapping[str, Cascade]
+    quality: float
+    work_s: float
+    visits: Mapping[str, float]
+
+    @property
+    def models(self) -> frozenset[str]:
+        return frozenset(model for cascade in self.cascades.values() for model in cascade.models)
+
+
+@dataclass(slots=True)
+class SteadyTuples:
+    """Cells of tuples on a placement, each simulated once, with the same arrivals and records of part A."""
+
+    request: PipelineRequest
+    placement: Placement
+    simulated: int = 0
+    _curves: dict[str, RunTimeCurve] = field(init=False)
+    _gaps: NDArray[np.float64] = field(init=False)
+    _records: NDArray[np.int32] = field(init=False)
+    _shares: dict[int, dict[str, float]] = field(default_factory=dict)
+    _cells: dict[tuple[int, float, int], Cell] = field(default_factory=dict)
+    _last_held: int = 0
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self._curves = curves_of(as_one(request.profiles), request.hardware, self.placement)
+        self._gaps = np.random.default_rng([request.seed, 1]).exponential(1.0, SAMPLES)
+        trace = Trace(arrivals_ns=np.arange(SAMPLES, dtype=np.int64), duration_s=SAMPLES / NS_PER_S)
+        self._records = draw_workload(trace, request.records.indices(PART_A), seed=request.seed).record
+
+    def sizes(self) -> list[int]:
+        """The batch sizes to try: each about twice the one before."""
+        largest = max(curve.largest_batch_size for curve in self._curves.values())
+        return [1 << power for power in range(largest.bit_length())]
+
+    def settings(self, candidate: Candidate, largest: int) -> tuple[ReplicaSettings, ...]:
+        shares = self._shares_of(candidate)
+        return tuple(
+            ReplicaSettings(
+                replica=replica.id,
+                load_share=shares.get(replica.id, 0.0),
+                largest_batch_size=min(largest, self._curves[replica.id].largest_batch_size),
+                cores=replica.cores,
+            )
+            for replica in self.placement.replicas
+        )
+
+    def _shares_of(self, candidate: Candidate) -> dict[str, float]:
+        if id(candidate) not in self._shares:
+            work_s = {r.id: self._work_s(self._curves[r.id]) for r in self.placement.replicas}
+            visits = {model: max(candidate.visits.get(model, 0.0), 1e-9) for model in sorted(candidate.models)}
+            self._shares[id(candidate)] = balanced(self.placement, work_s, visits).shares
+        return self._shares[id(candidate)]
+
+    @staticmethod
+    def _work_s(curve: RunTimeCurve) -> float:
+        table_s = curve.table_ns()[1:] / NS_PER_S
+        return float((table_s / np.arange(1, len(table_s) + 1)).min())
+
+    def cell(self, candidate: Candidate, load_qps: float, largest: int) -> Cell:
+        key = id(candidate), load_qps, largest
+        if key not in self._cells:
+            request = self.request
+            gear = request.gear(LoadRange(from_=0.0), candidate.cascades, self.settings(candidate, largest))
+            run = prepare(request.plan(self.placement, [gear]), request.profiles, {request.name: request.records}).run(
+                self._workload(load_qps)
+            )
+            self._cells[key] = measured_in(run, request.objective.percentile).judged(request.latency_s)
+            self.simulated += 1
+        return self._cells[key]
+
+    def _workload(self, load_qps: float) -> Workload:
+        arrivals_ns = np.cumsum(np.rint(self._gaps * (NS_PER_S / load_qps)).astype(np.int64))
+        duration_s = float(arrivals_ns[-1]) / NS_PER_S
+        return Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+
+    def meets(self, cell: Cell) -> bool:
+        return cell.stable and cell.latency_s <= self.request.latency_s
+
+    def holding(self, candidate: Candidate, load_qps: float) -> int | None:
+        """The largest batch with which the tuple holds at this load; None if it holds with none.
+
+        Sizes are climbed from the one that held last, to the better neighbour until none is better.
+        """
+        if self._busiest(candidate) * load_qps > 1:
+            return None
+        sizes = self.sizes()
+        at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - (self._last_held or sizes[-1])))
+        while True:
+            if self.meets(self.cell(candidate, load_qps, sizes[at])):
+                self._last_held = sizes[at]
+                return sizes[at]
+            near = range(max(0, at - 1), min(len(sizes), at + 2))
+            better = min(near, key=lambda i: (rank_of(self.cell(candidate, load_qps, sizes[i])), i != at))
+            if better == at:
+                return None
+            at = better
+
+    def _busiest(self, candidate: Candidate) -> float:
+        return max(self._busy(candidate).values(), default=math.inf)
+
+    def bottleneck(self, candidate: Candidate) -> tuple[str, str]:
+        """The busiest device, and the model that takes most of its time."""
+        busy = self._busy(candidate)
+        device = max(busy, key=lambda id_: busy[id_])
+        shares = self._shares_of(candidate)
+        there = [replica for replica in self.placement.replicas if device in replica.device_ids]
+        heaviest = max(there, key=lambda replica: shares.get(replica.id, 0.0) * self._seconds(candidate, replica))
+        return heaviest.model, device
+
+    def _busy(self, candidate: Candidate) -> dict[str, float]:
+        """Device-seconds per request by device, with the most efficient batches."""
+        shares, busy = self._shares_of(candidate), dict[str, float]()
+        for replica in self.placement.replicas:
+            for device_id in replica.device_ids:
+                seconds = shares.get(replica.id, 0.0) * self._seconds(candidate, replica)
+                busy[device_id] = busy.get(device_id, 0.0) + seconds
+        return busy
+
+    def _seconds(self, candidate: Candidate, replica: Replica) -> float:
+        return self._work_s(self._curves[replica.id]) * candidate.visits.get(replica.model, 0.0)

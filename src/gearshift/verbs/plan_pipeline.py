@@ -1,0 +1,92 @@
+"""Plan one pipeline of several nodes as one."""
+
+from pathlib import Path
+from typing import Any
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.plans.plan_file import write_plan
+from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
+from gearshift.profiles.several import as_one
+from gearshift.support.files import PathLike
+from gearshift.traces.read import read_trace
+from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.plan_request import hardware_of, source_file, trace_file
+from gearshift.workload import Trace
+
+
+def plan_pipeline(
+    profiles: PathLike,
+    trace: Trace | PathLike,
+    *,
+    latency_s: float,
+    pipeline: str | None = None,
+    accuracy: float | None = None,
+    confidence: float | None = None,
+    percentile: float = 0.95,
+    devices: int | Hardware | PathLike = 1,
+    memory_bytes: int | None = None,
+    out: PathLike | None = None,
+    progress: Progress = silent,
+    **asked: Any,
+) -> GearPlan:
+    """Plan a pipeline that `profile` recorded, for `percentile` of requests within `latency_s`.
+
+    `profiles` is the folder that `profile` wrote, `pipeline` the name of one of several. The plan
+    is the most accurate one that is found; with `accuracy` it must reach that, with `confidence`
+    by its lower confidence bound on part B. `ranges`, `max_qps`, `least_margin` and `seed` are as
+    in `plan_request`. Raises `Infeasible`, which names the range, the node and the model that bind.
+    """
+    from gearshift.planner.joint.candidates import candidates_of
+    from gearshift.planner.joint.request import PipelineRequest
+    from gearshift.planner.joint.search import plan_pipeline as search
+
+    measured, folder = read_profiles(profiles), Path(profiles)
+    name = pipeline_of(measured, pipeline)
+    recorded = measured.pipelines[name]
+    operators = {node.operator: measured.operators[node.operator] for node in recorded.nodes.values()}
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    request = PipelineRequest(
+        name=name,
+        nodes=recorded.nodes,
+        edges=recorded.edges,
+        output=recorded.output,
+        profiles=operators,
+        records=measured.tuples[name],
+        trace=arrivals,
+        hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes),
+        objective=Objective(percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence),
+        profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
+        trace_source=trace_file(trace, out, arrivals),
+        **{key: value for key, value in asked.items() if value is not None},
+    )
+    progress("finding the joint front of tuples", 0.05)
+    front = candidates_of(request)
+    progress(f"choosing among {len(front)} tuples", 0.2)
+    made = search(request, front)
+    if out is not None:
+        write_plan(made, Path(out))
+    return made
+
+
+def pipeline_of(measured: Profiles, name: str | None) -> str:
+    """The pipeline of that name, or the only one; raises `InvalidInput` where it was not recorded."""
+    if name is None:
+        require(
+            len(measured.pipelines) == 1,
+            f"the profile has pipelines {sorted(measured.pipelines)}",
+            remedy="name one with --pipeline",
+        )
+        name = next(iter(measured.pipelines))
+    if name not in measured.pipelines:
+        raise InvalidInput(
+            f"the profile has no pipeline {name!r}", remedy=f"name one of {', '.join(sorted(measured.pipelines))}"
+        )
+    require(
+        name in measured.tuples,
+        f"pipeline {name!r} has no joint records, without which nobody knows how its operators err together",
+        remedy="profile it with samples of its requests, or write tuples.csv",
+    )
+    return name
