@@ -20,6 +20,7 @@ from gearshift.request import Late
 from gearshift.result import percentile
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import merge_workloads
+from tests.conformance.choices import with_choices
 from tests.conformance.graphs import graph_cases
 from tests.conformance.plans import (
     MS,
@@ -88,6 +89,24 @@ def test_router_and_simulator_decide_alike_on_random_plans(case: Case) -> None:
 def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: Case) -> None:
     log = assert_same_decisions(case, "answer")
     assert not {row[1] for row in log} & {Decision.REFUSE, Decision.DROP}
+
+
+@given(st.one_of(cases(), cases_of_several(), graph_cases()).flatmap(with_choices))
+@settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_choose_alike_by_the_time_that_is_left(case: Case) -> None:
+    assert_same_decisions(case)
+
+
+def test_random_plans_with_choices_meet_every_place_of_a_choice_and_none() -> None:
+    places = set[int]()
+
+    @given(cases().flatmap(with_choices))
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case) -> None:
+        places.update(c for _, kind, _, _, c in assert_same_decisions(case) if kind == Decision.CHOOSE)
+
+    note()
+    assert places >= {-1, 0, 1, 2}
 
 
 def test_random_plans_meet_every_way_in_which_a_deadline_decides() -> None:

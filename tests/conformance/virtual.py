@@ -116,7 +116,7 @@ def run_virtually(
         numbers=itertools.count(len(workload)),
     )
     router.by_deadline.told = cores.came
-    samples = _samples(workload, tables.pipelines[0].name)
+    samples = _samples(workload, tables)
     arrived, next_tick_ns = 0, METER_WINDOW_NS
     while answered < len(samples):
         arrival_ns = samples[arrived].request.arrived_ns if arrived < len(samples) else NEVER_NS
@@ -148,18 +148,20 @@ def run_virtually(
     return VirtualRun(log=log, finished_ns=finished_ns, written_ns=written_ns, model=model, ended=ended)
 
 
-def _samples(workload: Workload, operator: str) -> list[Sample]:
+def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
     n = len(workload)
     deadlines = [NO_DEADLINE_NS] * n if workload.deadline_ns is None else workload.deadline_ns.tolist()
     priorities = [LEAST_URGENT] * n if workload.priority is None else workload.priority.tolist()
     pipelines = [0] * n if workload.pipeline is None else workload.pipeline.tolist()
+    within_ns = [pipeline.answer_within_ns for pipeline in tables.pipelines]
     return [
         Sample(
             request=Request(
                 id=i,
-                operator=operator,
+                operator=tables.pipelines[pipelines[i]].name,
                 arrived_ns=at_ns,
                 deadline_ns=deadline_ns,
+                answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]),
                 priority=priority,
                 pipeline=pipelines[i],
             ),

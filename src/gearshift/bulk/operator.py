@@ -19,7 +19,7 @@ from gearshift.gear import GearPlan
 from gearshift.model import LABEL, Arrays, TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.plan_tables import require_served
+from gearshift.plans.served import require_served
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike

@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
-from gearshift.plans.plan_tables import require_served
+from gearshift.plans.served import require_served
 from gearshift.result import ServingResult
 
 

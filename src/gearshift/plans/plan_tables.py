@@ -11,20 +11,20 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.clock import to_ns
-from gearshift.errors import InvalidInput, require
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.errors import require
 from gearshift.gear import (
     METER_ALPHA,
     METER_BACKLOG,
     SHARE_UNIT,
-    Gear,
     GearPlan,
     LoadRange,
-    PipelinePlan,
     ReplicaSettings,
+    TimedQuality,
 )
-from gearshift.objective import Objective
 from gearshift.plans.graph_tables import GraphTables, graph_tables
+from gearshift.plans.served import require_served
+from gearshift.request import NO_DEADLINE_NS
 
 MOST_MODELS = 62
 """Visited models are bits of one int64."""
@@ -43,7 +43,8 @@ class PipelineTables:
     it, named `nodes`; `output` is the number of the one that answers. `planned_shares` (gears,) are
     the shares of time that the plan was made for; empty if unknown. `scale_minutes` is over how
     many minutes of load its factor is estimated, 0 where load is not scaled. `starvation_ns` is 0
-    where nothing starves.
+    where nothing starves. The objective wants answers within `answer_within_ns`, `NO_DEADLINE_NS`
+    without one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PipelineTables:
     alpha: float
     upshift_margin: float
     starvation_ns: int
+    answer_within_ns: int
     planned_shares: Floats
     scale_minutes: int
 
@@ -74,10 +76,16 @@ class PlanTables:
     """A gear plan as flat arrays; replicas are sorted by model, nodes and gears by pipeline.
 
     The replicas of model m are `model_begin[m]` to `model_begin[m + 1]`. Node n in gear g of its
-    pipeline has row `first_row[n] + g` of the cascades: per row and stage, row-major with
-    `most_stages` columns, `stage_models` (-1 beyond the last) and `thresholds`; per row and model
-    `stage_of` (-1 where the cascade lacks it); per row `stage_count`. `pipeline_of` (nodes,) is a
-    node's pipeline.
+    pipeline has row `first_row[n] + g`, and its cascades, from cheap to dear, are choices
+    `choice_begin[row]` to `choice_begin[row + 1]`; the choice of a plan with one cascade for each
+    node and gear is its row. Per choice and stage, row-major with `most_stages` columns:
+    `stage_models` (-1 beyond the last), `thresholds`, and `prefixes` (the models up to this stage,
+    as bits); per choice and model `stage_of` (-1 where the cascade lacks it); per choice
+    `stage_count`. `pipeline_of` (nodes,) is a node's pipeline.
+
+    Where some node has several cascades, those of choice c have the table of
+    `policies/replanning.py` from `table_begin[c]` to `table_begin[c + 1]`: `table_ns`, which rise,
+    and `table_quality`; `margin_ns` per gear is taken off the time that is left.
 
     Per gear and replica: `shares` (a model's add up to `SHARE_UNIT`), `minimum_queue_length` (1
     where the share is 0), `largest_batch_size`, `longest_wait_ns`, and `cores`, empty unless cores
@@ -101,11 +109,17 @@ class PlanTables:
     graph: GraphTables
     pipeline_of: Ints
     first_row: Ints
+    choice_begin: Ints
     most_stages: int
     stage_count: Ints
     stage_models: Ints
     thresholds: Floats
+    prefixes: Ints
     stage_of: Ints
+    table_begin: Ints
+    table_ns: Ints
+    table_quality: Floats
+    margin_ns: Ints
     shares: Ints
     minimum_queue_length: Ints
     largest_batch_size: Ints
@@ -141,10 +155,15 @@ class PlanTables:
         begin, end = self.spans_begin[replica], self.spans_begin[replica + 1]
         return [self.device_ids[device] for device in self.spans[begin:end]]
 
+    @property
+    def chooses(self) -> bool:
+        """Whether some node may use one of several cascades."""
+        return len(self.stage_count) >= len(self.choice_begin)
+
     def cascade(self, gear: int, node: int = 0) -> Cascade:
-        """The cascade of `node` in `gear` of its pipeline."""
-        row = int(self.first_row[node]) + gear
-        first, stages = row * self.most_stages, int(self.stage_count[row])
+        """The only cascade of `node` in `gear` of its pipeline, or the cheapest of several."""
+        choice = int(self.choice_begin[int(self.first_row[node]) + gear])
+        first, stages = choice * self.most_stages, int(self.stage_count[choice])
         models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
         return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
 
@@ -201,6 +220,7 @@ def plan_tables(plan: GearPlan) -> PlanTables:
         longest_wait_ns=longest_wait_ns.ravel(),
         cores=cores.ravel() if plan.hardware.pool_cores is not None else np.zeros(0, dtype=np.int64),
         **_cascade_rows(plan, index),
+        **_timed_tables(plan),
     )
 
 
@@ -220,6 +240,9 @@ def _pipelines(plan: GearPlan) -> Iterator[PipelineTables]:
             alpha=pipeline.alpha,
             upshift_margin=pipeline.upshift_margin,
             starvation_ns=0 if pipeline.starvation_s is None else to_ns(pipeline.starvation_s),
+            answer_within_ns=NO_DEADLINE_NS
+            if pipeline.objective.latency_s is None
+            else to_ns(pipeline.objective.latency_s),
             planned_shares=np.array([] if planned is None else planned.shares, dtype=np.float64),
             scale_minutes=0 if planned is None or not pipeline.scales_load else minutes_of(planned.over_s),
         )
@@ -230,27 +253,54 @@ def _pipelines(plan: GearPlan) -> Iterator[PipelineTables]:
 def _cascade_rows(plan: GearPlan, index: Mapping[str, int]) -> dict[str, Any]:
     """The cascades of all nodes in all gears, a node's one after another."""
     of_nodes = [
-        [gear.cascades[node][0] for gear in pipeline.gears]
+        [gear.cascades[node] for gear in pipeline.gears]
         for pipeline in plan.pipelines.values()
         for node in pipeline.nodes
     ]
-    cascades = [cascade for of_node in of_nodes for cascade in of_node]
+    rows = [allowed for of_node in of_nodes for allowed in of_node]
+    cascades = [cascade for allowed in rows for cascade in allowed]
     most_stages = max(len(cascade.models) for cascade in cascades)
     stage_models = np.full((len(cascades), most_stages), -1)
+    prefixes = np.zeros((len(cascades), most_stages), dtype=np.int64)
     thresholds = np.zeros((len(cascades), most_stages))
     stage_of = np.full((len(cascades), len(index)), -1)
-    for row, cascade in enumerate(cascades):
+    for choice, cascade in enumerate(cascades):
+        visited = 0
         for stage, model in enumerate(cascade.models):
-            stage_models[row, stage] = index[model]
-            stage_of[row, index[model]] = stage
-        thresholds[row, : len(cascade.thresholds)] = cascade.thresholds
+            visited |= 1 << index[model]
+            stage_models[choice, stage] = index[model]
+            prefixes[choice, stage] = visited
+            stage_of[choice, index[model]] = stage
+        thresholds[choice, : len(cascade.thresholds)] = cascade.thresholds
     return {
-        "first_row": np.cumsum([0, *(len(of_node) for of_node in of_nodes)])[:-1].astype(np.int64),
+        "first_row": _begins(of_nodes)[:-1],
+        "choice_begin": _begins(rows),
         "most_stages": most_stages,
         "stage_count": np.array([len(cascade.models) for cascade in cascades], dtype=np.int64),
         "stage_models": stage_models.ravel().astype(np.int64),
         "thresholds": thresholds.ravel(),
+        "prefixes": prefixes.ravel(),
         "stage_of": stage_of.ravel().astype(np.int64),
+    }
+
+
+def _timed_tables(plan: GearPlan) -> dict[str, Any]:
+    """The tables of all cascades, empty for a gear that has none."""
+    gears = [gear for pipeline in plan.pipelines.values() for gear in pipeline.gears]
+    none = TimedQuality(remaining_ms=(0,), quality=(0.0,))
+    tables = [
+        table
+        for pipeline in plan.pipelines.values()
+        for node in pipeline.nodes
+        for gear in pipeline.gears
+        for table in ([none] * len(gear.cascades[node]) if gear.timed is UNSET else gear.timed[node])
+    ]
+    return {
+        "table_begin": _begins([table.remaining_ms for table in tables]),
+        "table_ns": np.array([ms for table in tables for ms in table.remaining_ms], dtype=np.int64)
+        * (NS_PER_S // 1000),
+        "table_quality": np.array([quality for table in tables for quality in table.quality], dtype=np.float64),
+        "margin_ns": np.array([0 if g.margin_s is UNSET else to_ns(g.margin_s) for g in gears], dtype=np.int64),
     }
 
 
@@ -307,65 +357,5 @@ def _flat(lists: list[list[int]]) -> Ints:
     return np.array([item for items in lists for item in items], dtype=np.int64)
 
 
-def _begins(lists: list[list[int]]) -> Ints:
+def _begins(lists: Sequence[Sequence[object]]) -> Ints:
     return np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)
-
-
-def require_served(plan: GearPlan) -> None:
-    """Raise `InvalidInput` if the plan has a part that cannot be served."""
-    for name, pipeline in plan.pipelines.items():
-        for part in _unserved(name, pipeline):
-            raise InvalidInput(
-                f"the plan has {part}, which this version of gearshift does not serve",
-                where=f"pipeline {name!r}",
-                remedy="make the plan anew with `gearshift plan`, or serve it with a newer version",
-            )
-    for part in _unserved_together(plan):
-        raise InvalidInput(
-            f"the plan has {part}", remedy="make the plan anew with `gearshift plan`, or serve it with a newer version"
-        )
-
-
-def _unserved_together(plan: GearPlan) -> Iterator[str]:
-    if len(plan.pipelines) > 1 and plan.hardware.pool_cores is not None:
-        yield "several pipelines, and cores that they would share (pool_cores)"
-    if any(replica.kv_tokens is not UNSET for replica in plan.placement.replicas):
-        yield "replicas with kv_tokens, which this version of gearshift does not serve"
-
-
-def _unserved(served: str, pipeline: PipelinePlan) -> Iterator[str]:
-    for name, node in pipeline.nodes.items() if len(pipeline.nodes) == 1 else ():
-        if not name == node.operator == served:
-            yield f"node {name!r} of operator {node.operator!r}, in place of the pipeline's name for both"
-        if node.inputs or node.fan_out is not None or node.join != "all" or not node.required or node.fan_in:
-            yield f"only node {name!r} with inputs, fan-out or a join"
-    if pipeline.load_unit != "requests_per_s":
-        yield f"load in {pipeline.load_unit}"
-    if pipeline.gains is not UNSET:
-        yield "expected gains"
-    yield from _of_objective(pipeline.objective)
-    for gear in pipeline.gears:
-        for part in _of_gear(gear):
-            yield f"{part} in the gear for load {gear.load_range}"
-
-
-def _of_objective(objective: Objective) -> Iterator[str]:
-    if objective.metric not in (UNSET, "latency"):
-        yield f"an objective on {objective.metric}"
-    for name in ("median_s", "recall", "precision"):
-        if getattr(objective, name) is not UNSET:
-            yield f"an objective with {name}"
-
-
-def _of_gear(gear: Gear) -> Iterator[str]:
-    if any(len(cascades) > 1 for cascades in gear.cascades.values()):
-        yield "several cascades"
-    if any(cascade.decide_at_tokens is not UNSET for cascades in gear.cascades.values() for cascade in cascades):
-        yield "decide_at_tokens"
-    if gear.order not in (UNSET, "arrival"):
-        yield f"order by {gear.order}"
-    for name in ("answer_by_margin_s", "margin_s", "timed"):
-        if getattr(gear, name) is not UNSET:
-            yield name
-    if any(settings.most_outstanding is not UNSET for settings in gear.replicas):
-        yield "most_outstanding"

@@ -248,7 +248,7 @@ def simulate_tables(
     )
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
-    by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None
+    by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses
     deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:

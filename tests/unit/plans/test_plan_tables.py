@@ -10,7 +10,8 @@ from gearshift.gear import ExpectedGain, GearPlan, TimedQuality
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
-from gearshift.plans.plan_tables import plan_tables, require_served
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.plans.served import require_served
 from tests.conformance.small import small_gear, small_graph, small_graph_gear, small_plan
 
 GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))

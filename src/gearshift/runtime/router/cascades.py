@@ -3,13 +3,19 @@
 from collections.abc import Sequence
 
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.next_step import next_step
-from gearshift.request import Sample
+from gearshift.policies.next_step import ANSWER, next_step
+from gearshift.policies.replanning import NO_CHOICE
+from gearshift.request import Request, Sample
+from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.pipeline import Pipeline
 
 
 class Cascades:
-    """The cascades of all nodes; `pipeline_of` (nodes,) has the gear of each."""
+    """The cascades of all nodes; `pipeline_of` (nodes,) has the gear of each.
+
+    Where a gear allows a node several, `chooser` chooses one when an item begins, and again each
+    time a stage has ended.
+    """
 
     def __init__(self, tables: PlanTables, pipeline_of: Sequence[Pipeline]) -> None:
         self._pipeline_of: list[Pipeline] = [*pipeline_of]
@@ -19,21 +25,37 @@ class Cascades:
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
         self._stage_of: list[int] = tables.stage_of.tolist()
+        self.chooser: Chooser | None = None
 
-    def first_model(self, node: int) -> int:
-        row = self._first_row[node] + self._pipeline_of[node].gear
-        return self._stage_models[row * self._most_stages]
+    def first_model(self, node: int, request: Request, now_ns: int) -> int:
+        """The model with which an item of the request would begin now."""
+        if self.chooser is None:
+            choice = self._first_row[node] + self._pipeline_of[node].gear
+        else:
+            choice = self.chooser.choice(node, request, 0, now_ns)
+        return self._stage_models[choice * self._most_stages]
 
-    def next_step(self, sample: Sample) -> int:
+    def begin(self, sample: Sample, now_ns: int) -> int:
+        """The model with which an item begins; in the log, if it was one of several."""
+        if self.chooser is None:
+            return self.first_model(sample.node, sample.request, now_ns)
+        return self._stage_models[self.chooser.chosen(sample, now_ns) * self._most_stages]
+
+    def next_step(self, sample: Sample, now_ns: int) -> int:
         """The model that comes after those that the sample has visited, or `ANSWER`."""
         node: int = sample.node
-        row = self._first_row[node] + self._pipeline_of[node].gear
+        if self.chooser is None:
+            choice = self._first_row[node] + self._pipeline_of[node].gear
+        else:
+            choice = self.chooser.chosen(sample, now_ns)
+            if choice == NO_CHOICE:
+                return ANSWER
         return next_step(
-            self._stage_of[row * self._models + sample.model],
+            self._stage_of[choice * self._models + sample.model],
             sample.certainty,
             sample.visited,
-            self._stage_count[row],
+            self._stage_count[choice],
             self._stage_models,
             self._thresholds,
-            row * self._most_stages,
+            choice * self._most_stages,
         )

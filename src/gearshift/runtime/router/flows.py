@@ -77,7 +77,7 @@ class Flows:
         """Whether a required node that the row begins with could not be in time on any replica."""
         for node in self._graph.entries[pipeline.number]:
             if self._graph.required[node]:
-                model = self._cascades.first_model(node)
+                model = self._cascades.first_model(node, row.request, now_ns)
                 if self._dispatch.by_deadline.misses_anyway(row.request, model, now_ns):
                     return True
         return False
@@ -177,15 +177,15 @@ class Flows:
         except CannotPass as reason:
             self._fail(node, scope, None, str(reason), Ending.ANSWERED, now_ns)
             return
-        model = self._cascades.first_model(node)
+        model = self._cascades.first_model(node, row.request, now_ns)
         if rows and not self._dispatch.by_deadline.may_begin(row.request, model, now_ns):
             self._log.write(now_ns, Decision.REFUSE, row.sequence, Ending.INFEASIBLE, node)
             self._fail(node, scope, None, TOO_LATE[Ending.INFEASIBLE], Ending.INFEASIBLE, now_ns)
             return
         for at in graph.fan_out(scope, node, rows) if graph.fans_out[node] else [scope]:
-            self._make(node, at, model, now_ns)
+            self._make(node, at, now_ns)
 
-    def _make(self, node: int, scope: Scope, model: int, now_ns: int) -> None:
+    def _make(self, node: int, scope: Scope, now_ns: int) -> None:
         flow = scope.flow
         row = flow.row
         item = Sample(row.request, row.row, next(self._numbers), node=node, scope=scope, entered_ns=now_ns)
@@ -197,7 +197,7 @@ class Flows:
             item.error = str(reason)
             self.ended.append(item)
             return
-        self._route(item, model, now_ns)
+        self._route(item, self._cascades.begin(item, now_ns), now_ns)
 
     # Ends.
 

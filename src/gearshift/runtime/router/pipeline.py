@@ -90,6 +90,7 @@ class Pipeline:
         self.name = self.tables.name
         self._most_stages = tables.most_stages
         self._stage_models: list[int] = tables.stage_models.tolist()
+        self._choice_begin: list[int] = tables.choice_begin.tolist()
         self._range_starts: list[float] = self.tables.range_starts.tolist()
         begin, end = tables.graph.entry_begin[number : number + 2]
         self._entry_rows: list[int] = tables.first_row[tables.graph.entries[begin:end]].tolist()
@@ -120,7 +121,8 @@ class Pipeline:
 
     def shift(self, gear: int) -> None:
         self.gear, self._eased_ticks = gear, 0
-        self.first_models = [self._stage_models[(row + gear) * self._most_stages] for row in self._entry_rows]
+        choices = [self._choice_begin[row + gear] for row in self._entry_rows]
+        self.first_models = [self._stage_models[choice * self._most_stages] for choice in choices]
         self.first_model = self.first_models[0]
         self.turns.share(gear)
 

@@ -16,6 +16,7 @@ from gearshift.policies.next_step import ANSWER
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.router.cascades import Cascades
+from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
 from gearshift.runtime.router.dispatch import Dispatch, Start
 from gearshift.runtime.router.flows import FIRST_ITEM, WITHDRAWN, Answered, Flows, Passing
@@ -75,6 +76,11 @@ class Router:
             end=self._drop,
         )
         self.by_deadline: DeadlineQueues = self._dispatch.by_deadline
+        if tables.chooses:
+            dispatch = self._dispatch
+            self._cascades.chooser = Chooser(
+                tables, self._pipeline_of, rules, dispatch.settings, dispatch.queues, dispatch.devices, self._log
+            )
         self._flows: Flows | None = None
         if tables.graph.is_graph:
             require(
@@ -126,7 +132,7 @@ class Router:
                 continue
             sample.visited |= 1 << model
             sample.model = model
-            following = self._cascades.next_step(sample)
+            following = self._cascades.next_step(sample, now_ns)
             if following == ANSWER:
                 self._answer(sample, now_ns)
             elif not self.by_deadline.may_forward(sample, following, now_ns):
@@ -173,8 +179,8 @@ class Router:
         if flows is not None and pipeline.is_graph:
             late = flows.refuses(samples[0], pipeline, now_ns)
         else:
-            late = self.by_deadline.misses_anyway(request, pipeline.first_model, now_ns)
-        node, first = pipeline.first_node, pipeline.first_model
+            first = self._cascades.first_model(pipeline.first_node, request, now_ns)
+            late = self.by_deadline.misses_anyway(request, first, now_ns)
         for sample in samples:
             pipeline.meter.arrived(now_ns)
             if late:
@@ -183,8 +189,8 @@ class Router:
             elif flows is not None and pipeline.is_graph:
                 flows.arrive(sample, pipeline, now_ns)
             else:
-                sample.node = node
-                self._route(sample, first, now_ns)
+                sample.node = pipeline.first_node
+                self._route(sample, self._cascades.begin(sample, now_ns), now_ns)
         self._start_on_touched(now_ns)
 
     def timer(self, now_ns: int) -> None:
@@ -321,7 +327,7 @@ class Router:
     # Steps after a loss.
 
     def _place(self, sample: Sample, now_ns: int) -> None:
-        following = self._cascades.next_step(sample) if sample.visited else self._cascades.first_model(sample.node)
+        following = (self._cascades.next_step if sample.visited else self._cascades.begin)(sample, now_ns)
         if following == ANSWER:
             sample.stage = sample.visited.bit_count() - 1
             self._answer(sample, now_ns)

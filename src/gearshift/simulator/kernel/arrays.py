@@ -10,6 +10,7 @@ from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.run_times import Exits, FrontEnd, fastest_ns
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.simulator.kernel.load_scaling import first_gears
 from gearshift.simulator.kernel.queues import NONE, longer
 from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record, records
@@ -48,12 +49,14 @@ def _entries(tables: PlanTables) -> Ints:
 def make_settings(
     tables: PlanTables, front_end: FrontEnd, *, first_item: int, by_deadline: bool, refuses: bool, by_exit: bool
 ) -> Settings:
+    several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses else None
     return Settings(
         replicas=len(tables.replica_ids),
         models=len(tables.models),
         devices=len(tables.device_ids),
         most_stages=tables.most_stages,
-        several=True if len(tables.pipeline_of) > 1 or tables.graph.is_graph else None,
+        several=several,
+        chooses=True if several and by_deadline else None,
         first_item=first_item,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
@@ -102,6 +105,8 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         is_touched=np.zeros(devices, dtype=np.int8),
         kept_ns=np.zeros(len(pipelines) * METER_KEEPS_ARRIVALS, dtype=np.int64),
         deadline_ns=longer(deadline_ns, items if len(deadline_ns) else 0),
+        answer_by_ns=answer_by_ns(tables, workload) if tables.chooses else np.zeros(0, dtype=np.int64),
+        waits_ns=np.zeros(int(np.diff(tables.choice_begin).max()), dtype=np.int64),
         gives_up_ns=np.full(replicas, NEVER_NS),
         free_ns=np.zeros(devices, dtype=np.int64),
         record=longer(workload.record, items),
@@ -113,11 +118,18 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
 
 def _first_nodes(tables: PlanTables, workload: Workload, items: int) -> NDArray[np.int16]:
     """The node of each sample, with room for `items`; empty where there is one node."""
-    if len(tables.pipeline_of) == 1 and not items:
+    if len(tables.pipeline_of) == 1 and not items and not tables.chooses:
         return np.zeros(0, dtype=np.int16)
     first = np.array([pipeline.first_node for pipeline in tables.pipelines], dtype=np.int16)
     of_samples = np.zeros(len(workload), dtype=np.int16) if workload.pipeline is None else first[workload.pipeline]
     return longer(of_samples, items)
+
+
+def answer_by_ns(tables: PlanTables, workload: Workload) -> Ints:
+    """When the objective wants the answer of each sample."""
+    within_ns = np.array([pipeline.answer_within_ns for pipeline in tables.pipelines], dtype=np.int64)
+    of_samples = within_ns[0] if workload.pipeline is None else within_ns[workload.pipeline]
+    return np.minimum(NO_DEADLINE_NS, workload.arrivals_ns + of_samples)
 
 
 def first_rows(workload: Workload) -> Ints:

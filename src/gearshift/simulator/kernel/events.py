@@ -12,6 +12,8 @@ from gearshift.policies import admission, gear_shift, routing, sharing
 from gearshift.policies import load as load_module
 from gearshift.policies import next_step as next_step_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
+from gearshift.simulator.kernel import choosing
+from gearshift.simulator.kernel.choosing import NO_CHOICE, first_model, model_now
 from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.kernel.exits import take_leaving
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
@@ -30,10 +32,10 @@ from gearshift.simulator.kernel.state import (
     pipeline_of,
     write,
 )
-from gearshift.simulator.kernel.steps import first_model, route, run_to_next_exit, touch, touch_device
+from gearshift.simulator.kernel.steps import route, run_to_next_exit, touch, touch_device
 from gearshift.support.compiled import apart, inlined
 
-ANSWER = next_step_module.ANSWER
+ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
 REFUSE = int(decisions.Decision.REFUSE)
 QUEUE_FULL, INFEASIBLE = int(decisions.Ending.QUEUE_FULL), int(decisions.Ending.INFEASIBLE)
 ANSWERED, SHIFT = int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
@@ -119,6 +121,12 @@ def stage_ended(
         visited = state.visited[sample] | (1 << model)
         state.visited[sample] = visited
         sure = certainty[model, state.record[sample]]
+        if settings.chooses is not None:
+            choice = choosing.chosen(plan, settings, state, q, out, sample, of_pipeline, node, visited, now_ns)
+            stage, stages, base = NOT_IN_CASCADE, 0, 0
+            if choice != NO_CHOICE:
+                stage, stages = plan.stage_of[choice * settings.models + model], plan.stage_count[choice]
+                base = choice * settings.most_stages
         following = next_step(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
         if following == ANSWER:
             if is_item(settings, sample):
@@ -204,14 +212,15 @@ def arrive(
     admitted = admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
     if admitted:
         pipeline.most_waiting = max(pipeline.most_waiting, pipeline.waiting + end - first)
-    model = model_on_arrival(plan, settings, state, number)
+    node = plan.entries[plan.entry_begin[number]]
+    model = model_now(plan, settings, state, q, number, node, first, now_ns)
     ending = QUEUE_FULL
     feasible = True
     if settings.by_deadline is not None and settings.refuses:
         deadline_ns = state.deadline_ns[first]
         feasible = not misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns)
         if g is not None and g.is_graph[number]:
-            feasible = all_may_begin(plan, settings, state, g, number, deadline_ns, now_ns)
+            feasible = all_may_begin(plan, settings, state, q, g, number, first, now_ns)
     for sample in range(first, end):
         if admitted:
             state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
@@ -220,6 +229,7 @@ def arrive(
                 if g is not None and g.is_graph[number]:
                     begin_row(plan, settings, state, q, g, out, number, sample, now_ns)
                     continue
+                model = choosing.begin(plan, settings, state, q, out, sample, number, node, now_ns)
                 route(plan, settings, state, q, out, sample, number, model, now_ns)
                 continue
             ending = INFEASIBLE
@@ -230,13 +240,13 @@ def arrive(
 
 @apart
 def all_may_begin(
-    plan: Plan, settings: Settings, state: State, g: Graph, number: int, deadline_ns: int, now_ns: int
+    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, number: int, row: int, now_ns: int
 ) -> bool:
     """Whether for each required node that a row begins with there is a replica that could be in time."""
     for i in range(plan.entry_begin[number], plan.entry_begin[number + 1]):
         node = plan.entries[i]
-        model = first_model(plan, settings, state, number, node)
-        if g.required[node] and misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns):
+        model = model_now(plan, settings, state, q, number, node, row, now_ns)
+        if g.required[node] and misses_anyway(plan, settings, state, number, model, state.deadline_ns[row], now_ns):
             return False
     return True
 
@@ -343,12 +353,6 @@ def shift(
         state.run.shifts = row + 1
     for device in range(settings.devices):
         touch_device(state, device)
-
-
-@inlined
-def model_on_arrival(plan: Plan, settings: Settings, state: State, number: int) -> Any:
-    """The model with which requests of a pipeline begin, at the first of the nodes with which they do."""
-    return first_model(plan, settings, state, number, plan.entries[plan.entry_begin[number]])
 
 
 @inlined

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from gearshift import decisions
 from gearshift.policies import graph as graph_module
+from gearshift.simulator.kernel import choosing
+from gearshift.simulator.kernel.choosing import model_now
 from gearshift.simulator.kernel.deadlines import in_time, watch
 from gearshift.simulator.kernel.queues import NONE, Queues, remove
 from gearshift.simulator.kernel.state import (
@@ -26,7 +28,7 @@ from gearshift.simulator.kernel.state import (
     waits_no_more,
     write,
 )
-from gearshift.simulator.kernel.steps import first_model, route, touch
+from gearshift.simulator.kernel.steps import route, touch
 from gearshift.support.compiled import apart, inlined
 
 BEGIN, SKIP = graph_module.BEGIN, graph_module.SKIP
@@ -224,19 +226,22 @@ def begin(
     slot = head + g.slot[node]
     if g.joins[node]:
         write(state, out, now_ns, JOIN, row, node, g.live_edges[g.base[row] + slot])
-    rows, model = g.items[slot], first_model(plan, settings, state, number, node)
+    rows = g.items[slot]
     if rows == TOO_MANY:
         fail(plan, settings, state, q, g, out, number, row, head, node, True, ANSWERED, now_ns)
         return
-    may_be_late = settings.by_deadline is None or not settings.refuses or rows == 0
-    if not may_be_late and not in_time(state.deadline_ns[row], now_ns, plan.fastest_ns[model]):
+    late = False
+    if settings.by_deadline is not None and settings.refuses and rows != 0:
+        model = model_now(plan, settings, state, q, number, node, row, now_ns)
+        late = not in_time(state.deadline_ns[row], now_ns, plan.fastest_ns[model])
+    if late:
         write(state, out, now_ns, REFUSE, row, INFEASIBLE, node)
         fail(plan, settings, state, q, g, out, number, row, head, node, True, INFEASIBLE, now_ns)
         return
     if g.fans_out[node]:
         open_rows(g, row, head, node, rows - 1, 1)
     for i in range(rows):
-        make(plan, settings, state, q, g, out, number, row, g.first[slot] + i, node, model, now_ns)
+        make(plan, settings, state, q, g, out, number, row, g.first[slot] + i, node, now_ns)
 
 
 @inlined
@@ -251,7 +256,6 @@ def make(
     row: int,
     recorded: int,
     node: int,
-    model: int,
     now_ns: int,
 ) -> None:
     item = settings.first_item + state.run.made
@@ -271,6 +275,7 @@ def make(
         q.priority[item] = q.priority[row]
         q.deadline_ns[item] = q.deadline_ns[row]
     write(state, out, now_ns, SPAWN, item, node, row)
+    model = choosing.begin(plan, settings, state, q, out, item, number, node, now_ns)
     route(plan, settings, state, q, out, item, number, model, now_ns)
 
 

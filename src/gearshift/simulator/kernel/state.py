@@ -98,6 +98,12 @@ class Plan(NamedTuple):
     spans_begin: Any
     starvation_ns: Any
     first_row: Any
+    choice_begin: Any
+    prefixes: Any
+    table_begin: Any
+    table_ns: Any
+    table_quality: Any
+    margin_ns: Any
     entries: Any
     entry_begin: Any
     stage_count: Any
@@ -120,10 +126,10 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
-    for it contains no code for these. So is `several`, for plans of several nodes. Samples from
-    `first_item` on are items of graphs, made for the request rows before them. `refuses`:
-    samples without any answer may be dropped, too. `arrival_ns` and `answer_ns` are of the
-    `FrontEnd`.
+    for it contains no code for these. So are `several`, for plans of several nodes, and `chooses`:
+    with both, a node may have several implementations in a gear. Samples from `first_item` on are
+    items of graphs, made for the request rows before them. `refuses`: samples without any answer
+    may be dropped, too. `arrival_ns` and `answer_ns` are of the `FrontEnd`.
     """
 
     replicas: int
@@ -131,6 +137,7 @@ class Settings(NamedTuple):
     devices: int
     most_stages: int
     several: Any
+    chooses: Any
     first_item: int
     by_deadline: Any
     refuses: bool
@@ -154,7 +161,8 @@ class State(NamedTuple):
     per item `row`, and `replica`, whose queue it is in, or `NONE`; per request row `row_waits`, how
     many of its items are queued, and `is_over`.
 
-    Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
+    Only with choices: `answer_by_ns` per request row, by the objective, and `waits_ns` of the choices
+    that are compared. Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
     queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
     `record` per sample, `exit` per replica (the segment after which samples leave next). Only
     where requests have several rows: `first_row` per sample, and `open_rows` of the request of a
@@ -189,6 +197,8 @@ class State(NamedTuple):
     is_touched: Any
     kept_ns: Any
     deadline_ns: Any
+    answer_by_ns: Any
+    waits_ns: Any
     gives_up_ns: Any
     free_ns: Any
     record: Any

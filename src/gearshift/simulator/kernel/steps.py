@@ -3,8 +3,6 @@
 Each function mirrors the one of the same name in `runtime/router/router.py`.
 """
 
-from typing import Any
-
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, order, routing
@@ -38,15 +36,6 @@ def touch_device(state: State, device: int) -> None:
 def touch(plan: Plan, state: State, replica: int) -> None:
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         touch_device(state, plan.spans[i])
-
-
-@inlined
-def first_model(plan: Plan, settings: Settings, state: State, number: int, node: int) -> Any:
-    """The model with which items of a node of pipeline `number` begin."""
-    row = state.pipelines[number].gear
-    if settings.several is not None:
-        row += plan.first_row[node]
-    return plan.stage_models[row * settings.most_stages]
 
 
 @inlined
