@@ -138,23 +138,26 @@ class Replays:
 
     def tables(self, assignment: Assignment) -> PlanTables:
         """The tables of the plan with these cascades."""
-        rows = self._rows
-        chosen = list(assignment)
+        rows, chosen = self._rows, list(assignment)
+        gears = rows.pipeline.gears
 
         def taken(flat: NDArray[np.int64]) -> NDArray[np.int64]:
-            return flat.reshape(rows.gears, -1)[chosen].ravel()
+            return flat.reshape(gears, -1)[chosen].ravel()
 
         return dataclasses.replace(
             rows,
             stage_count=rows.stage_count[chosen],
             stage_models=taken(rows.stage_models),
-            thresholds=rows.thresholds.reshape(rows.gears, -1)[chosen].ravel(),
+            thresholds=rows.thresholds.reshape(gears, -1)[chosen].ravel(),
             stage_of=taken(rows.stage_of),
             shares=taken(rows.shares),
             minimum_queue_length=taken(rows.minimum_queue_length),
             largest_batch_size=taken(rows.largest_batch_size),
             longest_wait_ns=taken(rows.longest_wait_ns),
-            range_starts=self._starts,
+            choice_begin=np.arange(len(chosen) + 1),
+            prefixes=taken(rows.prefixes),
+            margin_ns=rows.margin_ns[chosen],
+            pipelines=(dataclasses.replace(rows.pipeline, range_starts=self._starts),),
         )
 
     def replayed(self, assignment: Assignment) -> tuple[Point, set[int]]:

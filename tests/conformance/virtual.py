@@ -161,7 +161,7 @@ def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
                 operator=tables.pipelines[pipelines[i]].name,
                 arrived_ns=at_ns,
                 deadline_ns=deadline_ns,
-                answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]),
+                answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]) if tables.chooses else NO_DEADLINE_NS,
                 priority=priority,
                 pipeline=pipelines[i],
             ),

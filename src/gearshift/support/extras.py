@@ -13,7 +13,7 @@ EXTRAS = {
     "grpc": "grpcio",
     "otel": "opentelemetry-sdk",
     "ray": "ray",
-    "sql": "duckdb and pyarrow",
+    "sql": "duckdb",
 }
 
 

@@ -20,6 +20,7 @@ WORTH_HAVING = {
     "grpc": "`gearshift serve --grpc-port`",
     "otel": "`gearshift serve --otel`",
     "ray": "`gearshift serve --backend ray`, on more than one machine",
+    "sql": "`gearshift query`, tables, and functions of DuckDB",
 }
 
 

@@ -64,7 +64,7 @@ def plan_for(objective: Objective, over_s: float = 600.0) -> GearPlan:
     ],
 )
 def test_load_is_scaled_where_accuracy_alone_was_asked_for(objective: Objective, over_s: float, minutes: int) -> None:
-    assert plan_tables(plan_for(objective)).scale_minutes == minutes
+    assert plan_tables(plan_for(objective, over_s)).pipeline.scale_minutes == minutes
 
 
 def test_shares_that_are_none_of_all_gears_are_refused() -> None:

@@ -49,12 +49,12 @@ UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "an objective with median_s": lambda: objective(median_s=0.1),
     "an objective with recall": lambda: objective(recall=0.9),
     "an objective with precision": lambda: objective(precision=0.9),
-    "several cascades in the gear": lambda: gear(cascades={"task": (Cascade(models=("a",)), GEAR.cascade)}),
+    "several cascades of a node without their tables (timed) in the gear": lambda: gear(
+        cascades={"task": (Cascade(models=("a",)), GEAR.cascade)}
+    ),
     "decide_at_tokens in the gear": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(4,)),)}),
     "order by gain in the gear": lambda: gear(order="gain"),
     "answer_by_margin_s in the gear": lambda: gear(answer_by_margin_s=0.001),
-    "margin_s in the gear": lambda: gear(margin_s=0.01),
-    "timed in the gear": lambda: gear(timed={"task": (TimedQuality(remaining_ms=(10,), quality=(0.5,)),)}),
     "most_outstanding in the gear": lambda: gear(
         replicas=tuple(replace(settings, most_outstanding=8) for settings in GEAR.replicas)
     ),
@@ -78,6 +78,19 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(PLAN)
     require_served(gear(order="arrival"))
     require_served(objective(metric="latency"))
+
+
+def test_several_cascades_of_a_node_have_rows_of_choices_with_their_tables() -> None:
+    tables = (TimedQuality(remaining_ms=(10,), quality=(0.5,)), TimedQuality(remaining_ms=(20, 40), quality=(0.6, 0.9)))
+    cascades = (Cascade(models=GEAR.cascade.models[:1]), GEAR.cascade)
+    made = plan_tables(gear(cascades={"task": cascades}, timed={"task": tables}, margin_s=0.008))
+    assert made.chooses
+    assert not plan_tables(PLAN).chooses
+    assert made.choice_begin.tolist()[:2] == [0, 2]
+    assert made.table_begin.tolist()[:3] == [0, 1, 3]
+    assert made.table_ns.tolist()[:3] == [10_000_000, 20_000_000, 40_000_000]
+    assert made.margin_ns.tolist()[0] == 8_000_000
+    assert made.stage_count.tolist()[:2] == [1, len(GEAR.cascade.models)]
 
 
 def test_a_pipeline_of_several_nodes_is_resolved_by_node_and_gear() -> None:

@@ -263,7 +263,7 @@ def test_times_that_cannot_be_trusted_are_counted_by_the_router():
 
 def test_an_answer_that_is_too_large_for_a_frame_is_500(monkeypatch):
     async def use(server: Server) -> tuple[int, str]:
-        monkeypatch.setattr("gearshift.runtime.wire.transport.WIDE", Bounds(header=300))
+        monkeypatch.setattr("gearshift.runtime.wire.transport.WIDE", Bounds(header=400))
         response = await server.infer(samples(0, 1, 2, 3))
         return response.status, response.json()["error"]
 

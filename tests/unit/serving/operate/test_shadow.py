@@ -24,7 +24,7 @@ def compared(share: float, numbers: list[int], expected: list[str], **service: A
         running = Service(tables, EmulatedBackend(tables, plan, little_profile()), **service)
         await running.start()
         try:
-            shadow = Shadow(running, share)
+            shadow = Shadow(running.pipelines["sums"], share)
             for number, label in zip(numbers, expected, strict=True):
                 outputs = {"label": np.array([label], dtype=object), "quality": np.array([1.0])}
                 shadow.offer(
