@@ -12,6 +12,8 @@ from gearshift.verbs.validate import Validation, validate_each
 from tests.two_tasks import write_two_tasks
 from tests.unit.cli.little import run
 
+pytestmark = pytest.mark.long
+
 ANY = "1000000"
 """Milliseconds that no generator is late."""
 QPS = {"sums": 100.0, "numbers": 20.0}

@@ -20,6 +20,8 @@ from gearshift.verbs.plan_request import source_file, trace_file
 from tests.unit.cli.little import run
 from tests.unit.planner.several.worlds import CATS, DOGS, request_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,6 +9,8 @@ from benchmarks.pipelines.filters import Filter, Kind, Query, drawn
 from benchmarks.pipelines.peers import Asked, peer_outcomes
 from gearshift.planner.joint.replay import replay
 
+pytestmark = pytest.mark.long
+
 
 def drawn_filter(name: str, seed: int, rows: int = 3000) -> Filter:
     """A cheap model that is right more often the further its score is from a half."""

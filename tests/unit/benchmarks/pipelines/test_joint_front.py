@@ -5,6 +5,8 @@ import pytest
 
 from benchmarks.pipelines.joint_front import Scores, exhaustively, greedily, jointly
 
+pytestmark = pytest.mark.long
+
 
 @dataclass
 class Cell:

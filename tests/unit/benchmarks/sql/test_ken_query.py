@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks.sql.ken_query import Shape, front_over, shapes, work_for
 
+pytestmark = pytest.mark.long
+
 
 def test_shapes_name_their_operators_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "pipelines" / "mmqa"
