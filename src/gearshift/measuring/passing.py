@@ -48,7 +48,7 @@ class Flow:
     scopes: Mapping[str, Scope] = field(init=False)
     items: dict[str, NodeItems] = field(default_factory=dict)
     results: dict[str, Sequence[Arrays]] = field(default_factory=dict)
-    """Of each node that has run, the outputs of each item."""
+    """The outputs of each item, by the nodes that have run."""
 
     def __post_init__(self) -> None:
         self.scopes = scopes_of(self.pipeline.nodes, self.pipeline.edges)

@@ -92,7 +92,7 @@ def profile_pipelines(
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """What has been measured so far: items and results of nodes, and profiles of operators."""
+    """The measurements so far: items and results of nodes, and profiles of operators."""
 
     project: Project
     flows: Mapping[str, Flow]

@@ -5,20 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from gearshift.errors import require
-from gearshift.gear import PipelinePlan
 from gearshift.model import TensorSpec
 from gearshift.pipeline import Node
 
 
 def request_inputs(
-    pipeline: PipelinePlan, inputs_of: Mapping[str, Sequence[TensorSpec]], *, where: str
+    nodes: Mapping[str, Node], inputs_of: Mapping[str, Sequence[TensorSpec]], *, where: str
 ) -> tuple[TensorSpec, ...]:
     """The request's tensors, in the order in which nodes name them; `inputs_of` are by operator.
 
     Raises `InvalidInput` where two nodes take a tensor as different types or shapes.
     """
     found: dict[str, tuple[str, TensorSpec]] = {}
-    for name, node in pipeline.nodes.items():
+    for name, node in nodes.items():
         for spec in _taken(node, inputs_of[node.operator]):
             first, known = found.setdefault(spec.name, (name, spec))
             require(

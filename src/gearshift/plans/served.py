@@ -1,4 +1,4 @@
-"""What a plan may have that this version does not serve."""
+"""Refuses plans with parts that this version does not serve."""
 
 from collections.abc import Iterator
 

@@ -107,7 +107,7 @@ class Memo:
         return [row for row, key in enumerate(keys) if key not in young and key not in old]
 
     def _fill(self, keys: Keys, missing: Sequence[int]) -> Answers:
-        """What is known of rows other than the missing ones."""
+        """The known answers of the rows that are not missing."""
         made, left = Answers.none_yet(len(keys)), set(range(len(keys))).difference(missing)
         for generation in (self._young, self._old):
             found = [(row, generation.places[keys[row]]) for row in left if keys[row] in generation.places]

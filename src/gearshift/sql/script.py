@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -80,19 +81,19 @@ def _plain(error: BaseException, registered: Registered, where: str) -> BaseExce
 def write_csv(reader: pa.RecordBatchReader, path: Path) -> int:
     from pyarrow import csv
 
-    rows = 0
-    with csv.CSVWriter(path, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    return rows
+    return _written(reader, csv.CSVWriter(path, reader.schema))
 
 
 def write_parquet(reader: pa.RecordBatchReader, path: Path) -> int:
     from pyarrow import parquet
 
+    return _written(reader, parquet.ParquetWriter(path, reader.schema))
+
+
+def _written(reader: pa.RecordBatchReader, to: Any) -> int:
+    """Write all batches to a writer of pyarrow, and close it; the number of rows."""
     rows = 0
-    with parquet.ParquetWriter(path, reader.schema) as writer:
+    with to as writer:
         for batch in reader:
             writer.write_batch(batch)
             rows += batch.num_rows

@@ -1,4 +1,4 @@
-"""What planning together is compared with: each operator on devices of its own, and one after another."""
+"""Two plans to compare with one made together: each operator on its own devices, and one after another."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -65,17 +65,6 @@ def inputs_of(node: Node, takes: Specs) -> Mapping[str, str]:
     return node.inputs or {spec.name: spec.name for spec in takes}
 
 
-def request_tensors(nodes: Mapping[str, Node], profiles: Mapping[str, Profile]) -> tuple[TensorSpec, ...]:
-    """The tensors that a request to the pipeline has, by the operators that take them first."""
-    found: dict[str, TensorSpec] = {}
-    for node in nodes.values():
-        wanted = {spec.name: spec for spec in profiles[node.operator].inputs}
-        for to, tensor in inputs_of(node, tuple(wanted.values())).items():
-            if "." not in tensor and to in wanted:
-                found.setdefault(tensor, of_request(tensor, wanted[to], node))
-    return tuple(found.values())
-
-
 def of_request(tensor: str, spec: TensorSpec, node: Node) -> TensorSpec:
     """The request's tensor that is passed as `spec`: with rows inside, where the node fans out over it."""
     over_it = node.fan_out is not None and node.fan_out.per_row == tensor

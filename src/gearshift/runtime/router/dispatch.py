@@ -20,7 +20,7 @@ Start = Callable[[int, list[Sample], int], None]
 
 
 class Dispatch:
-    """What all pipelines share: a queue for each replica, and the devices.
+    """Holds a queue for each replica, and the devices: all pipelines share them.
 
     `start(replica, samples, reason)` hands a batch to the backend, `end(sample, replica, ending,
     now_ns)` takes what is dropped. Devices that an event `touched` are looked at once it has been

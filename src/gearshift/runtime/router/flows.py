@@ -24,11 +24,11 @@ FIRST_ITEM = 1 << 40
 
 
 class CannotPass(Exception):
-    """What a node needs cannot be made from the outputs before it; the text says why."""
+    """The inputs of a node cannot be made from the outputs before it; the text says why."""
 
 
 class Passing(Protocol):
-    """What flows along edges. Nodes and edges are numbered as in `GraphTables`.
+    """Passes data along edges. Nodes and edges are numbered as in `GraphTables`.
 
     The scope of a node is that in which its edges are counted; of an item of a fan-out, the scope
     of its row. All raise `CannotPass`.

@@ -1,4 +1,4 @@
-"""What flows along the edges of a pipeline: conditions, rows of fan-outs, and the inputs of nodes."""
+"""Passes data along the edges of a pipeline: conditions, rows of fan-outs, and the inputs of nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What flows along the edges of graphs where devices are emulated: the recorded items of a tuple."""
+"""Passes recorded items along the edges of graphs, where devices are emulated."""
 
 from collections.abc import Mapping
 from typing import Any

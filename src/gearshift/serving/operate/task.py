@@ -151,7 +151,7 @@ def signature_of(
     inputs: tuple[TensorSpec, ...] = EMULATED_INPUTS if emulated else profile.inputs
     if not emulated and len(pipeline.nodes) > 1:
         taken = {operator: one.profile.inputs for operator, one in operators.items()}
-        inputs = request_inputs(pipeline, taken, where=f"{where}, pipeline {name!r}")
+        inputs = request_inputs(pipeline.nodes, taken, where=f"{where}, pipeline {name!r}")
     return Signature(
         name=name,
         inputs=inputs,

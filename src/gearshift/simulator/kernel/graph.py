@@ -337,7 +337,7 @@ def answer(
 
 @inlined
 def withdraw(plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, row: int, now_ns: int) -> None:
-    """What waits of a row that ends leaves its queues; what runs is forgotten."""
+    """Take the waiting items of a row that ends out of their queues; forget those that run."""
     state.is_over[row] = 1
     item = g.last[row]
     while state.row_waits[row] > 0:

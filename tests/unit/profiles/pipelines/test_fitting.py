@@ -6,7 +6,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.pipeline import Edge, FanOut, Node, When
-from gearshift.profiles.pipelines.fitting import request_tensors, require_fits
+from gearshift.profiles.pipelines.fitting import require_fits
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 
 
@@ -58,13 +58,6 @@ def with_node(name: str, **fields: object) -> dict[str, Node]:
 
 def test_rows_are_passed_one_by_one_and_gathered_as_a_list() -> None:
     require_fits("digits", NODES, EDGES, PROFILES)
-
-
-def test_the_request_has_the_tensors_that_no_node_answers() -> None:
-    assert request_tensors(NODES, PROFILES) == (spec("strip", 8, 40),)
-    fan_out = Node(operator="read", inputs={"image": "faces"}, fan_out=FanOut(per_row="faces", most=3))
-    assert request_tensors({"read": fan_out}, PROFILES) == (spec("faces", -1, 64),)
-    assert request_tensors({"read": Node(operator="read")}, PROFILES) == (spec("image", 64),)
 
 
 def test_an_unknown_tensor_is_named_with_those_that_there_are() -> None:
