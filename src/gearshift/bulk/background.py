@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for callers that wait, such as a database's threads."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
@@ -22,9 +23,14 @@ class Background:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+    def submit(self, work: Coroutine[Any, Any, T], calls: "Calls | None" = None) -> "Future[T]":
         """Begin `work`; to cancel the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work if calls is None else calls.counted(work), self._loop)
+
+    def stop(self, calls: "Calls") -> None:
+        """End all work of `calls`, and begin no more of it."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its work with it
+            self._loop.call_soon_threadsafe(calls.stop)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`; Ctrl-C cancels it."""
@@ -43,6 +49,36 @@ class Background:
             task.cancel()
         self._loop.run_until_complete(_ended(tasks))
         self._loop.close()
+
+
+class Calls:
+    """Work that one caller began, to be stopped together.
+
+    A future is not enough for this: a signal may come after the work has begun, and before the
+    caller holds its future.
+    """
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[Any]] = set()
+        self._stopped = False
+
+    async def counted(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._stopped:
+            work.close()
+            raise asyncio.CancelledError
+        self.running.add(task)
+        try:
+            return await work
+        finally:
+            self.running.discard(task)
+
+    def stop(self) -> None:
+        """Cancel what runs, and what comes later; to be called in the loop's thread."""
+        self._stopped = True
+        for task in self.running:
+            task.cancel()
 
 
 async def _ended(tasks: set[asyncio.Task[Any]]) -> None:

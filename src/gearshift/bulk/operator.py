@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gearshift.bulk.answers import Answers
-from gearshift.bulk.background import Background, result_of
+from gearshift.bulk.background import Background, Calls, result_of
 from gearshift.bulk.choice import Choice, choose
 from gearshift.bulk.server import ServedOperator
 from gearshift.bulk.stages import through_cascade
@@ -58,16 +58,21 @@ class Operator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, inputs: Arrays, rows: int, end_s: float | None = None) -> "Future[Answers]":
+    def submit(
+        self, inputs: Arrays, rows: int, end_s: float | None = None, calls: Calls | None = None
+    ) -> "Future[Answers]":
         """Begin to answer n rows; what cannot begin by `end_s` on the monotonic clock is not answered.
 
-        To cancel the future stops the work on them at once.
+        To cancel the future stops the work on them at once, and so does `stop` for all of `calls`.
         """
         require(self._closing.alive, f"pipeline {self.pipeline!r} was closed", remedy="open or register it again")
-        return self._background.submit(self._answering.answer(inputs, rows, self.label.name, end_s))
+        return self._background.submit(self._answering.answer(inputs, rows, self.label.name, end_s), calls)
 
     def answer(self, inputs: Arrays, rows: int) -> Answers:
         return result_of(self.submit(inputs, rows))
+
+    def stop(self, calls: Calls) -> None:
+        self._background.stop(calls)
 
     def close(self) -> None:
         """End the workers; this happens too when nothing refers to the operator any more, or at exit."""

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from gearshift.bulk.answers import Answers
-from gearshift.bulk.background import result_of
+from gearshift.bulk.background import Calls, result_of
 from gearshift.bulk.columns import OUTCOME_TYPE, Chunk, answer_columns, label_type
 from gearshift.bulk.opening import Opening, opened
 from gearshift.bulk.operator import Operator, open_operator
@@ -111,6 +111,7 @@ def _answered(
 ) -> Iterator[pa.RecordBatch]:
     end_s = None if deadline_s is None else time.monotonic() + deadline_s
     flight: deque[tuple[pa.RecordBatch, Chunk, Future[Answers]]] = deque()
+    calls = Calls()
 
     def landed() -> pa.RecordBatch:
         batch, chunk, future = flight[0]
@@ -122,14 +123,13 @@ def _answered(
     try:
         for batch in chunks_of(reader):
             chunk = Chunk([batch.column(place) for place in places], operator.inputs)
-            flight.append((batch, chunk, operator.submit(chunk.inputs, len(chunk.usable), end_s)))
+            flight.append((batch, chunk, operator.submit(chunk.inputs, len(chunk.usable), end_s, calls)))
             if len(flight) == MOST_IN_FLIGHT:
                 yield landed()
         while flight:
             yield landed()
     finally:
-        for _, _, future in flight:
-            future.cancel()
+        operator.stop(calls)
 
 
 def places_of(operator: Operator, schema: pa.Schema, columns: Mapping[str, str]) -> list[int]:

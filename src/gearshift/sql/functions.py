@@ -1,9 +1,8 @@
 """Functions of DuckDB that run a pipeline."""
 
 import contextlib
-import threading
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any, Unpack
 
 import duckdb
@@ -12,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gearshift.bulk.answers import NULL, Answers
-from gearshift.bulk.background import result_of
+from gearshift.bulk.background import Calls, result_of
 from gearshift.bulk.columns import Chunk, answer_columns, label_type
 from gearshift.bulk.opening import Opening
 from gearshift.bulk.operator import Operator, open_operator, pipelines_of
@@ -50,9 +49,9 @@ class Function:
         self.operator, self.owns_operator = operator, owns
         self._memos = Memos(memo_rows)
         self._kind = label_type(operator.label)
-        self._open: set[Future[Answers]] = set()
-        self._stops = 0
-        self._lock = threading.RLock()  # a signal may come while it is held
+        self._calls = Calls()
+        self._open: dict[object, int] = {}  # the queries of the calls that run
+        self._stopped: set[int] = set()
         self.rows = 0
         """Rows that were answered, without those that a memo knew."""
         self.error: BaseException | None = None
@@ -74,35 +73,32 @@ class Function:
         chunk = Chunk(inputs, self.operator.inputs)
         known = Answers.none_yet(0)
         if len(chunk.usable):
-            memo = self._memos.of(query[0].as_py())
-            known = memo.answers(keys_of(chunk.inputs), lambda rows: self._run(chunk, rows))
+            number = query[0].as_py()
+            memo = self._memos.of(number)
+            known = memo.answers(keys_of(chunk.inputs), lambda rows: self._run(chunk, rows, number))
         answers = chunk.whole(known)
         made = answer_columns(answers, self._kind)
         return pa.StructArray.from_arrays(made, names=NAMES, mask=pa.array(answers.outcome == NULL))
 
     def stop_calls(self) -> None:
-        """End all calls at once, with an error."""
-        with self._lock:
-            self._stops += 1
-            for future in list(self._open):
-                future.cancel()
+        """End all calls at once, with an error, and those that other threads begin for the same queries."""
+        self._stopped |= set(self._open.values())
+        stopped, self._calls = self._calls, Calls()
+        self.operator.stop(stopped)
 
-    def _run(self, chunk: Chunk, rows: NDArray[np.int64]) -> Answers:
+    def _run(self, chunk: Chunk, rows: NDArray[np.int64], query: int) -> Answers:
         whole = len(rows) == len(chunk.usable)
         inputs = chunk.inputs if whole else {name: array[rows] for name, array in chunk.inputs.items()}
-        stops = self._stops
-        future = self.operator.submit(inputs, len(rows))
-        with self._lock:
-            self._open.add(future)
-            if stops < self._stops:  # it was stopped before it could be told
-                future.cancel()
+        calls, call = self._calls, object()  # in this order: what is stopped after this line, stops by `calls`
+        self._open[call] = query
         try:
-            answers = result_of(future)
+            if query in self._stopped:
+                raise CancelledError
+            answers = result_of(self.operator.submit(inputs, len(rows), calls=calls))
         except CancelledError:
             raise Stopped("the query was stopped") from None
         finally:
-            with self._lock:
-                self._open.discard(future)
+            del self._open[call]
         self.rows += len(rows)
         return answers
 

@@ -212,22 +212,17 @@ def test_progress_is_told(folder, sums):
 
 
 CTRL_C = """
-import os, signal, sys, threading
+import os, signal, sys
 import duckdb, gearshift, numpy as np
 x = np.array([[4.0, i] for i in range(5000)])
 with gearshift.open_operator(sys.argv[1], label="sum") as operator, duckdb.connect() as connection:
-    submit, calls, all_asked = operator.submit, [], threading.Event()
-    def counted(*arguments):
-        future = submit(*arguments)
-        calls.append(future)
-        if len(calls) == 3:
-            all_asked.set()
-        return future
-    operator.submit = counted
-    def interrupt():
-        all_asked.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-    threading.Thread(target=interrupt).start()
+    submit, asked = operator.submit, []
+    def interrupted(*arguments):
+        asked.append(submit(*arguments))
+        if len(asked) == 3:
+            os.kill(os.getpid(), signal.SIGINT)  # handled before the caller gets the future
+        return asked[-1]
+    operator.submit = interrupted
     try:
         gearshift.map({"x": x}, operator)
     except KeyboardInterrupt:

@@ -170,8 +170,8 @@ class Running:
         (function,) = sums.functions.values()
         submit = function.operator.submit
 
-        def noted(*arguments: object) -> object:
-            future = submit(*arguments)  # type: ignore[arg-type]
+        def noted(*arguments: object, **options: object) -> object:
+            future = submit(*arguments, **options)  # type: ignore[arg-type]
             called.set()
             return future
 
@@ -221,7 +221,7 @@ connection.execute("CREATE TABLE points AS SELECT [4.0, i]::DOUBLE[] AS x FROM r
 with gearshift.sql.register(connection, sys.argv[1], label="sum") as sums:
     (function,) = sums.functions.values()
     def interrupt():
-        while not function._open:
+        while not function._calls.running:
             os.sched_yield()
         os.kill(os.getpid(), signal.SIGINT)
     threading.Thread(target=interrupt).start()
@@ -233,7 +233,7 @@ with gearshift.sql.register(connection, sys.argv[1], label="sum") as sums:
 """
 
 
-@pytest.mark.parametrize("rows", [3000, pytest.param(400_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rows", [3000, 400_000])
 def test_ctrl_c_ends_the_query_at_once_and_duckdb_lives_on(folder, rows):
     """With one thread of DuckDB that calls, and with several."""
     with closed(folder):
