@@ -46,7 +46,8 @@ class Background:
         self._loop.run_forever()
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # a second time would end what it does to end, and leave a worker behind
+                task.cancel()
         self._loop.run_until_complete(_ended(tasks))
         self._loop.close()
 

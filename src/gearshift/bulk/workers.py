@@ -84,14 +84,14 @@ class Seat:
         return 0 if self._worker is None else self._worker.pid
 
     async def start(self) -> None:
-        require(not self._closed, "the pipeline was closed while it ran")
         await self._reap()
+        require(not self._closed, "the pipeline was closed while it ran")
         worker = WorkerProcess(cores=self._place.cores, cuda=self._place.cuda, on_done=self._done, on_end=self._ended)
         self._worker = worker
         try:
             await worker.start(self._load, longest_s=LONGEST_LOAD_S)
         except BaseException:
-            self._worker = None
+            self._killed, self._worker = worker, None  # a second failure may have ended the wait for its end
             raise
 
     async def run(self, replica: int, parts: tuple[RunPart, ...], buffers: Sequence[Buffer]) -> list[Frame]:
