@@ -5,17 +5,17 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled format messages clean
+.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
 test: .venv/installed-test
-	"$(MAKE)" -j 2 lint compiled
+	"$(MAKE)" -j 2 lint compiled compiled-graphs
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test-long
-	"$(MAKE)" -j 2 lint compiled
+	"$(MAKE)" -j 2 lint compiled compiled-graphs
 	"$(BIN)/python" -m pytest -n 3
 
 # The oldest versions that pyproject.toml admits, with the tools of the tests as they are elsewhere; left out are tests of
@@ -38,6 +38,9 @@ lint: .venv/installed-test
 # Once here, or every process of the tests would compile.
 compiled: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines
+
+compiled-graphs: .venv/installed-test
+	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines --graphs
 
 # The router and the front end in machine code; made of a copy, as the compiled modules are left beside their sources.
 wheel: .venv/bin/python

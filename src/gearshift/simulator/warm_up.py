@@ -1,38 +1,46 @@
-"""Compile the kernel, with `--deadlines` also the one for deadlines, into the cache."""
+"""Compile the kernel into the cache: with `--deadlines` the one for these too, with `--graphs` those for graphs."""
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.pipeline import Node
+from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_tables import plan_tables
+from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.profiles.tuples import OUTERMOST, JointRecords
+from gearshift.simulator.kernel.recorded_rows import resolved
 from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload
 
 
-def warm_up(*, deadline_ns: int | None = None) -> None:
-    """Simulate one request; with a deadline, in the kernel compiled for deadlines."""
+def warm_up(nodes: tuple[str, ...] = ("task",), *, deadline_ns: int | None = None) -> None:
+    """Simulate one request through `nodes`; with a deadline, in the kernel compiled for deadlines."""
     nothing = SourceFile(path="", sha256="")
+    cascade = Cascade(models=("model",))
     gear = Gear(
         load_range=LoadRange(from_=0.0),
-        cascades=alone("task", Cascade(models=("model",))),
+        cascades=dict.fromkeys(nodes, (cascade,)),
         replicas=(ReplicaSettings(replica="replica", load_share=1.0),),
+    )
+    pipeline = PipelinePlan(
+        nodes={name: Node(operator="task") for name in nodes},
+        edges=tuple(Edge(from_=one, to=other) for one, other in pairwise(nodes)),
+        output=nodes[-1],
+        objective=Objective(),
+        gears=(gear,),
     )
     plan = GearPlan(
         planner="warm-up",
         hardware=identical_devices(1),
         placement=Placement(replicas=(Replica(id="replica", model="model", device_ids=("cpu-0",)),)),
-        pipelines={
-            "task": PipelinePlan(
-                nodes={"task": Node(operator="task")}, output="task", objective=Objective(), gears=(gear,)
-            )
-        },
+        pipelines={"task": pipeline},
         profiles={"task": nothing},
         traces={"task": nothing},
     )
@@ -42,10 +50,27 @@ def warm_up(*, deadline_ns: int | None = None) -> None:
         duration_s=1.0,
         deadline_ns=None if deadline_ns is None else np.full(1, deadline_ns),
     )
-    simulate_tables(plan_tables(plan), np.array([[0, 1]]), np.ones((1, 1)), workload)
+    tables = plan_tables(plan)
+    held = np.ones((len(pipeline.edges), 1, 1), dtype=np.bool_)
+    recorded = resolved(plan, tables, {"task": _records(nodes)}, held) if len(nodes) > 1 else None
+    simulate_tables(tables, np.array([[0, 1]]), np.ones((1, 1)), workload, recorded=recorded)
+
+
+def _records(nodes: tuple[str, ...]) -> JointRecords:
+    count = len(nodes)
+    return JointRecords(
+        nodes=nodes,
+        names=("first", "second"),
+        begin=np.array([0, count, 2 * count]),
+        node=np.tile(np.arange(count, dtype=np.int32), 2),
+        row=np.zeros(2 * count, dtype=np.int32),
+        parent=np.full(2 * count, OUTERMOST, dtype=np.int32),
+        part=np.array([PART_A, PART_B], dtype=np.int8),
+    )
 
 
 if __name__ == "__main__":
-    warm_up()
+    of_graphs = ("task", "then") if "--graphs" in sys.argv else ("task",)
+    warm_up(of_graphs)
     if "--deadlines" in sys.argv:
-        warm_up(deadline_ns=NS_PER_S)
+        warm_up(of_graphs, deadline_ns=NS_PER_S)
