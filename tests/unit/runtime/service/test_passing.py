@@ -1,6 +1,5 @@
 """What flows along edges, on scopes made by hand: a strip of pictures, each with boxes, each with text."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
 from gearshift.runtime.router.flows import CannotPass
 from gearshift.runtime.router.graph import Flow, Scope
+from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.service.passing import Condition, OutputPassing
 from tests.graph_task import graph_plan
 
@@ -73,8 +73,7 @@ def passing() -> OutputPassing:
 
 def outermost(**payload: Any) -> Scope:
     row = Sample(REQUEST, 0, 0, {name: np.array(value) for name, value in payload.items()})
-    pipeline: Any = SimpleNamespace(waiting=0)
-    return Scope(Flow(row, pipeline), None, NO_SCOPE, 0, {})
+    return Scope(Flow(row, Pipeline(plan_tables(nested_plan()))), None, NO_SCOPE, 0, {})
 
 
 def rows_in(scope: Scope, opener: int, count: int) -> list[Scope]:
