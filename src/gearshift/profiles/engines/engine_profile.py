@@ -1,0 +1,120 @@
+"""How long the steps of an engine with continuous batching take, and how much it holds."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import require
+
+Scheduler = Literal["mixed", "prefill_first"]
+
+
+class StepCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a step by batched tokens, linear between points; rising, at least one point.
+
+    Beyond the points nothing is known: `EngineProfile.largest_batched_tokens` is at most the last.
+    """
+
+    tokens: tuple[int, ...]
+    step_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.tokens) == len(self.step_s) > 0, "a step curve needs one time for each number of tokens")
+        require(
+            all(a < b for a, b in zip((0, *self.tokens), self.tokens, strict=False)),
+            f"the tokens of a step curve are {list(self.tokens)}",
+            remedy="give rising numbers from 1",
+        )
+        require(all(one > 0 for one in self.step_s), f"the times of a step curve are {list(self.step_s)}")
+
+    def seconds(self, tokens: int) -> float:
+        return float(np.interp(tokens, self.tokens, self.step_s))
+
+
+class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """One model in an engine on `tensor_parallel` devices of a kind.
+
+    A step over n batched tokens takes `prefill.seconds(n)` if some are of prompts, else
+    `decode.seconds(n)`, and in addition `per_kv_token_s` for each token of context that decoding
+    reads, `per_attention_token_s` for each pair of a prompt's token and one before it,
+    `overhead_per_step_s`, and `overhead_per_request_s` for each request in it. (Ken, section 4.1,
+    has the curves alone.)
+    """
+
+    model: str
+    device_kind: str
+    tensor_parallel: int = 1
+    prefill: StepCurve
+    decode: StepCurve
+    per_kv_token_s: float = 0.0
+    per_attention_token_s: float = 0.0
+    overhead_per_step_s: float = 0.0
+    overhead_per_request_s: float = 0.0
+    block_tokens: int = 16
+    kv_blocks: int
+    watermark_blocks: int = 0
+    """Blocks that must stay free when a prompt is let in."""
+    largest_batched_tokens: int
+    largest_running: int
+    scheduler: Scheduler = "mixed"
+    prefill_gives_token: bool = True
+    """Whether clients get the first token at the end of the prompt's last step, or of the step after it."""
+
+    def __post_init__(self) -> None:
+        known = min(self.prefill.tokens[-1], self.largest_batched_tokens)
+        require(
+            known == self.largest_batched_tokens,
+            f"the steps of model {self.model!r} were measured with up to {known} tokens, and it batches "
+            f"{self.largest_batched_tokens}",
+            remedy="measure larger steps, or have the engine batch fewer tokens",
+        )
+        require(min(self.block_tokens, self.kv_blocks, self.largest_running) > 0, "an engine holds nothing")
+
+    def step_s(self, step: "StepWork") -> float:
+        curve = self.prefill if step.prompt_tokens else self.decode
+        return curve.seconds(step.batched_tokens) + sum(
+            value * each for value, each in zip(self.added_s, step.added, strict=True)
+        )
+
+    @property
+    def added_s(self) -> tuple[float, float, float, float]:
+        """What `StepWork.added` is multiplied with."""
+        return (
+            self.per_kv_token_s,
+            self.per_attention_token_s,
+            self.overhead_per_step_s,
+            self.overhead_per_request_s,
+        )
+
+
+class StepWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step has to do: tokens of prompts, and one token for each request that decodes."""
+
+    prompt_tokens: int
+    prompts: int
+    decoding: int
+    kv_tokens: int
+    """The contexts of the requests that decode, added up."""
+    attention_pairs: int
+    """Pairs of a prompt's token in this step and a token at or before it."""
+
+    @property
+    def batched_tokens(self) -> int:
+        return self.prompt_tokens + self.decoding
+
+    @property
+    def added(self) -> tuple[int, int, int, int]:
+        return self.kv_tokens, self.attention_pairs, 1, self.prompts + self.decoding
+
+
+def pairs_of(before: int, tokens: int) -> int:
+    """Pairs of attention of `tokens` that come after `before` others of their prompt."""
+    return tokens * before + tokens * (tokens + 1) // 2
+
+
+def curve_from_rows(rows: Sequence[tuple[int, float]]) -> StepCurve:
+    """A curve from (batched tokens, seconds), in any order."""
+    ordered = sorted(rows)
+    return StepCurve(tokens=tuple(tokens for tokens, _ in ordered), step_s=tuple(s for _, s in ordered))

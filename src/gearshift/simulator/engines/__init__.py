@@ -1,0 +1,1 @@
+"""Engines with continuous batching, simulated step by step."""
