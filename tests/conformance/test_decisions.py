@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from gearshift.decisions import Decision, Ending
 from gearshift.gear import Gear, PlannedLoad
 from gearshift.objective import Objective
+from gearshift.planner.joint.candidates import candidates_of
+from gearshift.planner.joint.search import plan_pipeline
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
+from gearshift.profiles.profile import PART_B
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.result import percentile
-from gearshift.simulator.simulate import simulate_tables
-from gearshift.workload import merge_workloads
+from gearshift.simulator.simulate import prepare, simulate_tables
+from gearshift.workload import draw_workload, merge_workloads
 from tests.conformance.choices import with_choices
 from tests.conformance.graphs import graph_cases
 from tests.conformance.plans import (
@@ -37,6 +40,7 @@ from tests.conformance.scenario import long_case, three_pipelines
 from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.often import often
+from tests.unit.planner.joint.strips import EDGES, strips
 
 
 def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
@@ -95,6 +99,25 @@ def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: C
 @settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_choose_alike_by_the_time_that_is_left(case: Case) -> None:
     assert_same_decisions(case)
+
+
+def test_router_and_simulator_choose_alike_in_a_planned_pipeline() -> None:
+    request = strips(latency_s=0.03, qps=100.0, replanning=True)
+    plan = plan_pipeline(request, candidates_of(request))
+    prepared = prepare(plan, request.profiles, {"strips": request.records})
+    workload = draw_workload(request.trace, request.records.indices(PART_B), seed=1)
+    log = assert_same_decisions(
+        Case(
+            plan=plan,
+            run_ns=list(prepared.run_ns),
+            certainty=prepared.certainty,
+            workload=workload,
+            joint={"strips": request.records},
+            holds=np.ones((len(EDGES), *prepared.certainty.shape), dtype=np.bool_),
+            recorded=prepared.recorded,
+        )
+    )
+    assert len({c for _, kind, _, _, c in log if kind == Decision.CHOOSE}) > 2
 
 
 def test_random_plans_with_choices_meet_every_place_of_a_choice_and_none() -> None:

@@ -160,9 +160,16 @@ class PlanTables:
         """Whether some node may use one of several cascades."""
         return len(self.stage_count) >= len(self.choice_begin)
 
+    def cascades(self, gear: int, node: int = 0) -> tuple[Cascade, ...]:
+        """The cascades that `node` may use in `gear` of its pipeline, from cheap to dear."""
+        row = int(self.first_row[node]) + gear
+        return tuple(self._cascade(choice) for choice in range(self.choice_begin[row], self.choice_begin[row + 1]))
+
     def cascade(self, gear: int, node: int = 0) -> Cascade:
         """The only cascade of `node` in `gear` of its pipeline, or the cheapest of several."""
-        choice = int(self.choice_begin[int(self.first_row[node]) + gear])
+        return self._cascade(int(self.choice_begin[int(self.first_row[node]) + gear]))
+
+    def _cascade(self, choice: int) -> Cascade:
         first, stages = choice * self.most_stages, int(self.stage_count[choice])
         models = tuple(self.models[model] for model in self.stage_models[first : first + stages])
         return Cascade(models=models, thresholds=tuple(self.thresholds[first : first + stages - 1].tolist()))
@@ -172,7 +179,7 @@ class PlanTables:
         used: list[set[str]] = [set() for _ in self.pipelines]
         for node, of in enumerate(self.pipeline_of.tolist()):
             for gear in range(self.pipelines[of].gears):
-                used[of].update(self.cascade(gear, node).models)
+                used[of].update(model for cascade in self.cascades(gear, node) for model in cascade.models)
         return frozenset(self.models).difference(*used) | used[pipeline]
 
 

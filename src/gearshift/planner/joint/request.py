@@ -25,7 +25,7 @@ class PipelineRequest:
     """A pipeline's graph, the profiles of its operators, its joint records, and what is wanted.
 
     `max_qps` is the top of the ranges, `least_margin` the multiple of its load that each range is
-    planned for.
+    planned for. With `replanning` a gear may allow several implementations.
     """
 
     name: str
@@ -40,6 +40,7 @@ class PipelineRequest:
     ranges: int = RANGES
     max_qps: float | None = None
     least_margin: float = 1.15
+    replanning: bool = True
     seed: int = 0
     profile_sources: Mapping[str, SourceFile] = field(default_factory=dict)
     trace_source: SourceFile = UNKNOWN_SOURCE

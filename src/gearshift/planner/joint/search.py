@@ -4,7 +4,8 @@ The front of tuples, by work, takes the place that cascades have for one operato
 most accurate tuple that holds at its upper end, found by bisection: tuples with more work are
 slower, and a range never gets one with more work than the range below it. End-to-end percentiles
 come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
-trace; where it misses the objective, all ranges are planned for more load.
+trace; where it misses the objective, all ranges are planned for more load. Last, gears are given
+several implementations where choosing among them by the time left helps (`choices.py`).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
+from gearshift.planner.joint.choices import keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
@@ -22,8 +24,6 @@ from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
-from gearshift.simulator.simulate import simulate
-from gearshift.workload import draw_workload
 
 MARGIN_STEP = 1.15
 MOST_REPAIRS = 8
@@ -43,13 +43,16 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearP
     steady = SteadyTuples(request, placement)
     margin, late = request.least_margin, 1.0
     for _ in range(MOST_REPAIRS):
-        made = _plan(steady, assigned(steady, front, margin))
+        assignment = assigned(steady, front, margin)
+        made = _plan(steady, assignment)
         on_part_a = replayed(made, request, part=PART_A)
         late = min(late, on_part_a.share_late)
-        if _keeps(on_part_a, request):
+        if keeps(on_part_a, request):
             predicted = replayed(made, request, part=PART_B)
-            if _keeps(predicted, request):
-                return _accurate_enough(made, request, predicted)
+            if keeps(predicted, request):
+                if request.replanning:
+                    made, predicted = _choosing(made, predicted, steady, front, assignment, margin)
+                return _accurate_enough(_without_idle_models(made, request), request, predicted)
         margin *= MARGIN_STEP
     raise Infeasible(
         f"every plan has {100 * late:.3g} % late or more on the trace, with {request.latency_s * 1e3:.4g} ms allowed"
@@ -80,14 +83,24 @@ def _first_that_fails(steady: SteadyTuples, front: Sequence[Candidate], load_qps
 
 
 def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingResult:
-    """The whole trace with the recorded tuples of `part`."""
-    workload = draw_workload(request.trace, request.records.indices(part), seed=request.seed)
-    run = simulate(made, request.profiles, workload, joint={request.name: request.records})
-    return run.result(request.profiles, latency_objective_s=request.latency_s)
+    return result_of(on_trace(made, request, part=part), request)
 
 
-def _keeps(result: ServingResult, request: PipelineRequest) -> bool:
-    return result.share_late <= 1 - request.objective.percentile
+def _choosing(
+    plain: GearPlan,
+    predicted: ServingResult,
+    steady: SteadyTuples,
+    front: Sequence[Candidate],
+    assignment: Assignment,
+    margin: float,
+) -> tuple[GearPlan, ServingResult]:
+    """The plan with choices by the time left, and what it gets on part B; the plain one where it does not help."""
+    request = steady.request
+    places = [front.index(candidate) for candidate, _ in assignment]
+    made = with_choices(plain, steady, front, places, margin)
+    confirmed = predicted if made is plain else replayed(made, request, part=PART_B)
+    needed = min(request.objective.accuracy or 0.0, predicted.accuracy)
+    return (made, confirmed) if keeps(confirmed, request) and confirmed.accuracy >= needed else (plain, predicted)
 
 
 def _plan(steady: SteadyTuples, assignment: Assignment) -> GearPlan:
@@ -98,12 +111,13 @@ def _plan(steady: SteadyTuples, assignment: Assignment) -> GearPlan:
         gear = request.gear(load_range, candidate.cascades, steady.settings(candidate, largest))
         cell = steady.cell(candidate, end_qps, largest)
         gears.append(msgspec.structs.replace(gear, predicted=cell.prediction(end_qps, candidate.quality)))
-    return _without_idle_models(request, steady.placement, gears)
+    return request.plan(steady.placement, gears)
 
 
-def _without_idle_models(request: PipelineRequest, placement: Placement, gears: Sequence[Gear]) -> GearPlan:
+def _without_idle_models(made: GearPlan, request: PipelineRequest) -> GearPlan:
+    gears = made.pipeline.gears
     used = {m for gear in gears for cascades in gear.cascades.values() for c in cascades for m in c.models}
-    kept = tuple(replica for replica in placement.replicas if replica.model in used)
+    kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
     ids = {replica.id for replica in kept}
     fewer = [
         msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
-from gearshift.gear import LoadRange, ReplicaSettings
+from gearshift.gear import Gear, LoadRange, ReplicaSettings
 from gearshift.placement import Placement, Replica
 from gearshift.planner.evaluate.assemble import curves_of
 from gearshift.planner.evaluate.balance import balanced
@@ -17,7 +18,7 @@ from gearshift.planner.evaluate.cells import Cell, measured_in, rank_of
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.profiles.profile import PART_A, RunTimeCurve
 from gearshift.profiles.several import as_one
-from gearshift.simulator.simulate import prepare
+from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.workload import Trace, Workload, draw_workload
 
 SAMPLES = 6_000
@@ -67,7 +68,9 @@ class SteadyTuples:
         return [1 << power for power in range(largest.bit_length())]
 
     def settings(self, candidate: Candidate, largest: int) -> tuple[ReplicaSettings, ...]:
-        shares = self._shares_of(candidate)
+        return self.settings_for(self._shares_of(candidate), largest)
+
+    def settings_for(self, shares: Mapping[str, float], largest: int) -> tuple[ReplicaSettings, ...]:
         return tuple(
             ReplicaSettings(
                 replica=replica.id,
@@ -80,10 +83,23 @@ class SteadyTuples:
 
     def _shares_of(self, candidate: Candidate) -> dict[str, float]:
         if id(candidate) not in self._shares:
-            work_s = {r.id: self._work_s(self._curves[r.id]) for r in self.placement.replicas}
-            visits = {model: max(candidate.visits.get(model, 0.0), 1e-9) for model in sorted(candidate.models)}
-            self._shares[id(candidate)] = balanced(self.placement, work_s, visits).shares
+            visits = {model: candidate.visits.get(model, 0.0) for model in candidate.models}
+            self._shares[id(candidate)] = self.shares(visits)
         return self._shares[id(candidate)]
+
+    def shares(self, visits: Mapping[str, float]) -> dict[str, float]:
+        """The load shares by replica id that balance devices, for these items of each model per request row."""
+        work_s = {r.id: self._work_s(self._curves[r.id]) for r in self.placement.replicas}
+        reach = {model: max(visits[model], 1e-9) for model in sorted(visits)}
+        return balanced(self.placement, work_s, reach).shares
+
+    def run_s(self) -> dict[str, float]:
+        """Seconds of one item of each model on its fastest replica."""
+        alone_s: dict[str, float] = {}
+        for replica in self.placement.replicas:
+            seconds = float(self._curves[replica.id].table_ns()[1]) / NS_PER_S
+            alone_s[replica.model] = min(seconds, alone_s.get(replica.model, math.inf))
+        return alone_s
 
     @staticmethod
     def _work_s(curve: RunTimeCurve) -> float:
@@ -95,12 +111,18 @@ class SteadyTuples:
         if key not in self._cells:
             request = self.request
             gear = request.gear(LoadRange(from_=0.0), candidate.cascades, self.settings(candidate, largest))
-            run = prepare(request.plan(self.placement, [gear]), request.profiles, {request.name: request.records}).run(
-                self._workload(load_qps)
-            )
-            self._cells[key] = measured_in(run, request.objective.percentile).judged(request.latency_s)
-            self.simulated += 1
+            self._cells[key] = self.judged(self.run(gear, load_qps))
         return self._cells[key]
+
+    def run(self, gear: Gear, load_qps: float) -> Simulation:
+        """One gear, whatever its range, at a constant load."""
+        request = self.request
+        alone = request.plan(self.placement, [msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0))])
+        self.simulated += 1
+        return prepare(alone, request.profiles, {request.name: request.records}).run(self._workload(load_qps))
+
+    def judged(self, run: Simulation) -> Cell:
+        return measured_in(run, self.request.objective.percentile).judged(self.request.latency_s)
 
     def _workload(self, load_qps: float) -> Workload:
         arrivals_ns = np.cumsum(np.rint(self._gaps * (NS_PER_S / load_qps)).astype(np.int64))

@@ -205,7 +205,7 @@ def pipeline_status(
         last_gear=of.gears - 1,
         pinned=pipeline.pinned,
         load_range=of.load_range(gear),
-        cascades={node: (tables.cascade(gear, of.first_node + n),) for n, node in enumerate(of.nodes)},
+        cascades={node: tables.cascades(gear, of.first_node + n) for n, node in enumerate(of.nodes)},
         waiting=pipeline.waiting,
         most_waiting=most_waiting,
         open_requests=open_requests,

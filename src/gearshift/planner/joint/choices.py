@@ -1,0 +1,144 @@
+"""Gears that allow several implementations, where simulation says that choosing by time left helps.
+
+A gear with one tuple of implementations is the plain gear. Around its tuple, others of the front
+are allowed, with tables of expected quality by the time left, and a margin that cures what these
+do not know. At the load for which the plain gear was chosen, the allowed tuples and the margin
+that give most quality in time are found. Such a gear takes the plain one's place only if the whole
+trace, replayed on part A, keeps the objective and gets more quality in time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import Gear, GearPlan
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.joint.steady import Candidate, SteadyTuples
+from gearshift.planner.joint.timed_quality import Query, timed_quality
+from gearshift.planner.joint.timed_query import allowing, timed_query
+from gearshift.profiles.profile import PART_A
+from gearshift.result import ServingResult
+from gearshift.simulator.simulate import Simulation, simulate
+from gearshift.workload import draw_workload
+
+MOST_TUPLES = 8
+"""So many tuples of the front are allowed in a gear, evenly spread."""
+MARGINS = 0.0, 0.05, 0.1, 0.2
+"""What may be taken off the time left, as shares of the objective's latency."""
+WARM_UP_SHARE = 0.1
+
+Gain = Callable[[GearPlan], float]
+
+
+def on_trace(made: GearPlan, request: PipelineRequest, *, part: int) -> Simulation:
+    """The whole trace with the recorded tuples of `part`."""
+    workload = draw_workload(request.trace, request.records.indices(part), seed=request.seed)
+    return simulate(made, request.profiles, workload, joint={request.name: request.records})
+
+
+def result_of(run: Simulation, request: PipelineRequest) -> ServingResult:
+    return run.result(request.profiles, latency_objective_s=request.latency_s)
+
+
+def keeps(result: ServingResult, request: PipelineRequest) -> bool:
+    return result.share_late <= 1 - request.objective.percentile
+
+
+def quality_in_time(run: Simulation, request: PipelineRequest, *, warm_up: float = 0.0) -> float:
+    """The mean quality of answers, where those that are late or missing count as wrong."""
+    answered = ~np.isnan(run.latency_s)
+    quality = np.zeros(len(answered))
+    quality[answered] = run.quality(request.profiles)
+    quality[answered] *= run.latency_s[answered] <= request.latency_s
+    return float(quality[int(warm_up * len(quality)) :].mean())
+
+
+def with_choices(
+    plain: GearPlan, steady: SteadyTuples, front: Sequence[Candidate], places: Sequence[int], margin: float
+) -> GearPlan:
+    """The plan with gears that choose by time left where that helps, else `plain` as it is.
+
+    `places` are those of the gears' tuples in the front; `margin` the multiple of its load that
+    each gear must hold.
+    """
+    request, allowed = steady.request, _Choices(steady, front)
+    made, gears = plain, list(plain.pipeline.gears)
+    most = quality_in_time(on_trace(plain, request, part=PART_A), request)
+    for number, (place, end_qps) in enumerate(zip(places, request.upper_ends(), strict=True)):
+        found = allowed.best(gears[number], place, end_qps, margin)
+        if found is None:
+            continue
+        trial = request.plan(plain.placement, [*gears[:number], found, *gears[number + 1 :]])
+        run = on_trace(trial, request, part=PART_A)
+        if keeps(result_of(run, request), request) and (gained := quality_in_time(run, request)) > most:
+            made, most, gears[number] = trial, gained, found
+    return made
+
+
+@dataclass(slots=True)
+class _Choices:
+    """Gears that allow tuples of a front, on a placement."""
+
+    steady: SteadyTuples
+    front: Sequence[Candidate]
+    _cascades: dict[str, list[Cascade]] = field(init=False)
+    _query: Query = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cascades = {
+            node: list(dict.fromkeys(candidate.cascades[node] for candidate in self.front))
+            for node in self.steady.request.nodes
+        }
+        self._query = timed_query(self.steady.request, self._cascades, self.steady.run_s())
+
+    def best(self, plain: Gear, place: int, end_qps: float, margin: float) -> Gear | None:
+        """The gear that gets most quality in time at `margin` times the load, if more than `plain`."""
+        steady, load_qps = self.steady, margin * end_qps
+        request = steady.request
+        best, most = None, quality_in_time(steady.run(plain, load_qps), request, warm_up=WARM_UP_SHARE)
+        largest = max(settings.largest_batch_size for settings in plain.replicas)
+        for tuples in _spreads(place, len(self.front)):
+            for share in MARGINS:
+                gear = self._gear(plain, [self.front[i] for i in tuples], largest, share * request.latency_s)
+                run = steady.run(gear, load_qps)
+                gained = quality_in_time(run, request, warm_up=WARM_UP_SHARE)
+                if gained > most and steady.meets(steady.judged(run)):
+                    best, most = gear, gained
+        return None if best is None else self._predicted(best, end_qps)
+
+    def _gear(self, plain: Gear, tuples: Sequence[Candidate], largest: int, margin_s: float) -> Gear:
+        allowed = {node: self._allowed(node, tuples) for node in self._cascades}
+        visits = _mean_visits(tuples)
+        return msgspec.structs.replace(
+            plain,
+            cascades={node: tuple(self._cascades[node][i] for i in each) for node, each in allowed.items()},
+            replicas=self.steady.settings_for(self.steady.shares(visits), largest),
+            timed=timed_quality(allowing(self._query, allowed)),
+            margin_s=margin_s,
+        )
+
+    def _allowed(self, node: str, tuples: Sequence[Candidate]) -> list[int]:
+        """The numbers of the node's implementations in these tuples, from cheap to dear."""
+        numbers = {self._cascades[node].index(candidate.cascades[node]) for candidate in tuples}
+        outcomes = self._query.outcomes[node]
+        return sorted(numbers, key=lambda i: (float(outcomes[i].share @ outcomes[i].run_ms), i))
+
+    def _predicted(self, gear: Gear, end_qps: float) -> Gear:
+        run = self.steady.run(gear, end_qps)
+        accuracy = float(run.quality(self.steady.request.profiles).mean())
+        return msgspec.structs.replace(gear, predicted=self.steady.judged(run).prediction(end_qps, accuracy))
+
+
+def _spreads(place: int, tuples: int) -> list[list[int]]:
+    """Tuples from the cheapest to that at `place`, and from the cheapest to the dearest."""
+    found = [np.unique(np.linspace(0, end, MOST_TUPLES).round().astype(int)).tolist() for end in (place, tuples - 1)]
+    whole = sorted({*found[1], place})
+    return [each for each in (found[0], whole if whole != found[0] else []) if len(each) > 1]
+
+
+def _mean_visits(tuples: Sequence[Candidate]) -> Mapping[str, float]:
+    models = {model for candidate in tuples for model in candidate.models}
+    return {model: float(np.mean([each.visits.get(model, 0.0) for each in tuples])) for model in models}
