@@ -1,7 +1,7 @@
 """Plan one pipeline of several nodes as one."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
@@ -28,6 +28,7 @@ def plan_pipeline(
     percentile: float = 0.95,
     devices: int | Hardware | PathLike = 1,
     memory_bytes: int | None = None,
+    budgets: Literal["equal", "proportional"] | None = None,
     out: PathLike | None = None,
     progress: Progress = silent,
     **asked: Any,
@@ -38,8 +39,14 @@ def plan_pipeline(
     is the most accurate one that is found; with `accuracy` it must reach that, with `confidence`
     by its lower confidence bound on part B. `ranges`, `max_qps`, `least_margin` and `seed` are as
     in `plan_request`. Raises `Infeasible`, which names the range, the node and the model that bind.
+
+    Gears choose among several cascades by the time left where simulation says that it helps;
+    `replanning=False` gives each node one cascade. With `budgets` the plan is a baseline instead:
+    one gear whose nodes choose a model by a share of the time left (Gati section 5.2), whether or
+    not that keeps the objective.
     """
-    from gearshift.planner.joint.candidates import candidates_of
+    from gearshift.planner.joint.budgets import plan_by_budgets
+    from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.request import PipelineRequest
     from gearshift.planner.joint.search import plan_pipeline as search
 
@@ -63,9 +70,12 @@ def plan_pipeline(
         **{key: value for key, value in asked.items() if value is not None},
     )
     progress("finding the joint front of tuples", 0.05)
-    front = candidates_of(request)
-    progress(f"choosing among {len(front)} tuples", 0.2)
-    made = search(request, front)
+    if budgets is not None:
+        made = plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
+    else:
+        front = candidates_of(request)
+        progress(f"choosing among {len(front)} tuples", 0.2)
+        made = search(request, front)
     if out is not None:
         write_plan(made, Path(out))
     return made

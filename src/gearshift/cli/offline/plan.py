@@ -82,6 +82,17 @@ STEADY, LEAST_GAPS = 0.2, 10
     help="Add the operators to this plan: its pipelines stay as they are, on its devices.",
 )
 @click.option("--pipeline", help="The pipeline to plan, of a profile that has several.")
+@click.option(
+    "--budgets",
+    type=click.Choice(["equal", "proportional"]),
+    help="For a pipeline, a baseline: each node takes the best model within its share of the time left, which is "
+    "equal for all nodes of a path, or in proportion to their slowest models.",
+)
+@click.option(
+    "--without-replanning",
+    is_flag=True,
+    help="For a pipeline: one cascade for each node and gear, none chosen by the time that is left.",
+)
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
@@ -124,7 +135,10 @@ def command(
             options=options,
         )
         return
-    require(pipeline is None, "--pipeline is given, and the profile is of one operator", remedy="leave it out")
+    given = {"--pipeline": pipeline, "--budgets": options.pop("budgets")}
+    given["--without-replanning"] = options.pop("without_replanning")
+    for flag, value in given.items():
+        require(not value, f"{flag} is given, and the profile is of one operator", remedy="leave it out")
     if len(profiles) > 1 or beside is not None:
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)

@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import results_table
@@ -14,7 +16,7 @@ from gearshift.reporting.headline import headline
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan_pipeline import plan_pipeline
 
-PASSED_ON = "accuracy", "confidence", "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "seed"
+PASSED_ON = "accuracy", "confidence", "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "budgets", "seed"
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
 
 
@@ -52,12 +54,16 @@ def plan_graph(
             pipeline=pipeline,
             latency_s=latency_ms / 1e3,
             percentile=percentile or 0.95,
+            replanning=not options["without_replanning"],
             out=out,
             progress=tell,
             **{name: options[name] for name in PASSED_ON if options.get(name) is not None},
         )
     output.json(_facts(made, out, time.perf_counter() - began))
     output.say(headline(made))
+    late = made.predictions[made.name].share_late
+    if late > 1 - made.pipeline.objective.percentile:
+        output.say(f"the baseline misses the objective: {100 * late:.3g} % are late")
     for gear in made.pipeline.gears:
         cascades = "; ".join(f"{node}: {' | '.join(map(str, each))}" for node, each in gear.cascades.items())
         output.say(f"{gear.load_range}: {cascades}")
@@ -71,6 +77,8 @@ def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
         "planning_s": planning_s,
         "objective": made.pipeline.objective,
         "devices": len(made.hardware.devices),
+        "gears": len(made.pipeline.gears),
+        "gears_that_choose": sum(gear.timed is not UNSET for gear in made.pipeline.gears),
         "predicted": made.predictions[made.name],
         "plan": str(out),
     }

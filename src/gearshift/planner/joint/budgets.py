@@ -4,19 +4,47 @@ The time that is left is split over the nodes of each path to the output, equall
 to each node's slowest model, and the smallest budget of a node over its paths counts. A node takes
 its most accurate model within its budget. Splitting what is left anew at each node is the same as
 handing saved time on. Gati's pseudocode contradicts this text twice (it takes the budget off the
-base latency, and picks at the root); the text is what is built here. Waits are not reckoned with.
+base latency, and picks at the root); the text is what is built here. Its tables know no waits, but
+the policy that reads them takes waits off the time left, as for ours.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Literal
 
-from gearshift.gear import TimedQuality
+import msgspec
+
+from gearshift.gear import GearPlan, LoadRange, TimedQuality
 from gearshift.pipeline import Edge
+from gearshift.planner.joint.choices import Choices, on_trace, quality_in_time, result_of
+from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.joint.timed_quality import Outcomes, Query
+from gearshift.profiles.profile import PART_A, PART_B
 
 Split = Literal["equal", "proportional"]
+
+
+def plan_by_budgets(request: PipelineRequest, front: Sequence[Candidate], split: Split) -> GearPlan:
+    """One gear for all loads, whose nodes choose among the models of the front by their budgets.
+
+    The objective's latency is what is split; whether the plan keeps it is not asked. Of the largest
+    batches, the one with most quality in time on part A is taken.
+    """
+    steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
+    choices = Choices(steady, front)
+    plain = request.gear(LoadRange(from_=0.0), front[0].cascades, steady.settings(front[0], 1))
+    tables = partial(budget_tables, split=split)
+    made = [
+        request.plan(steady.placement, [choices.gear(plain, range(len(front)), size, tables, margin_s=0.0)])
+        for size in steady.sizes()
+    ]
+    best = max(made, key=lambda plan: quality_in_time(on_trace(plan, request, part=PART_A), request))
+    predicted = result_of(on_trace(best, request, part=PART_B), request)
+    return msgspec.structs.replace(best, planner=f"budgets-{split}", predictions={request.name: predicted})
 
 
 def budget_tables(query: Query, split: Split) -> dict[str, tuple[TimedQuality, ...]]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan
+from gearshift.gear import Gear, GearPlan, TimedQuality
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.joint.timed_quality import Query, timed_quality
@@ -30,7 +30,7 @@ MARGINS = 0.0, 0.05, 0.1, 0.2
 """What may be taken off the time left, as shares of the objective's latency."""
 WARM_UP_SHARE = 0.1
 
-Gain = Callable[[GearPlan], float]
+Tables = Callable[[Query], dict[str, tuple[TimedQuality, ...]]]
 
 
 def on_trace(made: GearPlan, request: PipelineRequest, *, part: int) -> Simulation:
@@ -64,7 +64,7 @@ def with_choices(
     `places` are those of the gears' tuples in the front; `margin` the multiple of its load that
     each gear must hold.
     """
-    request, allowed = steady.request, _Choices(steady, front)
+    request, allowed = steady.request, Choices(steady, front)
     made, gears = plain, list(plain.pipeline.gears)
     most = quality_in_time(on_trace(plain, request, part=PART_A), request)
     for number, (place, end_qps) in enumerate(zip(places, request.upper_ends(), strict=True)):
@@ -79,7 +79,7 @@ def with_choices(
 
 
 @dataclass(slots=True)
-class _Choices:
+class Choices:
     """Gears that allow tuples of a front, on a placement."""
 
     steady: SteadyTuples
@@ -102,21 +102,22 @@ class _Choices:
         largest = max(settings.largest_batch_size for settings in plain.replicas)
         for tuples in _spreads(place, len(self.front)):
             for share in MARGINS:
-                gear = self._gear(plain, [self.front[i] for i in tuples], largest, share * request.latency_s)
+                gear = self.gear(plain, tuples, largest, timed_quality, margin_s=share * request.latency_s)
                 run = steady.run(gear, load_qps)
                 gained = quality_in_time(run, request, warm_up=WARM_UP_SHARE)
                 if gained > most and steady.meets(steady.judged(run)):
                     best, most = gear, gained
         return None if best is None else self._predicted(best, end_qps)
 
-    def _gear(self, plain: Gear, tuples: Sequence[Candidate], largest: int, margin_s: float) -> Gear:
+    def gear(self, plain: Gear, places: Sequence[int], largest: int, tables: Tables, *, margin_s: float) -> Gear:
+        """The gear `plain` with the implementations of the tuples at `places`, and tables for them."""
+        tuples = [self.front[place] for place in places]
         allowed = {node: self._allowed(node, tuples) for node in self._cascades}
-        visits = _mean_visits(tuples)
         return msgspec.structs.replace(
             plain,
             cascades={node: tuple(self._cascades[node][i] for i in each) for node, each in allowed.items()},
-            replicas=self.steady.settings_for(self.steady.shares(visits), largest),
-            timed=timed_quality(allowing(self._query, allowed)),
+            replicas=self.steady.settings_for(self.steady.shares(_mean_visits(tuples)), largest),
+            timed=tables(allowing(self._query, allowed)),
             margin_s=margin_s,
         )
 

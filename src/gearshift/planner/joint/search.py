@@ -19,7 +19,7 @@ from gearshift.placement import Placement
 from gearshift.planner.joint.choices import keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import Candidate, SteadyTuples
+from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_A, PART_B
@@ -39,7 +39,7 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearP
     accuracy that was asked for is out of reach.
     """
     require(len(front) > 0, "there are no tuples of implementations to choose from")
-    placement = place(request.profiles.values(), request.hardware, _visits(front))
+    placement = place(request.profiles.values(), request.hardware, most_visits(front))
     steady = SteadyTuples(request, placement)
     margin, late = request.least_margin, 1.0
     for _ in range(MOST_REPAIRS):
@@ -135,15 +135,6 @@ def _accurate_enough(made: GearPlan, request: PipelineRequest, predicted: Servin
             by_load=False,
         )
     return msgspec.structs.replace(made, predictions={request.name: predicted})
-
-
-def _visits(front: Sequence[Candidate]) -> dict[str, float]:
-    """Visits of each model per request row, in the tuple that visits it most: how much it needs replicas."""
-    most: dict[str, float] = {}
-    for candidate in front:
-        for model in candidate.models:
-            most[model] = max(most.get(model, 0.0), candidate.visits.get(model, 0.0))
-    return most
 
 
 def _infeasible(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:

@@ -1,7 +1,7 @@
 """Simulate one tuple of implementations at one constant load on a placement."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -39,6 +39,15 @@ class Candidate:
     @property
     def models(self) -> frozenset[str]:
         return frozenset(model for cascade in self.cascades.values() for model in cascade.models)
+
+
+def most_visits(front: Sequence[Candidate]) -> dict[str, float]:
+    """Visits of each model per request row, in the tuple that visits it most: how much it needs replicas."""
+    most: dict[str, float] = {}
+    for candidate in front:
+        for model in candidate.models:
+            most[model] = max(most.get(model, 0.0), candidate.visits.get(model, 0.0))
+    return most
 
 
 @dataclass(slots=True)

@@ -1,8 +1,13 @@
 import numpy as np
+import pytest
 
 from gearshift.pipeline import Edge, Node
-from gearshift.planner.joint.budgets import Split, budget_tables
+from gearshift.planner.joint.budgets import Split, budget_tables, plan_by_budgets
+from gearshift.planner.joint.candidates import candidates_of, single_models
+from gearshift.planner.joint.choices import on_trace
 from gearshift.planner.joint.timed_quality import Outcomes, Query
+from gearshift.profiles.profile import PART_B
+from tests.unit.planner.joint.strips import strips
 
 MODELS = {
     "detect": [(20, 0.91), (55, 0.94)],
@@ -33,3 +38,16 @@ def test_an_equal_split_gives_each_node_of_a_path_the_same_time() -> None:
 def test_a_proportional_split_goes_by_slowest_models_and_the_tightest_path() -> None:
     """Detection gets 55 / (55 + 110) of the time, by the path over faces."""
     assert times("proportional") == {"detect": [60, 165], "face": [18, 110], "car": [16, 55], "answer": [0]}
+
+
+@pytest.mark.parametrize(("latency_s", "least", "most"), [(0.1, 1.0, 1.0), (0.008, 0.3, 0.8)])
+def test_a_plan_by_budgets_reads_the_parts_that_its_share_of_time_allows(
+    latency_s: float, least: float, most: float
+) -> None:
+    """With 100 ms all parts are read by the large model; with 8 ms not those that wait for others."""
+    request = strips(latency_s=latency_s, qps=10.0)
+    made = plan_by_budgets(request, candidates_of(request, chains=single_models), "proportional")
+    (gear,) = made.pipeline.gears
+    assert [len(cascades) for cascades in gear.cascades.values()] == [1, 2, 1]
+    answered = on_trace(made, request, part=PART_B).at_nodes()["read"].answered
+    assert least <= answered["large"] / sum(answered.values()) <= most
