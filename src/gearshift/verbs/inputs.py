@@ -9,8 +9,10 @@ from typing import Any
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile
+from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_as_for
 from gearshift.workload import Trace, Workload, draw_workload
@@ -73,6 +75,30 @@ def plan_and_profiles(
             remedy="make the plan anew with `gearshift plan`, or name its profile",
         )
     return made, measured
+
+
+def joint_records_for(
+    plan: GearPlan, path: GearPlan | PathLike, profiles: Mapping[str, Profile]
+) -> dict[str, JointRecords]:
+    """The joint records of the plan's graphs, from the folders beside those of their operators' profiles."""
+    graphs = {name: pipeline for name, pipeline in plan.pipelines.items() if len(pipeline.nodes) > 1}
+    require(
+        not graphs or not isinstance(path, GearPlan),
+        f"pipelines {sorted(graphs)} need joint records, and the plan was not read from a file",
+        remedy="give the plan's file, beside which its profiles lie",
+    )
+    found = {}
+    for name, pipeline in graphs.items():
+        source = plan.profiles[pipeline.nodes[pipeline.output].operator]
+        folder = (Path(str(path)).parent / source.path).parent / name
+        require(
+            (folder / TUPLES_FILE).is_file(),
+            f"pipeline {name!r} has no joint records",
+            where=str(folder),
+            remedy="profile the project with samples of whole requests",
+        )
+        found[name] = read_tuples(folder, pipeline.nodes, pipeline.edges, profiles)
+    return found
 
 
 def traces_for(
@@ -152,12 +178,13 @@ def _doubt_of(source: SourceFile, made: Trace, *, as_it_is: bool) -> str | None:
     return None
 
 
-def workload_of(profile: Profile, trace: Trace, *, seed: int | None = None) -> Workload:
-    """Attach to the trace the samples on which accuracy is reported (part B).
+def workload_of(recorded: Profile | JointRecords, trace: Trace, *, seed: int | None = None) -> Workload:
+    """Attach to the trace the samples, or tuples, on which accuracy is reported (part B).
 
     `simulate` and `replay` both serve this workload. Samples are drawn by `seed`, by default the
     seed the trace was read with. The trace's deadlines are kept; planners ignore them.
     """
     if seed is None:
         seed = 0 if trace.reading is None else trace.reading.seed
-    return replace(draw_workload(trace, profile.predictions.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)
+    records = recorded.predictions if isinstance(recorded, Profile) else recorded
+    return replace(draw_workload(trace, records.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gearshift.errors import InvalidInput, require
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.plans.plan_file import write_plan
@@ -29,6 +29,7 @@ def plan_pipeline(
     devices: int | Hardware | PathLike = 1,
     memory_bytes: int | None = None,
     budgets: Literal["equal", "proportional"] | None = None,
+    trace_source: SourceFile | None = None,
     out: PathLike | None = None,
     progress: Progress = silent,
     **asked: Any,
@@ -43,7 +44,7 @@ def plan_pipeline(
     Gears choose among several cascades by the time left where simulation says that it helps;
     `replanning=False` gives each node one cascade. With `budgets` the plan is a baseline instead:
     one gear whose nodes choose a model by a share of the time left (Gati section 5.2), whether or
-    not that keeps the objective.
+    not that keeps the objective. `trace_source` names the file of a trace that is given as `Trace`.
     """
     from gearshift.planner.joint.budgets import plan_by_budgets
     from gearshift.planner.joint.candidates import candidates_of, single_models
@@ -66,7 +67,7 @@ def plan_pipeline(
         hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes),
         objective=Objective(percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence),
         profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
-        trace_source=trace_file(trace, out, arrivals),
+        trace_source=trace_source or trace_file(trace, out, arrivals),
         **{key: value for key, value in asked.items() if value is not None},
     )
     progress("finding the joint front of tuples", 0.05)

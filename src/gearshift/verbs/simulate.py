@@ -13,7 +13,14 @@ from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, plan_and_profiles, trace_for, traces_for, workload_of
+from gearshift.verbs.inputs import (
+    joint_records_for,
+    plan_and_profile,
+    plan_and_profiles,
+    trace_for,
+    traces_for,
+    workload_of,
+)
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace, merge_workloads
 
@@ -53,17 +60,19 @@ def simulate(
 
     A plan of several pipelines is served with all their traces at once: `trace` is then a mapping
     that replaces some of them, and `profiles` replaces profiles of some operators; an uplink and a
-    scaler are for one pipeline.
+    scaler are for one pipeline of one node. Joint records of graphs are read from beside the
+    profiles that the plan's file names.
     """
     from gearshift.simulator.compared.scalers import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     known = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    if len(known.pipelines) > 1 or isinstance(trace, Mapping):
+    if len(known.pipelines) > 1 or len(known.pipeline.nodes) > 1 or isinstance(trace, Mapping):
         for name, given in (("uplink", uplink), ("scaling", scaling), ("profile", profile)):
-            require(given is None, f"{name} is given, which is for one pipeline", remedy="leave it out")
-        require(trace is None or isinstance(trace, Mapping), "one trace is given", remedy="give a mapping by pipeline")
-        assert not isinstance(trace, (str, Path, Trace))
+            require(given is None, f"{name} is given, which is for one pipeline of one node", remedy="leave it out")
+        if trace is not None and not isinstance(trace, Mapping):
+            require(len(known.pipelines) == 1, "one trace is given", remedy="give a mapping by pipeline")
+            trace = {known.name: trace}
         return _of_several(plan, trace, profiles, seed=seed, most_waiting=most_waiting)
     made, measured = plan_and_profile(plan, profile)
     workload = workload_of(measured, trace_for(made, plan, trace, seed=seed), seed=seed)
@@ -89,10 +98,11 @@ def _of_several(
 
     made, measured = plan_and_profiles(plan, profiles)
     arrivals, together, tables = traces_for(made, plan, traces, seed=seed), as_one(measured), plan_tables(made)
-    names = list(made.pipelines)
-    workload = merge_workloads([workload_of(measured[name], arrivals[name], seed=seed) for name in names])
+    names, joint = list(made.pipelines), joint_records_for(made, plan, measured)
+    recorded = {name: joint[name] if name in joint else measured[name] for name in names}
+    workload = merge_workloads([workload_of(recorded[name], arrivals[name], seed=seed) for name in names])
     bounds = [most_waiting or backlog_of(made, tables, together, pipeline=name).most_waiting for name in names]
-    return run(made, together, workload, most_waiting=bounds)
+    return run(made, measured, workload, joint=joint, most_waiting=bounds)
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:

@@ -15,6 +15,7 @@ from gearshift.planner import planners
 from gearshift.reporting.headline import headline
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan_pipeline import plan_pipeline
+from gearshift.verbs.plan_request import trace_file
 
 PASSED_ON = "accuracy", "confidence", "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "budgets", "seed"
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
@@ -50,11 +51,12 @@ def plan_graph(
     with output.progress() as tell:
         made = plan_pipeline(
             profiles,
-            arrivals if any(reading[name] for name in TRACE_OPTIONS) else trace,
+            arrivals,
             pipeline=pipeline,
             latency_s=latency_ms / 1e3,
             percentile=percentile or 0.95,
             replanning=not options["without_replanning"],
+            trace_source=trace_file(trace, out, arrivals),
             out=out,
             progress=tell,
             **{name: options[name] for name in PASSED_ON if options.get(name) is not None},

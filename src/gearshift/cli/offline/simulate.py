@@ -82,7 +82,9 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     known = read_plan(plan)
-    if len(known.pipelines) > 1:
+    if len(known.pipelines) > 1 or len(known.pipeline.nodes) > 1:
+        if len(known.pipelines) == 1 and (only := _only_trace(trace_arguments["trace"], known.name)):
+            trace_arguments["trace"] = (f"{known.name}={only}",)
         given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
         _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
         return
@@ -122,16 +124,20 @@ def _of_several(
     output: Output, path: Path, plan: GearPlan, of_one: dict[str, object], trace_arguments: dict[str, Any]
 ) -> None:
     for flag, value in of_one.items():
-        require(value is None, f"{flag} is given, which is for a plan of one pipeline", remedy=f"leave {flag} out")
+        require(
+            value is None,
+            f"{flag} is given, which is for a plan of one pipeline of one node",
+            remedy=f"leave {flag} out",
+        )
     traces = take_traces(output.say, plan, path, trace_arguments)
     _, profiles = plan_and_profiles(path)
-    run = simulate(plan, traces, profiles=profiles, seed=trace_arguments["seed"])
+    run = simulate(path, traces, profiles=profiles, seed=trace_arguments["seed"])
     results = {
         name: run.result(profiles, latency_objective_s=pipeline.objective.latency_s, pipeline=name)
         for name, pipeline in plan.pipelines.items()
     }
-    output.json({"pipelines": results})
-    output.show(results_table("Predicted, all at once", list(results.items())))
+    output.json({"pipelines": results} if len(results) > 1 else results[plan.name])
+    output.show(results_table("Predicted, all at once" if len(results) > 1 else "Predicted", list(results.items())))
     busy = next(iter(results.values())).utilisation
     output.say(
         f"devices busy: {', '.join(f'{device} {100 * share:.0f} %' for device, share in list(busy.items())[:8])}"

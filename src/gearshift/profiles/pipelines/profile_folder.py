@@ -4,7 +4,7 @@ The folder holds `pipelines.json`, a profile folder for each operator, and for e
 was recorded a folder with `tuples.csv`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def read_profiles(folder: PathLike, *, remedy: str = REMEDY) -> Profiles:
         operators=operators,
         pipelines=file.pipelines,
         tuples={
-            name: _read_tuples(folder / name, pipeline, operators)
+            name: read_tuples(folder / name, pipeline.nodes, pipeline.edges, operators)
             for name, pipeline in file.pipelines.items()
             if pipeline.requests
         },
@@ -109,12 +109,14 @@ def read_profiles(folder: PathLike, *, remedy: str = REMEDY) -> Profiles:
     )
 
 
-def _read_tuples(folder: Path, pipeline: RecordedPipeline, operators: Mapping[str, Profile]) -> JointRecords:
-    """Joint records whose parts are those of their items' predictions."""
+def read_tuples(
+    folder: Path, nodes: Mapping[str, Node], edges: Sequence[Edge], operators: Mapping[str, Profile]
+) -> JointRecords:
+    """The joint records in a pipeline's folder, whose parts are those of their items' predictions."""
     counts = {name: len(profile.predictions.part) for name, profile in operators.items()}
-    records = read_joint_records(folder, pipeline.nodes, pipeline.edges, counts)
+    records = read_joint_records(folder, nodes, edges, counts)
     first = records.begin[:-1]
-    operator_of = [pipeline.nodes[node].operator for node in records.nodes]
+    operator_of = [nodes[node].operator for node in records.nodes]
     part = [
         operators[operator_of[node]].predictions.part[row]
         for node, row in zip(records.node[first].tolist(), records.row[first].tolist(), strict=True)

@@ -18,7 +18,7 @@ from tests.worlds import synthetic_profile
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the profile of a pipeline and a trace that is too fast for its best models."""
+    """A folder with the profile of a pipeline, a trace that is too fast for its best models, and a plan."""
     folder, request = tmp_path_factory.mktemp("graph"), strips(latency_s=0.03, qps=100.0)
     write_profiles(
         Profiles(
@@ -29,6 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "profile",
     )
     write_trace(request.trace, folder / "t.csv")
+    (folder / "facts.json").write_text(json.dumps(planned(folder, "plan.json")))
     return folder
 
 
@@ -43,9 +44,8 @@ def planned(place: Path, name: str, *options: object) -> dict[str, object]:
 
 
 def test_a_plan_chooses_unless_it_is_asked_not_to(place: Path) -> None:
-    choosing, plain = planned(place, "plan.json"), planned(place, "plain.json", "--without-replanning")
-    assert choosing["gears_that_choose"]
-    assert plain["gears_that_choose"] == 0
+    assert json.loads((place / "facts.json").read_text())["gears_that_choose"]
+    assert planned(place, "plain.json", "--without-replanning")["gears_that_choose"] == 0
     assert any(gear.timed is not UNSET for gear in read_plan(place / "plan.json").pipeline.gears)
 
 
@@ -54,6 +54,19 @@ def test_a_baseline_by_budgets_has_one_gear_that_chooses(place: Path, split: str
     facts = planned(place, "budgets.json", "--budgets", split)
     assert facts["planner"] == f"budgets-{split}"
     assert (facts["gears"], facts["gears_that_choose"]) == (1, 1)
+
+
+def test_a_planned_pipeline_is_simulated_as_it_was_predicted(place: Path) -> None:
+    predicted = json.loads((place / "facts.json").read_text())["predicted"]
+    for trace in [(), ("--trace", place / "t.csv"), ("--trace", f"strips={place / 't.csv'}")]:
+        done = run("simulate", place / "plan.json", *trace, "--json", "-")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout) == predicted
+    (place / "moved").mkdir()
+    (place / "profile" / "strips" / "tuples.csv").rename(place / "moved" / "tuples.csv")
+    refused = run("simulate", place / "plan.json")
+    (place / "moved" / "tuples.csv").rename(place / "profile" / "strips" / "tuples.csv")
+    assert "pipeline 'strips' has no joint records" in refused.output
 
 
 def test_options_of_pipelines_are_refused_for_one_operator(tmp_path: Path) -> None:
