@@ -5,6 +5,7 @@ where the first is at least 1; it answers `even` or `odd`. An odd one goes to `c
 `check_s` if the first is 4. `join` makes a text of all labels and of the doubled sums; `check` may be left out.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from gearshift.objective import Objective
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
+from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
+from gearshift.profiles.tuples_file import read_joint_records
 from gearshift.runtime.backends.workers_backend import OperatorSource
 
 PROJECT = """
@@ -207,3 +210,93 @@ def read():
     return Stopping()
 """
 """In place of `read`: a model whose rows leave at two exits, as those with learned caches do."""
+
+
+# With records --------------------------------------------------------------------------------------------------------
+
+NONE_LEFT = [-1.0, 0.0]
+"""A pair that `split` leaves out."""
+REQUESTS = [
+    [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]],
+    [[1.0, 2.0], [2.0, 2.0], [3.0, 4.0]],
+    [[1.0, 1.0], [8.0, 2.0], NONE_LEFT],
+    [[1.0, 4.0], [2.0, 1.0], [3.0, 2.0]],
+    [NONE_LEFT, NONE_LEFT, NONE_LEFT],
+    [[5.0, 2.0], [9.0, 2.0], NONE_LEFT],
+    [[1.0, 3.0], [3.0, 2.0], [2.0, 2.0]],
+    [[7.0, 2.0], [6.0, 2.0], [5.0, 5.0]],
+]
+"""Those with an even number are of part A."""
+SAMPLES = f"""
+
+def samples():
+    import gearshift
+    return gearshift.Samples({{"x": np.array({REQUESTS}).reshape({len(REQUESTS)}, -1)}})
+"""
+
+
+def pairs_of(request: list[list[float]]) -> list[list[float]]:
+    return [pair for pair in request if pair[0] >= 0]
+
+
+def read_is_right(pair: list[float]) -> float:
+    """As recorded: it is wrong on 8 and 9."""
+    return float(pair[0] < 8)
+
+
+def check_is_right(pair: list[float]) -> float:
+    """As recorded: it is wrong on even sums, which it is never asked for, and on 7."""
+    return float(sum(pair) % 2 == 1 and sum(pair) != 7)
+
+
+def recorded_quality(request: list[list[float]]) -> float:
+    """The product of the qualities of all items that the request visits."""
+    pairs = pairs_of(request)
+    read = [read_is_right(pair) for pair in pairs]
+    checked = [check_is_right(pair) for pair in pairs if sum(pair) % 2 == 1]
+    return float(np.prod([*read, *checked]))
+
+
+def write_recorded_graph(folder: Path, *, trace: str = "") -> Path:
+    """As `write_graph_plan`, with `REQUESTS` as recorded samples, and a folder of profiles; the path of the plan."""
+    write_graph_task(folder, task=SAMPLES)
+    pairs = [(number, pair) for number, request in enumerate(REQUESTS) for pair in pairs_of(request)]
+    of_request = np.arange(len(REQUESTS))
+    of_pair = np.array([number for number, _ in pairs])
+    sums = np.array([sum(pair) for _, pair in pairs])
+    quality = {
+        "split": np.ones(len(REQUESTS)),
+        "reader": np.array([read_is_right(pair) for _, pair in pairs]),
+        "checker": np.array([check_is_right(pair) for _, pair in pairs]),
+        "join": np.ones(len(REQUESTS)),
+    }
+    profiles = {}
+    for operator, model in MODELS.items():
+        samples = of_request if operator in ("split", "join") else of_pair
+        said = np.where(sums % 2 == 0, "even", "odd") if operator == "reader" else np.full(len(samples), model)
+        predictions = PredictionRecords(
+            models=(model,),
+            quality=quality[operator][None],
+            certainty=np.ones((1, len(samples))),
+            part=(samples % 2).astype(np.int8),
+            prediction=said[None],
+        )
+        profiles[operator] = replace(graph_profile(operator, model), predictions=predictions)
+    lines = ["tuple,node,parent,row"]
+    for number in range(len(REQUESTS)):
+        mine = np.flatnonzero(of_pair == number).tolist()
+        lines += [f"{number},split,,{number}", f"{number},join,,{number}"]
+        lines += [f"{number},read,,{row}" for row in mine] + [f"{number},check,{row},{row}" for row in mine]
+    records = folder / "records"
+    records.mkdir()
+    (records / "tuples.csv").write_text("\n".join(lines) + "\n")
+    nodes, counts = graph_nodes(), {name: len(one.predictions.part) for name, one in profiles.items()}
+    joint = read_joint_records(records, nodes, EDGES, counts)
+    pipeline = RecordedPipeline(output="join", nodes=nodes, edges=EDGES, requests=len(REQUESTS))
+    made = write_profiles(
+        Profiles(operators=profiles, pipelines={"pairs": pipeline}, tuples={"pairs": joint}), folder / "profile"
+    )
+    sources = {name: SourceFile(path=f"profile/{name}", sha256=one.sha256) for name, one in made.operators.items()}
+    plan = msgspec.structs.replace(graph_plan(), profiles=sources, traces={"pairs": SourceFile(path=trace, sha256="")})
+    write_plan(plan, folder / "plan.json")
+    return folder / "plan.json"

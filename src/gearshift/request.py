@@ -101,7 +101,10 @@ class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a request `row` at a node of its pipeline: the model that answered it, or the error."""
+    """An item of a request `row` at a node of its pipeline: the model that answered it, or the error.
+
+    `inside` numbers its row in each fan-out around it, the outermost first.
+    """
 
     node: str
     row: int
@@ -112,6 +115,7 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float = 0.0
     run_s: float = 0.0
     error: str = ""
+    inside: tuple[int, ...] = ()
 
 
 class MissingNode(msgspec.Struct, frozen=True, kw_only=True):

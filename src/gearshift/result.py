@@ -117,6 +117,18 @@ def _divergence(p: float, q: float) -> float:
     return inside + ((1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0.0)
 
 
+def composed_quality(
+    of_items: NDArray[np.float64], row: NDArray[np.int64] | NDArray[np.int32], rows: int
+) -> NDArray[np.float64]:
+    """The quality (rows,) of a graph's request rows: the product of those (m,) of the items answered for each.
+
+    Item i is of request row `row[i]`. A row without items has 1.
+    """
+    product = np.ones(rows)
+    np.multiply.at(product, row, of_items)
+    return product
+
+
 def summarise(
     *,
     latency_s: NDArray[np.float64],

@@ -4,9 +4,11 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
+
 from gearshift.clock import to_ns
 from gearshift.errors import GearshiftError, NoAnswer
-from gearshift.load_generator.targets import MODEL, STAGE, Counters, Reply, Sending, answered_with, counters_in
+from gearshift.load_generator.targets import ITEMS, MODEL, STAGE, Counters, Reply, Sending, answered_with, counters_in
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
@@ -80,6 +82,8 @@ class InProcessTarget:
         outputs: Any = answer.outputs
         values = {name: array.reshape(-1).tolist() for name, array in outputs.items()}
         values |= {MODEL: [row.model], STAGE: [row.stage]}
+        if self._output == ITEMS:
+            values[ITEMS] = [msgspec.json.encode(answer.items)]
         return answered_with(values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where)
 
     async def counters(self) -> Counters:

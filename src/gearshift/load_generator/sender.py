@@ -139,7 +139,7 @@ class _Run:
         log = self._log
         label = self._labels[record]
         log.quality[i] = quality = quality_of(reply.answered, label)
-        if quality == 0 and label is not None and not log.wrong:
+        if quality == 0 and label is not None and not isinstance(label, dict) and not log.wrong:
             log.wrong.append(f"sample {record} is labelled {told(label)}, and {told(reply.answered)} was answered")
         log.outcome[i] = DEGRADED if reply.degraded else ANSWERED
         log.gear[i] = UNKNOWN if reply.gear is None else reply.gear

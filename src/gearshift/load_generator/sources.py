@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
+from gearshift.load_generator.tuples_source import ItemQualities, quality_of_items
 from gearshift.model import LABEL
 from gearshift.models.classes import same_class
 from gearshift.profiles.profile import PredictionRecords
 
-Label = bool | int | float | str | bytes
+Label = bool | int | float | str | bytes | ItemQualities
 
 
 class SampleSource(Protocol):
@@ -29,7 +30,10 @@ class SampleSource(Protocol):
         ...
 
     def label(self, record: int) -> Label | None:
-        """Return the correct value of `output`; None if `output` is the quality itself."""
+        """Return the correct value of `output`; None if `output` is the quality itself.
+
+        Where `output` is `gearshift_items`, the recorded quality of each model for each item.
+        """
         ...
 
 
@@ -70,8 +74,10 @@ class RecordedSamples:
 def quality_of(answered: object, label: Label | None) -> float:
     """Return 1 if the answer is the label's class, else 0; without a label the answer itself.
 
-    Raises `InvalidInput` if that is not in [0, 1].
+    Of items it is the product of their qualities. Raises `InvalidInput` if it is not in [0, 1].
     """
+    if isinstance(label, dict):
+        return quality_of_items(answered, label)
     if label is not None:
         return float(same_class(answered, label))
     if not isinstance(answered, int | float) or not 0 <= answered <= 1:

@@ -15,8 +15,8 @@ MOST_CONNECTIONS = 8192
 DEFAULT_CONNECTIONS = 2048
 LONGEST_S = 30.0
 REACH_WITHIN_S = 5.0
-MODEL, STAGE = "gearshift_model", "gearshift_stage"
-"""Outputs of a Gearshift server: which model answered, and after how many others."""
+MODEL, STAGE, ITEMS = "gearshift_model", "gearshift_stage", "gearshift_items"
+"""Outputs of a Gearshift server: which model answered, after how many others, and the items of a graph in JSON."""
 GIVE_A_KEY = "name a file that holds one with --key-file"
 RUN = "gearshift_run_seconds_sum"
 BUSY, BATCHES, SAMPLES = "gearshift_device_busy_seconds_total", "gearshift_batch_size_count", "gearshift_batch_size_sum"

@@ -10,7 +10,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending, LogRow
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.several import Profiles, as_one
-from gearshift.result import ServingResult, summarise
+from gearshift.result import ServingResult, composed_quality, summarise
 from gearshift.simulator.items import Items, NodeVisits, visits, visits_of
 from gearshift.simulator.kernel.recorded_rows import is_graph
 from gearshift.workload import Workload
@@ -157,12 +157,12 @@ class Simulation:
     def _composed_quality(self, of_models: NDArray[np.float64]) -> NDArray[np.float64]:
         """By request row (n,), from quality (models, records)."""
         assert self.items is not None
-        of_rows, items = np.ones(len(self.workload)), self.items.answered
+        items = self.items.answered
+        of_rows = composed_quality(of_models[items.model, items.record], items.row, len(self.workload))
         pipelines = [is_graph(self.tables, pipeline) for pipeline in self.tables.pipelines]
         alone = ~np.array(pipelines)[0 if self.workload.pipeline is None else self.workload.pipeline]
         alone = np.broadcast_to(alone, len(self.workload))
-        of_rows[alone] = of_models[self.model[alone], self.workload.record[alone]]
-        np.multiply.at(of_rows, items.row, of_models[items.model, items.record])
+        of_rows[alone] *= of_models[self.model[alone], self.workload.record[alone]]
         return of_rows
 
     def at_nodes(self, pipeline: str | None = None) -> dict[str, NodeVisits]:

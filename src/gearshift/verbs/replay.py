@@ -3,22 +3,25 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.gear import GearPlan
 from gearshift.load_generator.targets import DEFAULT_CONNECTIONS, LONGEST_S, Sending
 from gearshift.models.config import project_file, read_project
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.curves import strongest_model
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.pipelines.profile_folder import Profiles, holds_profiles, read_profiles
+from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import trace_for, traces_for, workload_of
+from gearshift.verbs.inputs import trace_for, traces_for, workload_on
 from gearshift.verbs.options import MILLISECONDS, Option
-from gearshift.workload import Trace, Workload
+from gearshift.verbs.plan_pipeline import pipeline_of
+from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay import Stream
@@ -94,6 +97,9 @@ def replay(
     network has carried them, stamped with their time of sending. The trace's deadlines are sent
     with its requests. `model` is the name that the pipeline has there, by default that of the
     profile's operator.
+
+    Of a graph, whole recorded requests are sent; they are judged by the recorded quality of each
+    model that answered an item, as in simulation.
     """
     from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
     from gearshift.load_generator.replay import run_replay
@@ -105,18 +111,16 @@ def replay(
     of_load = {name: options.pop(name) for name in ("processes", "largest_lateness_s") if name in options}
     sending = Sending(**options)
     if plan is None:
-        measured, folder = _profile_of(profile)
-        source = source_of(measured, folder, project=project, emulated=emulated, name=model or "")
+        drawn = recorded_in(profile, project, emulated=emulated, name=model)
         to: str | InProcessTarget = str(target)
         cores = None
     else:
         task = _task_at(plan, profile, project, emulated=emulated)
         served = task.tables.pipeline.name
         require(model in (None, served), f"there is no model {model!r}", where=str(plan), remedy=f"name {served!r}")
-        measured, cores = task.profile, task.router_cores
-        source = source_of(measured, Path(), project=next(iter(task.projects.values()), None), emulated=emulated)
-        to = InProcessTarget(InProcessServer(task), served, source.output, sending)
-    workload, under_way_s = workload_of(measured, arrivals, seed=seed), None
+        drawn, cores = recorded_for(task)[served], task.router_cores
+        to = InProcessTarget(InProcessServer(task), served, drawn.source.output, sending)
+    workload, under_way_s = workload_on(drawn.records, arrivals, seed=seed), None
     if uplink is not None:
         arrived = replace(uplink, slo_s=None).carry(workload)  # only the trace's own deadlines are sent
         workload, under_way_s = arrived.workload, arrived.communication_s
@@ -124,7 +128,7 @@ def replay(
         return run_replay(
             to,
             workload,
-            source,
+            drawn.source,
             sending=sending,
             slo_s=slo_s,
             devices=devices,
@@ -171,12 +175,7 @@ def source_of(
 
     if emulated:
         return source_from_records(profile.predictions, name or profile.operator)
-    if project is None and profile.project is None:
-        raise InvalidInput(
-            "the profile was imported and names no project to take samples from",
-            remedy="replay against emulated devices with --emulated, or name a project",
-        )
-    path = project_file(Path(project)) if project is not None else folder / str(profile.project)
+    path = _project_of(profile, folder, project)
     read = read_project(path)
     served = (name or profile.operator) if len(read.served) > 1 else None
     samples = load_samples(read, path.parent, served)
@@ -188,11 +187,73 @@ def source_of(
     return source_from_samples(samples.arrays, labels, name or profile.operator)
 
 
-def _profile_of(profile: Profile | PathLike | None) -> tuple[Profile, Path]:
-    if isinstance(profile, Profile):
-        return profile, Path()
-    folder = Path("profile" if profile is None else profile)
-    return read_profile(folder, remedy=NAME_IT), folder
+def _project_of(profile: Profile, folder: Path, project: PathLike | None) -> Path:
+    if project is None and profile.project is None:
+        raise InvalidInput(
+            "the profile was imported and names no project to take samples from",
+            remedy="replay against emulated devices with --emulated, or name a project",
+        )
+    return project_file(Path(project)) if project is not None else folder / str(profile.project)
+
+
+class Recorded(NamedTuple):
+    """A pipeline's recorded samples, or tuples, and the numbers of those of part B."""
+
+    source: "SampleSource"
+    records: NDArray[np.int32]
+
+
+def recorded_for(task: "ServingTask", *, only: str | None = None) -> dict[str, Recorded]:
+    """What is sent to each pipeline of a plan, or to `only` one."""
+    from gearshift.load_generator.tuples_source import source_from_tuples
+    from gearshift.serving.operate.make_passing import joint_records_of
+
+    joint, emulated, drawn = joint_records_of(task), task.backend == "emulated", dict[str, Recorded]()
+    for name, pipeline in task.plan.pipelines.items():
+        operator = task.operators[pipeline.nodes[pipeline.output].operator]
+        if only not in (None, name):
+            continue
+        if name in joint:
+            own = source_from_tuples(name, pipeline.nodes, joint[name], task.profiles, operator.project)
+            drawn[name] = Recorded(own, joint[name].indices(PART_B))
+        else:
+            profile, folder, project = operator.profile, operator.folder, operator.project
+            source = source_of(profile, folder, project=project, emulated=emulated, name=name)
+            drawn[name] = Recorded(source, profile.predictions.indices(PART_B))
+    return drawn
+
+
+def recorded_in(
+    profile: Profile | PathLike | None, project: PathLike | None, *, emulated: bool, name: str | None
+) -> Recorded:
+    """What is sent to pipeline `name`, or to the only one, of a server of which the profile is known."""
+    folder = Path() if isinstance(profile, Profile) else Path("profile" if profile is None else profile)
+    if not isinstance(profile, Profile) and holds_profiles(folder):
+        return _recorded_among(read_profiles(folder), folder, project, emulated=emulated, name=name)
+    read = profile if isinstance(profile, Profile) else read_profile(folder, remedy=NAME_IT)
+    source = source_of(read, folder, project=project, emulated=emulated, name=name or "")
+    return Recorded(source, read.predictions.indices(PART_B))
+
+
+def _recorded_among(
+    measured: Profiles, folder: Path, project: PathLike | None, *, emulated: bool, name: str | None
+) -> Recorded:
+    from gearshift.load_generator.tuples_source import source_from_tuples
+
+    if name is None and len(measured.pipelines) == 1:
+        name = next(iter(measured.pipelines))
+    known = measured.pipelines.get(name or "")
+    if known is None or len(known.nodes) > 1:
+        name = pipeline_of(measured, name)
+    pipeline = measured.pipelines[str(name)]
+    operator = pipeline.nodes[pipeline.output].operator
+    profile, place = measured.operators[operator], folder / operator
+    if len(pipeline.nodes) == 1:
+        source = source_of(profile, place, project=project, emulated=emulated, name=str(name))
+        return Recorded(source, profile.predictions.indices(PART_B))
+    joint, code = measured.tuples[str(name)], None if emulated else _project_of(profile, place, project)
+    graph = source_from_tuples(str(name), pipeline.nodes, joint, measured.operators, code)
+    return Recorded(graph, joint.indices(PART_B))
 
 
 # Several pipelines -----------------------------------------------------------------------------------
@@ -236,8 +297,7 @@ def replay_each(
         profile_path=None if profiles is None else Path(profiles),
         project_path=None if project is None else Path(project),
     )
-    workloads = workloads_of(task.plan, path, task.profiles, traces, seed=seed, only=only)
-    streams = streams_of(task, workloads, slo_s=slo_s)
+    streams = streams_of(task, path, traces, seed=seed, only=only, slo_s=slo_s)
     server = InProcessServer(task)
     inside = {
         name: InProcessTarget(server, name, stream.source.output, sending_for(stream, sending))
@@ -270,41 +330,22 @@ def targets_at(url: str, streams: "Mapping[str, Stream]", sending: Sending) -> "
     }
 
 
-def workloads_of(
-    plan: GearPlan,
+def streams_of(
+    task: "ServingTask",
     path: Path,
-    profiles: Mapping[str, Profile],
     traces: Traces | None,
     *,
     seed: int | None,
     only: str | None = None,
-) -> dict[str, Workload]:
-    arrivals = traces_for(plan, path, traces, only=only, seed=seed)
-    return {name: workload_of(profiles[_operator_of(plan, name)], trace, seed=seed) for name, trace in arrivals.items()}
-
-
-def _operator_of(plan: GearPlan, pipeline: str) -> str:
-    """The operator of the pipeline's only node."""
-    nodes = list(plan.pipelines[pipeline].nodes.values())
-    require(
-        len(nodes) == 1,
-        f"pipeline {pipeline!r} has {len(nodes)} nodes, and samples are drawn for pipelines of one",
-        remedy="replay the others alone",
-    )
-    return nodes[0].operator
-
-
-def streams_of(task: "ServingTask", workloads: Mapping[str, Workload], *, slo_s: float | None) -> "dict[str, Stream]":
-    """The streams to a plan's pipelines, with samples of their operators' projects."""
+    slo_s: float | None = None,
+) -> "dict[str, Stream]":
+    """The streams to a plan's pipelines, or to `only` one, with recorded samples or tuples of part B."""
     from gearshift.load_generator.replay import Stream
 
-    streams = {}
-    for name, workload in workloads.items():
-        operator = task.operators[_operator_of(task.plan, name)]
-        source = source_of(
-            operator.profile, operator.folder, project=operator.project, emulated=task.backend == "emulated", name=name
-        )
+    arrivals, streams = traces_for(task.plan, path, traces, only=only, seed=seed), {}
+    for name, (source, records) in recorded_for(task, only=only).items():
         objective_s = task.plan.pipelines[name].objective.latency_s
+        workload = workload_on(records, arrivals[name], seed=seed)
         streams[name] = Stream(workload=workload, source=source, slo_s=objective_s if slo_s is None else slo_s)
     return streams
 
@@ -324,9 +365,9 @@ def _streams_to_url(
     require(bool(traces), "no trace is given", where=url, remedy="give one of each with --trace NAME=FILE")
     streams = {}
     for name, trace in (traces or {}).items():
-        folder = Path("profile" if profiles is None else profiles) / name
-        profile = read_profile(folder, remedy=NAME_IT)
-        workload = workload_of(profile, trace_for(None, url, trace, seed=seed), seed=seed)
-        source = source_of(profile, folder, project=project, emulated=emulated, name=name)
+        folder = Path("profile" if profiles is None else profiles)
+        place = folder if holds_profiles(folder) else folder / name
+        source, records = recorded_in(place, project, emulated=emulated, name=name)
+        workload = workload_on(records, trace_for(None, url, trace, seed=seed), seed=seed)
         streams[name] = Stream(workload=workload, source=source, slo_s=slo_s)
     return streams

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.gear import GearPlan
+from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Overheads, Profile, overheads_of
 from gearshift.profiles.run_times import expected_ns
@@ -29,7 +30,6 @@ from gearshift.verbs.replay import (
     sending_of,
     streams_of,
     targets_at,
-    workloads_of,
 )
 from gearshift.workload import Trace, Workload, merge_workloads
 
@@ -137,6 +137,7 @@ def validate(
     at which they were sent, on the server's clock, with the same bound on waiting requests, and
     count lateness by the plan's latency objective. While load is generated this process keeps to
     `generator_cores`, by default those that the devices leave; `how` are options of `replay`.
+    Of a graph, both serve recorded tuples, and one function judges both by the items of each.
     """
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
@@ -144,6 +145,21 @@ def validate(
     from gearshift.simulator.simulate import prepare
 
     path = Path(plan)
+    if not read_plan(path).is_plain:
+        own: SendingOptions = {**how}
+        runs = validate_each(
+            path,
+            None if trace is None else {read_plan(path).name: trace},
+            backend=backend,
+            profiles=profile,
+            project=project,
+            seed=seed,
+            server_cores=server_cores,
+            generator_cores=generator_cores,
+            progress=progress,
+            **own,
+        )
+        return runs[read_plan(path).name]
     made, measured = plan_and_profile(path, profile)
     arrivals = trace_for(made, path, trace, seed=seed)
     workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
@@ -193,6 +209,7 @@ def validate_each(
     from gearshift.load_generator.replay import run_replay_together
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
+    from gearshift.serving.operate.make_passing import joint_records_of
     from gearshift.serving.operate.task import read_task
     from gearshift.serving.serve import pinned
     from gearshift.simulator.simulate import prepare
@@ -204,9 +221,8 @@ def validate_each(
         profile_path=None if profiles is None else Path(profiles),
         project_path=None if project is None else Path(project),
     )
-    made, prepared = task.plan, prepare(task.plan, task.profiles)
-    workloads = workloads_of(made, path, task.profiles, traces, seed=seed)
-    streams = streams_of(task, workloads, slo_s=None)
+    made, prepared = task.plan, prepare(task.plan, task.profiles, joint_records_of(task))
+    streams = streams_of(task, path, traces, seed=seed)
     flags = [f"--backend={backend}"]
     flags += [f"--{name}={place}" for name, place in (("profile", profiles), ("project", project)) if place is not None]
     if generator_cores is None and backend == "local":
@@ -221,6 +237,7 @@ def validate_each(
             largest_lateness_s=how.get("largest_lateness_s"),
             progress=progress,
         )
+    workloads = {name: stream.workload for name, stream in streams.items()}
     return validations(made, task.profiles, prepared, workloads, runs, began_ns)
 
 

@@ -19,8 +19,9 @@ NO_ANSWER = "no_answer"
 
 def facts_of(item: Sample, models: Sequence[str], of: PipelineTables) -> ItemFacts:
     node, queue_s, run_s = of.nodes[item.node - of.first_node], item.queue_ns / NS_PER_S, item.run_ns / NS_PER_S
+    inside = inside_of(item)
     if item.error:
-        return ItemFacts(node=node, row=item.row, error=item.error, queue_s=queue_s, run_s=run_s)
+        return ItemFacts(node=node, row=item.row, error=item.error, queue_s=queue_s, run_s=run_s, inside=inside)
     return ItemFacts(
         node=node,
         row=item.row,
@@ -30,7 +31,17 @@ def facts_of(item: Sample, models: Sequence[str], of: PipelineTables) -> ItemFac
         exit_segment=item.exit_segment,
         queue_s=queue_s,
         run_s=run_s,
+        inside=inside,
     )
+
+
+def inside_of(item: Sample) -> tuple[int, ...]:
+    """The number of the item's row in each fan-out around it, the outermost first."""
+    rows, scope = list[int](), item.scope
+    while scope is not None and scope.around is not None:
+        rows.append(scope.row)
+        scope = scope.around
+    return tuple(reversed(rows))
 
 
 def graph_answer(opened: OpenRequest, models: Sequence[str], gear: int, of: PipelineTables) -> Answer:

@@ -1,9 +1,8 @@
 """Finds what passes data along the edges of a task's graphs: models' outputs, or recorded tuples."""
 
 from gearshift.errors import require
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE
+from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
 from gearshift.profiles.tuples import JointRecords
-from gearshift.profiles.tuples_file import read_joint_records
 from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.recorded_passing import RecordedPassing
@@ -17,18 +16,21 @@ def make_passing(task: ServingTask) -> Passing | None:
     if task.backend != "emulated":
         outputs = {name: profile.outputs for name, profile in task.profiles.items()}
         return OutputPassing(task.plan, task.tables, outputs)
-    joint = {name: joint_records_of(task, name) for name, one in task.plan.pipelines.items() if len(one.nodes) > 1}
-    return RecordedPassing(task.plan, task.tables, joint)
+    return RecordedPassing(task.plan, task.tables, joint_records_of(task))
 
 
-def joint_records_of(task: ServingTask, name: str) -> JointRecords:
+def joint_records_of(task: ServingTask) -> dict[str, JointRecords]:
+    """The joint records of the plan's graphs, beside the profiles; raises `InvalidInput` where some are missing."""
+    return {name: _joint_records(task, name) for name, one in task.plan.pipelines.items() if one.is_graph}
+
+
+def _joint_records(task: ServingTask, name: str) -> JointRecords:
     pipeline = task.plan.pipelines[name]
     folder = task.operators[pipeline.nodes[pipeline.output].operator].folder.parent / name
     require(
         (folder / TUPLES_FILE).is_file(),
-        f"pipeline {name!r} has no joint records, by which its devices could be emulated",
+        f"pipeline {name!r} has no joint records, which say what samples of its operators belong together",
         where=str(folder),
-        remedy="profile the project with samples of whole requests, or serve it with its models",
+        remedy="profile the project with samples of whole requests",
     )
-    counts = {operator: len(profile.predictions.part) for operator, profile in task.profiles.items()}
-    return read_joint_records(folder, pipeline.nodes, pipeline.edges, counts)
+    return read_tuples(folder, pipeline.nodes, pipeline.edges, task.profiles)
