@@ -253,6 +253,11 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
     @property
+    def is_graph(self) -> bool:
+        """Whether the pipeline has more than one node."""
+        return len(self.nodes) > 1
+
+    @property
     def scales_load(self) -> bool:
         """Whether measured load may be scaled to the planned one: for an accuracy objective."""
         asked = self.objective if self.asked is None else self.asked.objective
@@ -328,6 +333,11 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The trace of the only pipeline; raises `InvalidInput` for a plan of several."""
         self.require_one_pipeline()
         return next(iter(self.traces.values()))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the plan is of one pipeline of one node."""
+        return len(self.pipelines) == 1 and not self.pipeline.is_graph
 
     @property
     def name(self) -> str:

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plans.plan_file import read_plan
@@ -77,28 +80,46 @@ def plan_and_profiles(
     return made, measured
 
 
-def joint_records_for(
-    plan: GearPlan, path: GearPlan | PathLike, profiles: Mapping[str, Profile]
-) -> dict[str, JointRecords]:
-    """The joint records of the plan's graphs, from the folders beside those of their operators' profiles."""
-    graphs = {name: pipeline for name, pipeline in plan.pipelines.items() if len(pipeline.nodes) > 1}
-    require(
-        not graphs or not isinstance(path, GearPlan),
-        f"pipelines {sorted(graphs)} need joint records, and the plan was not read from a file",
-        remedy="give the plan's file, beside which its profiles lie",
-    )
-    found = {}
-    for name, pipeline in graphs.items():
-        source = plan.profiles[pipeline.nodes[pipeline.output].operator]
-        folder = (Path(str(path)).parent / source.path).parent / name
+def plan_and_records(
+    plan: GearPlan | PathLike,
+    profiles: Mapping[str, Profile | PathLike] | None = None,
+    joint: Mapping[str, JointRecords] | None = None,
+) -> tuple[GearPlan, dict[str, Profile], dict[str, JointRecords]]:
+    """The plan, the profiles of its operators, and the joint records of its graphs.
+
+    Those that `joint` lacks are read from the folder that holds the profile of the output's
+    operator.
+    """
+    made, measured = plan_and_profiles(plan, profiles)
+    found = dict(joint or {})
+    for name, pipeline in made.pipelines.items():
+        if not pipeline.is_graph or name in found:
+            continue
+        operator = pipeline.nodes[pipeline.output].operator
+        place = (profiles or {}).get(operator)
+        if place is None and not isinstance(plan, GearPlan):
+            place = Path(plan).parent / made.profiles[operator].path
+        if place is None or isinstance(place, Profile):
+            raise InvalidInput(f"there are no joint records of pipeline {name!r}", remedy="give joint=")
+        folder = Path(place).parent / name
         require(
             (folder / TUPLES_FILE).is_file(),
-            f"pipeline {name!r} has no joint records",
+            f"pipeline {name!r} has no joint records, without which nobody knows how its operators err together",
             where=str(folder),
-            remedy="profile the project with samples of whole requests",
+            remedy="profile it with samples of its requests, or write tuples.csv",
         )
-        found[name] = read_tuples(folder, pipeline.nodes, pipeline.edges, profiles)
-    return found
+        found[name] = read_tuples(folder, pipeline.nodes, pipeline.edges, measured)
+    return made, measured, found
+
+
+def by_pipeline(
+    plan: GearPlan, trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None
+) -> Mapping[str, Trace | PathLike] | None:
+    """Traces by pipeline; one without a name is that of the only pipeline."""
+    if trace is None or isinstance(trace, Mapping):
+        return trace
+    require(len(plan.pipelines) == 1, "one trace is given", remedy="give a mapping by pipeline")
+    return {plan.name: trace}
 
 
 def traces_for(
@@ -184,7 +205,12 @@ def workload_of(recorded: Profile | JointRecords, trace: Trace, *, seed: int | N
     `simulate` and `replay` both serve this workload. Samples are drawn by `seed`, by default the
     seed the trace was read with. The trace's deadlines are kept; planners ignore them.
     """
+    records = recorded.predictions if isinstance(recorded, Profile) else recorded
+    return workload_on(records.indices(PART_B), trace, seed=seed)
+
+
+def workload_on(records: NDArray[np.int32], trace: Trace, *, seed: int | None = None) -> Workload:
+    """As `workload_of`, with the numbers of recorded samples, or tuples."""
     if seed is None:
         seed = 0 if trace.reading is None else trace.reading.seed
-    records = recorded.predictions if isinstance(recorded, Profile) else recorded
-    return replace(draw_workload(trace, records.indices(PART_B), seed=seed), deadline_ns=trace.deadline_ns)
+    return replace(draw_workload(trace, records, seed=seed), deadline_ns=trace.deadline_ns)

@@ -14,9 +14,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import (
-    joint_records_for,
     plan_and_profile,
-    plan_and_profiles,
+    plan_and_records,
     trace_for,
     traces_for,
     workload_of,
@@ -96,10 +95,13 @@ def _of_several(
 ) -> "Simulation":
     from gearshift.simulator.simulate import simulate as run
 
-    made, measured = plan_and_profiles(plan, profiles)
+    made, measured, joint = plan_and_records(plan, profiles)
     arrivals, together, tables = traces_for(made, plan, traces, seed=seed), as_one(measured), plan_tables(made)
-    names, joint = list(made.pipelines), joint_records_for(made, plan, measured)
-    recorded = {name: joint[name] if name in joint else measured[name] for name in names}
+    names = list(made.pipelines)
+    recorded = {
+        name: joint[name] if pipeline.is_graph else measured[pipeline.nodes[pipeline.output].operator]
+        for name, pipeline in made.pipelines.items()
+    }
     workload = merge_workloads([workload_of(recorded[name], arrivals[name], seed=seed) for name in names])
     bounds = [most_waiting or backlog_of(made, tables, together, pipeline=name).most_waiting for name in names]
     return run(made, measured, workload, joint=joint, most_waiting=bounds)
