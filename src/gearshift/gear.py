@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import Hardware
-from gearshift.objective import Asked, Objective
+from gearshift.objective import Asked, Certificate, Objective
 from gearshift.pipeline import Edge, Node, require_graph
 from gearshift.placement import Placement
 from gearshift.request import LEAST_URGENT, MOST_URGENT
@@ -199,7 +199,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     not recorded. `upshift_margin` is the share by which load must fall below a gear's range for an
     immediate upshift; a smaller fall waits for a second. 0, the default, never waits.
     `planned_load` is the distribution of load that the gears were chosen for; None where it was
-    not recorded. `gains` are read by gears that order by gain.
+    not recorded. `gains` are read by gears that order by gain. `certificate` is of the answers.
     """
 
     nodes: dict[str, Node]
@@ -216,6 +216,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default_priority: int = LEAST_URGENT
     planned_load: PlannedLoad | None = None
     gains: tuple[ExpectedGain, ...] | UnsetType = UNSET
+    certificate: Certificate | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         require_graph(self.nodes, self.edges, self.output)

@@ -1,4 +1,4 @@
-"""The objective of a plan: latency, accuracy, or both."""
+"""The objective of a plan: latency, accuracy, or both; and the certificate of a query's answers."""
 
 from typing import Literal
 
@@ -9,6 +9,7 @@ from gearshift.errors import require, share_of
 
 Metric = Literal["latency", "ttft", "per_token", "total"]
 Scope = Literal["every-range", "trace"]
+CertifiedMeasure = Literal["accuracy", "agreement", "recall", "precision"]
 LONGEST_LATENCY_S = 1e9
 
 
@@ -17,7 +18,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Scope `every-range`: each load range meets the percentile in steady state, and so does the full
     trace. Scope `trace`: only the full trace does. `metric` is the time that the percentile is of;
-    `median_s` bounds the median too; `recall` and `precision` bound the answers of a query.
+    `median_s` bounds the median too; `recall` and `precision` bound the answers of a query that are
+    of class `positive`. With `confidence`, accuracy, recall and precision must be shown with it.
     """
 
     percentile: float = 0.95
@@ -29,6 +31,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     median_s: float | UnsetType = UNSET
     recall: float | UnsetType = UNSET
     precision: float | UnsetType = UNSET
+    positive: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         _require_share("percentile", self.percentile, between=True)
@@ -49,6 +52,27 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             _require_share("recall", self.recall)
         if self.precision is not UNSET:
             _require_share("precision", self.precision)
+
+
+class CertifiedLevel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A measure of a query's answers that is at least `level`; `agreement` is with the strongest models.
+
+    The test of the gear that comes closest: `mean` of `labels` requests of part B, and the lower
+    bound that they show for this gear.
+    """
+
+    measure: CertifiedMeasure
+    level: float
+    bound: float
+    mean: float
+    labels: int
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All `levels` are kept in each gear of a pipeline; a wrong one is given in 1 - `confidence` of cases at most."""
+
+    confidence: float
+    levels: tuple[CertifiedLevel, ...]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -50,9 +50,8 @@ def _unserved(served: str, pipeline: PipelinePlan) -> Iterator[str]:
 def _of_objective(objective: Objective) -> Iterator[str]:
     if objective.metric not in (UNSET, "latency"):
         yield f"an objective on {objective.metric}"
-    for name in ("median_s", "recall", "precision"):
-        if getattr(objective, name) is not UNSET:
-            yield f"an objective with {name}"
+    if objective.median_s is not UNSET:
+        yield "an objective with median_s"
 
 
 def _of_gear(gear: Gear) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Gears as rows of a table: neighbours with the same cascade share a row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -33,6 +33,14 @@ class GearRow:
         return self.gears[0].cascade
 
     @property
+    def cascades(self) -> str:
+        """The cascade, or that of each node of a graph: "find: small; read: small > large"."""
+        by_node = {node: " | ".join(map(str, each)) for node, each in self.gears[0].cascades.items()}
+        if len(by_node) == 1:
+            return next(iter(by_node.values()))
+        return "; ".join(f"{node}: {told}" for node, told in by_node.items())
+
+    @property
     def load_range(self) -> LoadRange:
         return LoadRange(from_=self.gears[0].load_range.from_, to=self.gears[-1].load_range.to)
 
@@ -59,10 +67,10 @@ def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:
     gears, top_qps = plan.pipelines[operator].gears, top_of(plan.pipelines[operator].gears)
     pooled = plan.hardware.pool_cores is not None
 
-    def alike(numbered: tuple[int, Gear]) -> tuple[Cascade, str, bool]:
+    def alike(numbered: tuple[int, Gear]) -> tuple[Mapping[str, Sequence[Cascade]], str, bool]:
         gear = numbered[1]
         beyond = top_qps is not None and gear.load_range.from_ >= top_qps
-        return gear.cascade, plan.cores_in(gear) if pooled else "", beyond
+        return gear.cascades, plan.cores_in(gear) if pooled else "", beyond
 
     rows = []
     for (_, cores, _), group in groupby(enumerate(gears), alike):

@@ -1,7 +1,10 @@
 """Plan one pipeline of several nodes as one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import UNSET
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
@@ -25,6 +28,9 @@ def plan_pipeline(
     pipeline: str | None = None,
     accuracy: float | None = None,
     confidence: float | None = None,
+    recall: float | None = None,
+    precision: float | None = None,
+    positive: str | None = None,
     percentile: float = 0.95,
     devices: int | Hardware | PathLike = 1,
     memory_bytes: int | None = None,
@@ -37,17 +43,21 @@ def plan_pipeline(
     """Plan a pipeline that `profile` recorded, for `percentile` of requests within `latency_s`.
 
     `profiles` is the folder that `profile` wrote, `pipeline` the name of one of several. The plan
-    is the most accurate one that is found; with `accuracy` it must reach that, with `confidence`
-    by its lower confidence bound on part B. `ranges`, `max_qps`, `least_margin` and `seed` are as
-    in `plan_request`. Raises `Infeasible`, which names the range, the node and the model that bind.
+    is the most accurate one that is found; with `accuracy` it must reach that. With `confidence`
+    each gear keeps the accuracy, and the `recall` and `precision` of the class `positive` of the
+    answers, with that confidence, and the plan has a certificate. `ranges`, `max_qps`,
+    `least_margin` and `seed` are as in `plan_request`. Raises `Infeasible`, which names the range,
+    the node and the model that bind, or how many labels are lacking.
 
     Gears choose among several cascades by the time left where simulation says that it helps;
-    `replanning=False` gives each node one cascade. With `budgets` the plan is a baseline instead:
-    one gear whose nodes choose a model by a share of the time left (Gati section 5.2), whether or
-    not that keeps the objective. `trace_source` names the file of a trace that is given as `Trace`.
+    `replanning=False` gives each node one cascade, and so does a certificate, which is for the
+    tuples that were tested. With `budgets` the plan is a baseline instead: one gear whose nodes
+    choose a model by a share of the time left (Gati section 5.2), whether or not that keeps the
+    objective. `trace_source` names the file of a trace that is given as `Trace`.
     """
     from gearshift.planner.joint.budgets import plan_by_budgets
     from gearshift.planner.joint.candidates import candidates_of, single_models
+    from gearshift.planner.joint.certified import certified_tuples, with_certificate
     from gearshift.planner.joint.request import PipelineRequest
     from gearshift.planner.joint.search import plan_pipeline as search
 
@@ -65,18 +75,33 @@ def plan_pipeline(
         records=measured.tuples[name],
         trace=arrivals,
         hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes),
-        objective=Objective(percentile=percentile, latency_s=latency_s, accuracy=accuracy, confidence=confidence),
+        objective=Objective(
+            percentile=percentile,
+            latency_s=latency_s,
+            accuracy=accuracy,
+            confidence=confidence,
+            recall=UNSET if recall is None else recall,
+            precision=UNSET if precision is None else precision,
+            positive=UNSET if positive is None else positive,
+        ),
         profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
         trace_source=trace_source or trace_file(trace, out, arrivals),
         **{key: value for key, value in asked.items() if value is not None},
     )
     progress("finding the joint front of tuples", 0.05)
+    promised = any(value is not None for value in (confidence, recall, precision))
+    require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
     if budgets is not None:
         made = plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
     else:
         front = candidates_of(request)
         progress(f"choosing among {len(front)} tuples", 0.2)
-        made = search(request, front)
+        if promised:
+            certified = certified_tuples(request, front)
+            tested = [one.candidate for one in certified]
+            made = with_certificate(search(replace(request, replanning=False), tested), request, certified)
+        else:
+            made = search(request, front)
     if out is not None:
         write_plan(made, Path(out))
     return made

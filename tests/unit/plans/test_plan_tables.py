@@ -47,8 +47,6 @@ UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
     "an objective on ttft": lambda: objective(metric="ttft"),
     "an objective with median_s": lambda: objective(median_s=0.1),
-    "an objective with recall": lambda: objective(recall=0.9),
-    "an objective with precision": lambda: objective(precision=0.9),
     "several cascades of a node without their tables (timed) in the gear": lambda: gear(
         cascades={"task": (Cascade(models=("a",)), GEAR.cascade)}
     ),
@@ -78,6 +76,7 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(PLAN)
     require_served(gear(order="arrival"))
     require_served(objective(metric="latency"))
+    require_served(objective(recall=0.9, precision=0.9, positive="yes", confidence=0.95))
 
 
 def test_several_cascades_of_a_node_have_rows_of_choices_with_their_tables() -> None:

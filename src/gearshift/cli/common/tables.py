@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
 from rich.table import Table
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
-from gearshift.gear import GearPlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gearshift.verbs.validate import Validation
 
 MOST_NAMED = 6
+ALL_CLASSES = "accuracy", "agreement"
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
 THIS_TRACE_ALONE = (
     "--scope trace: the objective is kept on this trace alone, and other hours of the same traffic may miss it; "
@@ -131,7 +133,7 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
         predicted, load_range = row.predicted, row.load_range
         made.add_row(
             row.numbers,
-            str(row.cascade),
+            row.cascades,
             f"{load_range.from_:.4g}/s",
             "" if load_range.to is None else f"{load_range.to:.4g}/s",
             "" if predicted is None else percent(predicted.accuracy),
@@ -200,6 +202,19 @@ def _by_model(seconds: Mapping[str, float]) -> str:
 def tell_warnings(output: Output, warnings: Sequence[str]) -> None:
     for sentence in warnings:
         output.say(f"warning: {sentence}")
+
+
+def tell_certificate(output: Output, pipeline: PipelinePlan) -> None:
+    """A line for each level that is certified, if any is."""
+    certificate = pipeline.certificate
+    if certificate is UNSET:
+        return
+    for level in certificate.levels:
+        of = "" if pipeline.objective.positive is UNSET or level.measure in ALL_CLASSES else pipeline.objective.positive
+        output.say(
+            f"certified with confidence {certificate.confidence:g}: {level.measure}{f' of {of!r}' if of else ''} is at "
+            f"least {level.level:g} in each gear; {level.labels} labels show {level.bound:.4g} for the closest"
+        )
 
 
 def _place_of(curve: RunTimeCurve, segments: int) -> str:

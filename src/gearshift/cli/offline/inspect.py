@@ -7,7 +7,14 @@ import msgspec
 
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.common.tables import profile_table, results_table, show_gears, tell_overheads, tell_warnings
+from gearshift.cli.common.tables import (
+    profile_table,
+    results_table,
+    show_gears,
+    tell_certificate,
+    tell_overheads,
+    tell_warnings,
+)
 from gearshift.gear import GearPlan
 from gearshift.plans.served import require_served
 from gearshift.profiles.profile import overheads_of
@@ -43,6 +50,7 @@ def command(output: Output, path: Path) -> None:
         show_gears(output, found, name)
         if name in found.predictions:
             output.show(results_table("Predicted", [(name, found.predictions[name])]))
+        tell_certificate(output, found.pipelines[name])
     replicas, devices = len(found.placement.replicas), len(found.hardware.devices)
     output.say(f"{counted(replicas, 'replica')} on {counted(devices, 'device')}; made by planner {found.planner}")
     for name, source in found.profiles.items():

@@ -29,7 +29,7 @@ from gearshift.cli.common.tables import (
     tell_warnings,
 )
 from gearshift.cli.offline.plan_operators import plan_operators
-from gearshift.cli.offline.plan_pipelines import plan_graph
+from gearshift.cli.offline.plan_pipelines import OF_CLASS, plan_graph
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
@@ -93,6 +93,9 @@ STEADY, LEAST_GAPS = 0.2, 10
     is_flag=True,
     help="For a pipeline: one cascade for each node and gear, none chosen by the time that is left.",
 )
+@click.option("--recall", type=float, help="Certify that this share of a pipeline's answers --positive is found.")
+@click.option("--precision", type=float, help="Certify that this share of a pipeline's answers --positive is right.")
+@click.option("--positive", metavar="CLASS", help="The class that --recall and --precision are of.")
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
@@ -137,6 +140,7 @@ def command(
         return
     given = {"--pipeline": pipeline, "--budgets": options.pop("budgets")}
     given["--without-replanning"] = options.pop("without_replanning")
+    given |= {f"--{name}": options.pop(name) for name in OF_CLASS}
     for flag, value in given.items():
         require(not value, f"{flag} is given, and the profile is of one operator", remedy="leave it out")
     if len(profiles) > 1 or beside is not None:

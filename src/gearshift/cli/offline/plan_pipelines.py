@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.tables import results_table
+from gearshift.cli.common.tables import results_table, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
@@ -17,7 +17,11 @@ from gearshift.support.files import require_writable
 from gearshift.verbs.plan_pipeline import plan_pipeline
 from gearshift.verbs.plan_request import trace_file
 
-PASSED_ON = "accuracy", "confidence", "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "budgets", "seed"
+OF_CLASS = "recall", "precision", "positive"
+PASSED_ON = (
+    "accuracy", "confidence", *OF_CLASS, "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "budgets",
+    "seed",
+)  # fmt: skip
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
 
 
@@ -70,6 +74,7 @@ def plan_graph(
         cascades = "; ".join(f"{node}: {' | '.join(map(str, each))}" for node, each in gear.cascades.items())
         output.say(f"{gear.load_range}: {cascades}")
     output.show(results_table("Predicted for the trace", list(made.predictions.items())))
+    tell_certificate(output, made.pipeline)
     output.say(f"wrote {out} after {time.perf_counter() - began:.1f} s")
 
 
@@ -82,5 +87,6 @@ def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
         "gears": len(made.pipeline.gears),
         "gears_that_choose": sum(gear.timed is not UNSET for gear in made.pipeline.gears),
         "predicted": made.predictions[made.name],
+        "certificate": None if made.pipeline.certificate is UNSET else made.pipeline.certificate,
         "plan": str(out),
     }

@@ -48,16 +48,18 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class Certification:
     """The cheapest tuple that passed, as its place in the front; None if none did.
 
-    `verdicts` are those on each promise, for the tuple that passed, else for the safest. `tried`
-    counts the tuples that were tested. `lacking` has for each promise how many more trials the
-    safest tuple needs to keep it, at the share of right ones that it has; None where none would do.
+    `verdicts` are those on each promise, for the tuple that passed, else for the safest; `passed`
+    has those of all tuples that passed, by place. `tried` counts the tuples that were tested.
+    `lacking` has for each promise how many more trials the safest tuple needs to keep it, at the
+    share of right ones that it has; None where none would do.
     """
 
     place: int | None
     verdicts: tuple[Verdict, ...]
+    passed: dict[int, tuple[Verdict, ...]]
     tried: int
     lacking: dict[str, int | None]
 
@@ -68,12 +70,12 @@ def certify(
     front: JointFront,
     promises: Sequence[Promise],
     confidence: float,
-) -> Certificate:
+) -> Certification:
     """Test a front found on part A on the records of part B, which `query` and `candidates` are of.
 
     The front must have been ordered without looking at part B.
     """
-    passed: int | None = None
+    passed: dict[int, tuple[Verdict, ...]] = {}
     verdicts: tuple[Verdict, ...] = ()
     tried = 0
     for place in range(len(front) - 1, -1, -1):
@@ -84,9 +86,11 @@ def certify(
             verdicts = now
         if not all(each.holds for each in now):
             break
-        passed, verdicts = place, now
-    lacking = {} if passed is not None else {t.name: lacking_trials(t, confidence) for t in verdicts if not t.holds}
-    return Certificate(place=passed, verdicts=verdicts, tried=tried, lacking=lacking)
+        passed[place] = verdicts = now
+    lacking = {} if passed else {t.name: lacking_trials(t, confidence) for t in verdicts if not t.holds}
+    return Certification(
+        place=min(passed, default=None), verdicts=verdicts, passed=passed, tried=tried, lacking=lacking
+    )
 
 
 def verdict(name: str, trials: NDArray[np.floating], level: float, confidence: float) -> Verdict:
