@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: a span per inference, with its waiting and running in each batch below.
+"""OpenTelemetry traces: a span per inference; below it its nodes, and its waits and runs in batches.
 
 The library is imported when traces are asked for; its own variables (`OTEL_...`) say where they
 go.
@@ -13,22 +13,44 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from gearshift import __version__
+from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
-from gearshift.request import Answer, Sample
+from gearshift.request import Answer, ItemFacts, Sample
 from gearshift.support.extras import load_extra
 
 EXPORTERS = "opentelemetry_traces_exporter"
 OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 SERVER_FAULTS = frozenset({"INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "UNIMPLEMENTED", "error"})
 """Statuses of gRPC, and of a stream's request, that count as errors of a server's span."""
+MOST_VISITS = 16
+"""Up to this many visits of a node by one request have spans of their own; more have one together."""
+MOST_BATCHES = 64
+"""Batches of one request at one node of a graph whose waits and runs have spans."""
+
+
+class NodeVisits:
+    """What one request did at one node of a graph: all visits together, and the first ones by themselves."""
+
+    def __init__(self) -> None:
+        self.count = self.failed = self.batches = 0
+        self.first_ns, self.last_ns = 1 << 62, 0
+        self.single: list[tuple[int, int, ItemFacts]] = []
+
+    def add(self, item: ItemFacts, begun_ns: int, ended_ns: int) -> None:
+        self.count += 1
+        self.failed += bool(item.error)
+        self.first_ns, self.last_ns = min(self.first_ns, begun_ns), max(self.last_ns, ended_ns)
+        if self.count <= MOST_VISITS:
+            self.single.append((begun_ns, ended_ns, item))
 
 
 class RequestSpan:
-    """The span of one request; `accepted` must be called before `stage`."""
+    """The span of one request; `accepted` must be called before `stage` and `visited`."""
 
     def __init__(self, tracer: Any, span: Any, context: Any) -> None:
         self._tracer, self._span, self._context = tracer, span, context
         self._unix_ns = 0
+        self._nodes: dict[str, NodeVisits] = defaultdict(NodeVisits)
 
     @property
     def trace_id(self) -> str:
@@ -42,13 +64,36 @@ class RequestSpan:
         """Record that rows waited from `queued_ns`, then ran from `started_ns` to `ended_ns`."""
         model = attributes["gearshift.model"]
         for name, begin_ns, end_ns in (("queue", queued_ns, started_ns), ("run", started_ns, ended_ns)):
-            child = self._tracer.start_span(
-                f"{name} {model}",
-                context=self._context,
-                attributes=attributes,
-                start_time=self._unix_ns + begin_ns,
-            )
-            child.end(end_time=self._unix_ns + end_ns)
+            self._child(f"{name} {model}", begin_ns, end_ns, attributes)
+
+    def has_room_for_batch(self, node: str) -> bool:
+        """Count a batch at a node of a graph; False if as many as have spans were counted before."""
+        visits = self._nodes[node]
+        visits.batches += 1
+        return visits.batches <= MOST_BATCHES
+
+    def visited(self, item: ItemFacts, now_ns: int) -> None:
+        """Take an item of a graph that ends now; nodes have their spans when the request's span ends."""
+        begun_ns = now_ns - round((item.queue_s + item.run_s) * NS_PER_S)
+        self._nodes[item.node].add(item, begun_ns, now_ns)
+
+    def _tell_nodes(self) -> None:
+        for node, visits in self._nodes.items():
+            if visits.count > len(visits.single):
+                facts = {"gearshift.node": node, "gearshift.items": visits.count, "gearshift.failed": visits.failed}
+                self._child(f"node {node}", visits.first_ns, visits.last_ns, facts)
+                continue
+            for begun_ns, ended_ns, item in visits.single:
+                self._child(f"node {node}", begun_ns, ended_ns, attributes_of(item))
+        left_out = sum(max(0, visits.batches - MOST_BATCHES) for visits in self._nodes.values())
+        if left_out:
+            self._span.set_attribute("gearshift.batches_left_out", left_out)
+        self._nodes.clear()
+
+    def _child(self, name: str, begin_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
+        start = self._unix_ns + begin_ns
+        child = self._tracer.start_span(name, context=self._context, attributes=attributes, start_time=start)
+        child.end(end_time=self._unix_ns + end_ns)
 
     def of(self, operator: str) -> None:
         """Name the pipeline, where it is known only after the span has begun."""
@@ -64,6 +109,7 @@ class RequestSpan:
         """End the span with `status`, of HTTP or of gRPC; None where the client has gone."""
         from opentelemetry.trace import StatusCode
 
+        self._tell_nodes()
         self._span.set_attribute("gearshift.request_id", request_id)
         if status is None:
             self._span.set_attribute("gearshift.outcome", "cancelled")
@@ -103,6 +149,17 @@ class Tracing:
         self._provider.shutdown()
 
 
+def attributes_of(item: ItemFacts) -> dict[str, str | int | float]:
+    """A visit of a node as attributes of its span."""
+    facts: dict[str, str | int | float] = {"gearshift.node": item.node, "gearshift.row": item.row}
+    facts["gearshift.outcome"] = "failed" if item.error else "answered"
+    if item.error:
+        facts["gearshift.reason"] = item.error
+        return facts
+    facts |= {"gearshift.model": item.model, "gearshift.stage": item.stage, "gearshift.certainty": item.certainty}
+    return facts
+
+
 def trace_batch(
     spans: Mapping[int, RequestSpan],
     samples: Sequence[Sample],
@@ -126,6 +183,8 @@ def trace_batch(
         if sample.request.id in spans:
             by_request[sample.request.id, sample.node, sample.stage].append(sample)
     for (request, node, stage), rows in by_request.items():
+        if rows[0].scope is not None and not spans[request].has_room_for_batch(nodes[node]):
+            continue
         attributes = {
             "gearshift.operator": rows[0].request.operator,
             "gearshift.gear": gears[rows[0].request.pipeline],

@@ -9,7 +9,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gearshift.errors import InvalidInput
-from gearshift.observability.tracing import Tracing, open_tracing, tracing_if
+from gearshift.observability.tracing import (
+    MOST_BATCHES,
+    MOST_VISITS,
+    RequestSpan,
+    Tracing,
+    open_tracing,
+    trace_batch,
+    tracing_if,
+)
+from gearshift.request import ItemFacts, Request, Sample
 from tests.unit.serving.http.test_application import Server, samples, serve
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -122,6 +131,68 @@ def test_nothing_is_kept_of_requests_that_are_answered():
             return server.service.pipeline.open_requests.spans
 
         assert serve(use, tracing=tracing) == {}
+
+
+def spans_of_visits(use: Any) -> Sequence[ReadableSpan]:
+    with traced() as (tracing, exporter):
+        request = tracing.begin("pairs", {})
+        request.accepted(1_000)
+        use(request)
+        request.end(200, "mine")
+        return exporter.get_finished_spans()
+
+
+def test_each_visit_of_a_node_has_a_span_with_what_came_of_it():
+    answered = ItemFacts(node="read", row=1, model="small", stage=0, certainty=0.75, queue_s=2e-6, run_s=3e-6)
+
+    def use(request: RequestSpan) -> None:
+        request.visited(answered, 10_000)
+        request.visited(ItemFacts(node="check", row=0, error="it is gone"), 12_000)
+
+    read, check, whole = spans_of_visits(use)
+    assert (read.name, read.end_time - read.start_time) == ("node read", 5_000)
+    assert check.end_time - read.end_time == 2_000
+    assert read.parent.span_id == check.parent.span_id == whole.context.span_id
+    assert read.attributes == {
+        "gearshift.node": "read",
+        "gearshift.row": 1,
+        "gearshift.model": "small",
+        "gearshift.stage": 0,
+        "gearshift.certainty": 0.75,
+        "gearshift.outcome": "answered",
+    }
+    assert check.attributes["gearshift.outcome"] == "failed"
+    assert check.attributes["gearshift.reason"] == "it is gone"
+
+
+def test_many_visits_of_a_node_have_one_span_with_their_number():
+    def visits(count: int) -> Any:
+        def use(request: RequestSpan) -> None:
+            for number in range(count):
+                error = "it is gone" if number < 3 else ""
+                request.visited(ItemFacts(node="read", row=0, run_s=1e-6, error=error), 10_000 + 100 * number)
+
+        return use
+
+    assert len(spans_of_visits(visits(MOST_VISITS))) == MOST_VISITS + 1
+    all_visits, _ = spans_of_visits(visits(1_000))
+    assert all_visits.attributes == {"gearshift.node": "read", "gearshift.items": 1_000, "gearshift.failed": 3}
+    assert all_visits.end_time - all_visits.start_time == 1_000 + 100 * 999
+
+
+@pytest.mark.parametrize(("in_graph", "kept"), [(True, MOST_BATCHES), (False, MOST_BATCHES + 5)])
+def test_batches_of_a_request_at_a_node_of_a_graph_have_spans_up_to_a_bound(in_graph, kept):
+    row = Request(id=1, operator="pairs", arrived_ns=0, rows=1)
+
+    def use(request: RequestSpan) -> None:
+        for number in range(MOST_BATCHES + 5):
+            sample = Sample(row, 0, number, scope=object() if in_graph else None)
+            facts = {"model": "small", "replica": "small-0", "gears": [0], "nodes": ["read"], "size": 1}
+            trace_batch({1: request}, [sample], **facts, started_ns=5, now_ns=9)
+
+    *batches, whole = spans_of_visits(use)
+    assert len(batches) == 2 * kept
+    assert whole.attributes.get("gearshift.batches_left_out", 0) == MOST_BATCHES + 5 - kept
 
 
 def test_without_being_asked_there_is_no_tracing():

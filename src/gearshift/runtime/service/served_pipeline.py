@@ -290,6 +290,8 @@ class ServedPipeline:
         """Take an item of a graph whose request row goes on, from the router."""
         facts = facts_of(item, self._shared.tables.models, self._tables)
         self._shared.metrics.nodes.ended(self.name, facts)
+        if self._shared.spans and (span := self._shared.spans.get(item.request.id)) is not None:
+            span.visited(facts, self._clock.now_ns())
         opened = self.open_requests.by_id.get(item.request.id)
         if opened is not None and opened.items is not None:
             opened.items.append(facts)
