@@ -23,7 +23,7 @@ from gearshift.result import share_bound
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from tests.unit.cli.little import run
-from tests.unit.planner.joint.test_search import EDGES, NODES, curve, strips
+from tests.unit.planner.joint.strips import EDGES, NODES, curve, strips
 
 RIGHT = {"small": 0.85, "large": 0.99}
 FILTERS = {"person": Node(operator="person"), "dog": Node(operator="dog")}
