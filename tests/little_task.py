@@ -177,3 +177,12 @@ def write_little_task(folder: Path, make_plan: Callable[[str], GearPlan] = littl
     profile = write_profile(little_profile(), folder / "profile")
     write_plan(make_plan(profile.sha256), folder / "plan.json")
     return folder / "plan.json"
+
+
+def under_other_names(plan: GearPlan) -> GearPlan:
+    """The plan of one operator, served as pipeline `shop`, whose only node is `look`."""
+    only, replace = plan.pipeline, msgspec.structs.replace
+    gears = tuple(replace(gear, cascades=alone("look", gear.cascade)) for gear in only.gears)
+    shop = replace(only, nodes={"look": only.nodes[only.output]}, output="look", gears=gears)
+    predictions = {"shop": plan.predictions[plan.name]} if plan.predictions else {}
+    return replace(plan, pipelines={"shop": shop}, traces={"shop": plan.trace}, predictions=predictions)

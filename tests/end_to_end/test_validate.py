@@ -13,7 +13,7 @@ import pytest
 from gearshift.clock import WallClock
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
-from gearshift.plans.plan_file import write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.reporting.content import compose
@@ -23,7 +23,7 @@ from gearshift.traces.read import write_trace
 from gearshift.verbs.inputs import plan_and_profile
 from gearshift.verbs.replay import source_of
 from gearshift.verbs.validate import Errors, Validation, server_began_ns, validate
-from tests.little_task import PROJECT, little_plan, little_profile, write_little_task
+from tests.little_task import PROJECT, little_plan, little_profile, under_other_names, write_little_task
 from tests.unit.cli.little import run
 
 ANY = "1000000"
@@ -50,6 +50,13 @@ def test_what_was_sent_is_simulated_and_told_on_the_clock_of_the_replay(validati
     np.testing.assert_array_equal(workload.arrivals_ns, np.rint(1e9 * run.log.sent_s[order]))
     assert workload.duration_s == pytest.approx(1.0)
     assert validation.predicted.requests == validation.measured.requests == len(run.log)
+
+
+def test_a_pipeline_under_another_name_than_its_operators_is_served_and_asked(made: Path) -> None:
+    write_plan(under_other_names(read_plan(made / "plan.json")), made / "shop.json")
+    run = validate(made / "shop.json", made / "t.csv", backend="emulated", largest_lateness_s=1000.0)
+    assert run.measured.requests == run.predicted.requests > 50
+    assert run.measured.share_refused == 0
 
 
 def test_a_report_draws_predicted_and_measured_load_at_the_same_seconds(made: Path, validation: Validation) -> None:

@@ -12,7 +12,7 @@ from gearshift.objective import Objective
 def require_served(plan: GearPlan) -> None:
     """Raise `InvalidInput` if the plan has a part that cannot be served."""
     for name, pipeline in plan.pipelines.items():
-        for part in _unserved(name, pipeline):
+        for part in _unserved(pipeline):
             raise InvalidInput(
                 f"the plan has {part}, which this version of gearshift does not serve",
                 where=f"pipeline {name!r}",
@@ -31,10 +31,8 @@ def _unserved_together(plan: GearPlan) -> Iterator[str]:
         yield "replicas with kv_tokens, which this version of gearshift does not serve"
 
 
-def _unserved(served: str, pipeline: PipelinePlan) -> Iterator[str]:
+def _unserved(pipeline: PipelinePlan) -> Iterator[str]:
     for name, node in pipeline.nodes.items() if len(pipeline.nodes) == 1 else ():
-        if not name == node.operator == served:
-            yield f"node {name!r} of operator {node.operator!r}, in place of the pipeline's name for both"
         if node.inputs or node.fan_out is not None or node.join != "all" or not node.required or node.fan_in:
             yield f"only node {name!r} with inputs, fan-out or a join"
     if pipeline.load_unit != "requests_per_s":

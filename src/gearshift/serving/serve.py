@@ -125,12 +125,19 @@ def _require_usable_files(settings: ServerSettings) -> None:
 
 
 def require_replannable(task: ServingTask, settings: ServerSettings) -> None:
-    """Raise `InvalidInput` if several pipelines are to be planned anew in the background."""
+    """Raise `InvalidInput` if anything but an operator under its own name is to be planned anew in the background."""
     names = [each.name for each in task.signatures]
     require(
         settings.replan == "off" or len(names) == 1,
         f"replan is {settings.replan!r}, and the plan has pipelines {names}: one can be planned anew while serving",
         remedy="serve with --replan off; plan anew from a trace of each, and use `gearshift swap`",
+    )
+    nodes = {name: node.operator for name, node in task.plan.pipelines[names[0]].nodes.items()}
+    require(
+        settings.replan == "off" or nodes == {names[0]: names[0]},
+        f"replan is {settings.replan!r}, and pipeline {names[0]!r} has the nodes {sorted(nodes)}: "
+        "an operator under its own name can be planned anew while serving",
+        remedy="serve with --replan off; plan anew from a trace, and use `gearshift swap`",
     )
 
 

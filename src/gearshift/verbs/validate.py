@@ -176,6 +176,7 @@ def validate(
             path.parent / made.profile.path if profile is None else profile,
             project=project,
             emulated=backend == "emulated",
+            model=made.name,
             slo_s=slo_s,
             seed=seed,
             devices=len(made.hardware.devices),

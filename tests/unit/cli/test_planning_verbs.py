@@ -31,6 +31,7 @@ from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.inputs import trace_for, workload_of
 from gearshift.verbs.plan import plan_frontier
+from tests.little_task import under_other_names
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner import fake
 from tests.unit.simulator.compared.test_cocktail import independent_profile
@@ -615,3 +616,11 @@ def test_latencies_are_named_by_the_percentile_that_was_asked_for(made: Path, tm
     assert ", p99 " in lines[0]
     header = lines[2].split()
     assert (header[0], "p99" in header, "p95" in header) == ("gear", True, False)
+
+
+def test_a_plan_under_other_names_than_its_operators_is_read_by_all_verbs(place: Path) -> None:
+    write_plan(under_other_names(read_plan(place / "plan.json")), place / "shop.json")
+    verbs = {"inspect": [], "simulate": ["--trace", "t.csv"], "explain": [], "report": [], "diff": ["plan.json"]}
+    for verb, options in verbs.items():
+        done = run(verb, "shop.json", *options)
+        assert done.exit_code == 0, f"{verb}: {done.output}"

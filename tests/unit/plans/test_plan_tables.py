@@ -13,6 +13,7 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.plans.served import require_served
 from tests.conformance.small import small_gear, small_graph, small_graph_gear, small_plan
+from tests.little_task import under_other_names
 
 GEAR = small_gear({"a0": "d0", "b0": "d0"}, "a b", (0.1,))
 PLAN = small_plan({"a0": "d0", "b0": "d0"}, GEAR)
@@ -39,9 +40,6 @@ UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "node 'task' with": lambda: node(join="first"),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
-    "in place of the pipeline's name for both": lambda: replace(
-        PLAN, pipelines={"shop": PLAN.pipelines["task"]}, traces={"shop": PLAN.trace}
-    ),
     "load in outstanding_requests": lambda: pipeline(load_unit="outstanding_requests"),
     "load in drain_s": lambda: pipeline(load_unit="drain_s"),
     "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
@@ -77,6 +75,14 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(gear(order="arrival"))
     require_served(objective(metric="latency"))
     require_served(objective(recall=0.9, precision=0.9, positive="yes", confidence=0.95))
+
+
+def test_names_of_pipeline_and_node_may_differ_from_the_operators() -> None:
+    renamed, plain = plan_tables(under_other_names(PLAN)), plan_tables(PLAN)
+    assert (renamed.pipeline.name, renamed.pipeline.nodes) == ("shop", ("look",))
+    assert not renamed.graph.is_graph
+    for name in ("shares", "stage_models", "thresholds", "largest_batch_size"):
+        assert getattr(renamed, name).tolist() == getattr(plain, name).tolist()
 
 
 def test_several_cascades_of_a_node_have_rows_of_choices_with_their_tables() -> None:

@@ -16,14 +16,15 @@ from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.journal import Journal
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.backends.workers_backend import ReplicaListener, WorkersBackend
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import beside, bound_socket, is_loopback, server_context
 from gearshift.serving.operate.assembly import attend_caches, longest_remote_s, make_cache_adaptation
 from gearshift.serving.operate.task import read_task
-from gearshift.serving.serve import tell_changes, tell_quota
+from gearshift.serving.serve import require_replannable, tell_changes, tell_quota
 from tests.certificates import ANOTHER_KEY, CERTIFICATE, KEY_WITH_PASSWORD, write_certificate
-from tests.little_task import write_little_task
+from tests.little_task import under_other_names, write_little_task
 
 
 def test_a_server_listens_on_this_machine_alone_unless_told_otherwise():
@@ -206,3 +207,13 @@ def test_that_nobody_audits_learned_caches_is_said(cached_task, caplog, adapt, s
     attend_caches(cached_task, backend, caches)
     assert (backend.listener is listener) == (caches is None)
     assert sum("should the learned caches of cached answer" in message for message in caplog.messages) == told
+
+
+def test_an_operator_under_another_name_cannot_be_planned_anew_while_serving(tmp_path):
+    plan, offers = write_little_task(tmp_path), ServerSettings(replan="offer", plans=".")
+    require_replannable(read_task(plan, "emulated"), offers)
+    write_plan(under_other_names(read_plan(plan)), plan)
+    renamed = read_task(plan, "emulated")
+    require_replannable(renamed, ServerSettings())
+    with pytest.raises(InvalidInput, match=r"pipeline 'shop' has the nodes \['look'\]"):
+        require_replannable(renamed, offers)
