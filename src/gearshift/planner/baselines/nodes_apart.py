@@ -1,0 +1,109 @@
+"""A baseline for pipelines: each node planned on its own, and their choices put together.
+
+A node gets a part of the latency, in proportion to its dearest implementation, and the items that
+come to it. It knows neither the other nodes on its devices, nor that the items of a fan-out come
+together, nor what its errors do to the answer. So the plan may miss the objective.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from gearshift.cascade import Cascade
+from gearshift.gear import GearPlan, ReplicaSettings
+from gearshift.pipeline import Node
+from gearshift.planner.joint.candidates import candidates_of
+from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.joint.search import assigned, replayed
+from gearshift.planner.joint.steady import SteadyTuples
+from gearshift.planner.space.request import load_ranges
+from gearshift.profiles.profile import PART_B, Profile
+from gearshift.profiles.tuples import OUTERMOST, JointRecords
+
+PLANNER = "apart"
+
+
+def plan_apart(request: PipelineRequest) -> GearPlan:
+    """The plan, with what it gets on part B; raises `Infeasible` where a node holds its part with no cascade."""
+    alone = {node: _alone(request, node) for node in request.nodes}
+    found = {node: candidates_of(own) for node, own in alone.items()}
+    items = _items(request.records)
+    dearest_s = {node: items[node] * candidates[-1].work_s for node, candidates in found.items()}
+    cascades: dict[str, list[Cascade]] = {}
+    settings: dict[str, list[tuple[ReplicaSettings, ...]]] = {}
+    visits: dict[str, float] = {}
+    for node, candidates in found.items():
+        own = _with_part(alone[node], dearest_s[node] / sum(dearest_s.values()), items[node])
+        most = {model: 1.0 for candidate in candidates for model in candidate.models}
+        steady = SteadyTuples(own, place(own.profiles.values(), own.hardware, most))
+        chosen = assigned(steady, candidates, own.least_margin)
+        cascades[node] = [candidate.cascades[own.name] for candidate, _ in chosen]
+        settings[node] = [steady.settings(*each) for each in chosen]
+        visits.update({model: items[node] for cascade in cascades[node] for model in cascade.models})
+    placement = place(request.profiles.values(), request.hardware, visits)
+    gears = []
+    for i, load_range in enumerate(load_ranges(np.array(request.upper_ends()))):
+        of_replicas = _joined([of_node[i] for of_node in settings.values()])
+        gears.append(
+            request.gear(
+                load_range,
+                {node: of_node[i] for node, of_node in cascades.items()},
+                [of_replicas[replica.id] for replica in placement.replicas],
+            )
+        )
+    made = msgspec.structs.replace(request.plan(placement, gears), planner=PLANNER)
+    return msgspec.structs.replace(made, predictions={request.name: replayed(made, request, part=PART_B)})
+
+
+def _alone(request: PipelineRequest, node: str) -> PipelineRequest:
+    """The node as a pipeline of its own, which has the name of its operator, as one node has to."""
+    operator = request.nodes[node].operator
+    return replace(
+        request,
+        name=operator,
+        nodes={operator: Node(operator=operator)},
+        edges=(),
+        output=operator,
+        profiles={operator: request.profiles[operator]},
+        records=_records_of(request.profiles[operator]),
+    )
+
+
+def _with_part(own: PipelineRequest, share: float, items: float) -> PipelineRequest:
+    """With a share of the latency, and so many items for each request."""
+    latency_s = share * own.latency_s
+    objective = msgspec.structs.replace(own.objective, latency_s=latency_s, accuracy=None, confidence=None)
+    return replace(own, objective=objective, max_qps=items * own.upper_ends()[-1])
+
+
+def _items(records: JointRecords) -> dict[str, float]:
+    """Items of each node per request row, if every edge is live."""
+    counts = np.bincount(records.node, minlength=len(records.nodes)) / len(records)
+    return dict(zip(records.nodes, counts.tolist(), strict=True))
+
+
+def _records_of(profile: Profile) -> JointRecords:
+    """Each recorded sample as a request of its own."""
+    part = profile.predictions.part
+    samples = np.arange(len(part), dtype=np.int32)
+    return JointRecords(
+        nodes=(profile.operator,),
+        names=tuple(str(sample) for sample in samples.tolist()),
+        begin=np.arange(len(part) + 1),
+        node=np.zeros_like(samples),
+        row=samples,
+        parent=np.full_like(samples, OUTERMOST),
+        part=part,
+    )
+
+
+def _joined(of_nodes: list[tuple[ReplicaSettings, ...]]) -> Mapping[str, ReplicaSettings]:
+    """Settings by replica; of nodes with the same operator, those that give it the most load."""
+    joined: dict[str, ReplicaSettings] = {}
+    for each in (one for settings in of_nodes for one in settings):
+        if each.replica not in joined or each.load_share > joined[each.replica].load_share:
+            joined[each.replica] = each
+    return joined
