@@ -1,7 +1,7 @@
 """Plans of graphs made by hand, with drawn answers, served on emulated devices and simulated."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,9 +11,6 @@ from benchmarks.shared.as_served_here import SECONDS, as_served_here
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile
 from gearshift.hardware import Device, Hardware
-from gearshift.load_generator.replay import Stream, run_replay_together
-from gearshift.load_generator.sources import RecordedSamples
-from gearshift.load_generator.targets import Sending
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
@@ -23,13 +20,8 @@ from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profil
 from gearshift.profiles.store import write_profile
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
 from gearshift.profiles.tuples_file import encoded_joint_records
-from gearshift.serving.operate.child_server import ChildServer
-from gearshift.serving.operate.make_passing import joint_records_of
-from gearshift.serving.operate.task import read_task
-from gearshift.simulator.simulate import prepare
-from gearshift.verbs.replay import targets_at
-from gearshift.verbs.validate import Validation, server_began_ns, validations
-from gearshift.workload import Trace, draw_workload, merge_workloads
+from gearshift.verbs.validate import Validation, validate_each
+from gearshift.workload import Trace
 
 SAMPLES, TUPLES = 3000, 1000
 LARGEST_BATCH = 8
@@ -85,9 +77,9 @@ def write_task(task: Task, folder: Path, here: Profile | None = None) -> Path:
         sources[operator] = SourceFile(path=f"profile/{operator}", sha256=profile.sha256)
     for name, graph in task.pipelines.items():
         if graph.edges:
-            here = folder / "profile" / name
-            here.mkdir(parents=True, exist_ok=True)
-            (here / TUPLES_FILE).write_bytes(encoded_joint_records(_drawn_tuples(graph, generator)))
+            place = folder / "profile" / name
+            place.mkdir(parents=True, exist_ok=True)
+            (place / TUPLES_FILE).write_bytes(encoded_joint_records(_drawn_tuples(graph, generator)))
     write_plan(_plan(task, sources), folder / "plan.json")
     return folder / "plan.json"
 
@@ -197,36 +189,13 @@ def as_here(seconds: float = SECONDS) -> Profile:
     return as_served_here(_profile("any", {"any": (0.001, 0.0)}, np.random.default_rng(0), None), seconds)
 
 
-def served_and_simulated(plan: Path, traces: Mapping[str, Trace], *, seed: int = 0) -> dict[str, Validation]:
-    """Serve a plan in another process, send all traces on one clock, and simulate what was sent, by pipeline.
-
-    Again, twice at most, where the generator did not keep its time.
-    """
-    task = read_task(plan, "emulated")
-    joint = {name: joint_records_of(task, name) for name, one in task.plan.pipelines.items() if len(one.nodes) > 1}
-    prepared, streams = prepare(task.plan, task.profiles, joint), dict[str, Stream]()
-    for number, (name, pipeline) in enumerate(task.plan.pipelines.items()):
-        recorded = len(joint[name]) if name in joint else SAMPLES
-        drawn = draw_workload(traces[name], np.arange(recorded, dtype=np.int32), seed=seed + number)
-        streams[name] = Stream(
-            workload=replace(drawn, deadline_ns=traces[name].deadline_ns),
-            source=RecordedSamples(operator=name, samples=recorded),
-            slo_s=pipeline.objective.latency_s,
-        )
-    workloads, sending = {name: stream.workload for name, stream in streams.items()}, Sending()
-    prepared.run(merge_workloads(list(workloads.values())))  # compiles the kernel before anything is served
+def served_and_simulated(plan: Path, traces: Mapping[str, Trace]) -> dict[str, Validation]:
+    """`validate_each` on emulated devices; again, twice at most, where the generator did not keep its time."""
     for _ in range(MOST_TRIES):
-        with ChildServer(plan, "--backend=emulated") as server:
-            began_ns = server_began_ns(server.url)
-            runs = run_replay_together(
-                targets_at(server.url, streams, sending),
-                streams,
-                sending=sending,
-                devices=len(task.plan.hardware.devices),
-            )
-        if all(run.valid for run in runs.values()):
+        runs = validate_each(plan, traces, backend="emulated", seed=0)
+        if all(run.replay.valid for run in runs.values()):
             break
-    return validations(task.plan, task.profiles, prepared, workloads, runs, began_ns)
+    return runs
 
 
 def cells(run: Validation) -> tuple[object, ...]:
