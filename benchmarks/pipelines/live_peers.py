@@ -52,7 +52,7 @@ from gearshift.workload import Workload, draw_workload
 
 LATENCY_S = 0.5
 LOADS = 0.3, 0.6, 0.9, 1.2, 1.8
-SECONDS = 5.0
+SECONDS = 4.0
 OPEN, ASKED = 4, 60
 MODELS = ("split", "network", "forest", "join")
 LEFT_OUT = ("logistic", "large_forest")
