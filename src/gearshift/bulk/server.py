@@ -28,7 +28,8 @@ from gearshift.errors import (
     require,
 )
 from gearshift.model import Arrays, TensorSpec
-from gearshift.request import LEAST_URGENT
+from gearshift.request import LEAST_URGENT, MissingNode
+from gearshift.runtime.service.graph_answers import NO_BRANCH
 
 REQUEST_ROWS = 100
 CONNECTIONS = 32
@@ -187,5 +188,13 @@ class ServedOperator:
 
 
 def _keep(answer: ClientAnswer, rows: "np.ndarray[Any, np.dtype[np.int64]]", label: str, into: Answers) -> None:
-    into.keep(rows, answer.outputs[label], answer.outputs[CERTAINTY])
-    into.outcome[rows] = DEGRADED if answer.parameters.get("outcome") == "degraded" else ANSWERED
+    """Keep the answers of `rows`; those that no branch of a graph led to the output have none."""
+    degraded = answer.parameters.get("outcome") == "degraded"
+    has_label = np.full(len(rows), label in answer.outputs)
+    told = answer.parameters.get("gearshift_missing")
+    for one in msgspec.json.decode(told, type=list[MissingNode]) if told else ():
+        if one.reason == NO_BRANCH:
+            has_label[one.row] = False
+    if has_label.any():
+        into.keep(rows[has_label], answer.outputs[label][has_label], answer.outputs[CERTAINTY][has_label])
+    into.outcome[rows] = DEGRADED if degraded else ANSWERED
