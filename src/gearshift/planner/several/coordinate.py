@@ -15,7 +15,7 @@ from gearshift.placement import Placement
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.cells import Batching
-from gearshift.planner.evaluate.confirm import prepared_together, seeds_for, together_workload
+from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload
 from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.search.plan_search import PlanSearch, holds_every_range
@@ -75,10 +75,19 @@ class Coordination:
             return self._accuracy_of(self.plans)
         raise why or Infeasible("nothing is left for a pipeline")
 
-    def begin_with(self, plans: Mapping[str, GearPlan]) -> None:
-        """Begin with plans that hold together."""
+    def begin_with(self, plans: Mapping[str, GearPlan]) -> bool:
+        """Begin with these plans if they hold together; says whether they do."""
         self.plans, self._planned = dict(plans), set(plans)
-        self.accuracy = self._accuracy_of(plans)
+        holds = all(self._holds(name, plans) for name in plans) and self._others_hold(None, plans)
+        if holds:
+            self.accuracy = self._accuracy_of(plans)
+        return holds
+
+    def _holds(self, name: str, plans: Mapping[str, GearPlan]) -> bool:
+        """Whether one of the plans keeps its latency on its trace, with the others beside it."""
+        request = self._request(name, 1.0, plans=plans)
+        share_late = replay(plans[name], request, part=PART_A, on_time=self.so_far.check).result.share_late
+        return share_late <= 1 - request.objective.percentile
 
     def improve(self) -> None:
         """Plan each in turn until nothing changes; raises `Infeasible` where they do not hold together.
@@ -139,7 +148,7 @@ class Coordination:
         if accuracy > self.accuracy:
             self.plans, self.accuracy = dict(tried), accuracy
 
-    def _others_hold(self, name: str, tried: Mapping[str, GearPlan]) -> bool:
+    def _others_hold(self, name: str | None, tried: Mapping[str, GearPlan]) -> bool:
         """Whether each other pipeline holds in each of its ranges; the replay has shown the trace."""
         for other in tried:
             request = self._request(other, 1.0, plans=tried)

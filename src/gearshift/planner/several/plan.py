@@ -2,7 +2,8 @@
 
 It maximises the mean accuracy over all requests, within the latency of each pipeline. Placements
 and the first division of device time come from tuples (`layouts`); from each, every pipeline is
-planned in turn while the others stay as they are (`coordinate`), and the best is the plan.
+planned in turn while the others stay as they are (`coordinate`). So it is from pipelines on devices
+of their own (`divided`), and the best of all is the plan.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from gearshift.planner.evaluate.bottleneck import require_accuracy, require_late
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.coordinate import Coordination, beside, of_pipeline, together_in_order
+from gearshift.planner.several.divided import plans_on_own_devices
 from gearshift.planner.several.layouts import Layout, OperatorTuple, layouts_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import Progress, least_margin, silent
@@ -35,10 +37,14 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
     best: Coordination | None = None
     cut_short = False
     try:
+        best = _divided(several, so_far)
         for found in _drafted(several, so_far):
             best = best or found
             found.improve()
             best = max(best, found, key=lambda one: one.accuracy)
+    except Infeasible:
+        if best is None or best.accuracy < 0:
+            raise
     except CUT_SHORT as error:
         if best is None or best.accuracy < 0:
             raise error if isinstance(error, KeyboardInterrupt) else out_of_time(so_far.request.budget_s) from None
@@ -48,6 +54,21 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
     _require_accuracies(several, made)
     so_far.report("planned", 1.0)
     return msgspec.structs.replace(made, unfinished=cut_short)
+
+
+def _divided(several: SeveralRequest, so_far: SoFar) -> Coordination | None:
+    """Each pipeline on devices of its own, improved; None where that is not possible."""
+    if several.fixed is not None or len(several.hardware.devices) < len(several.requests):
+        return None
+    try:
+        plans = plans_on_own_devices(several, so_far)
+    except Infeasible:
+        return None
+    found = Coordination(several, together_in_order(plans).placement, so_far)
+    if not found.begin_with(plans):
+        return None
+    found.improve()
+    return found
 
 
 def _drafted(several: SeveralRequest, so_far: SoFar) -> list[Coordination]:

@@ -11,9 +11,11 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.baselines.single import PLANNER
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.search.plan_search import holds_every_range
 from gearshift.planner.several import layouts, plan
-from gearshift.planner.several.coordinate import beside
+from gearshift.planner.several.coordinate import Coordination, beside, together_in_order
+from gearshift.planner.several.divided import plans_on_own_devices
 from gearshift.planner.several.plan import plan_several
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
@@ -79,6 +81,16 @@ def test_each_range_holds_while_the_others_have_the_95th_percentile_of_their_loa
         among = beside(SEVERAL, plans, name, kept=set(plans))
         assert among.loads_qps.keys() == plans.keys() - {name}
         assert holds_every_range(one, dataclasses.replace(SEVERAL.requests[name], beside=among))
+
+
+def test_together_is_no_less_accurate_than_each_on_devices_of_its_own(made: GearPlan) -> None:
+    so_far = SoFar(next(iter(SEVERAL.requests.values())))
+    accuracies = []
+    for plans in (plans_on_own_devices(SEVERAL, so_far), {name: part_of(made, [name]) for name in made.pipelines}):
+        found = Coordination(SEVERAL, together_in_order(plans).placement, so_far)
+        assert found.begin_with(plans)
+        accuracies.append(found.accuracy)
+    assert accuracies[0] <= accuracies[1]
 
 
 def test_the_same_request_gives_the_same_plan(made: GearPlan) -> None:
