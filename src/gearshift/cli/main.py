@@ -13,7 +13,7 @@ from gearshift.cli.common.streams import make_usable
 from gearshift.cli.first_process import become_first_process
 
 VERBS = {
-    "demo": "Everything on a built-in task, in about 90 seconds.",
+    "demo": "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes.",
     "init": "Write gearshift.toml and a small Python file to start from.",
     "profile": "Measure models, or import records of them.",
     "plan": "Search for the best gear plan within an objective.",

@@ -1,15 +1,13 @@
 """The demo from end to end: train, profile, plan, simulate, serve, replay, compare."""
 
 import importlib.util
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gearshift.demo.compiling import compiling
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.planner.space.request import PlanRequest
@@ -103,13 +101,12 @@ class DemoResult:
 
 def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> DemoResult:
     """Run everything in `folder`; raises `InvalidInput` if scikit-learn is missing."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
+    require_sklearn()
     from gearshift.planner.search.optimal import PLANNER
     from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
 
-    with _compiling():
+    with compiling():
         profile = _profile(folder, tell)
     capacity_qps = {model: _capacity_qps(profile, model) for model in profile.models}
     largest = min(profile.models, key=lambda m: capacity_qps[m])
@@ -154,6 +151,11 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     )
 
 
+def require_sklearn() -> None:
+    if importlib.util.find_spec("sklearn") is None:
+        raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
+
+
 def _validated_alone(request: PlanRequest, model: str, folder: Path, tell: Tell, share: float) -> Validation:
     from gearshift.planner.search.optimal import single_model_plan
 
@@ -187,17 +189,3 @@ def _capacity_qps(profile: Profile, model: str) -> float:
     curve = next(curve for curve in profile.curves if curve.model == model)
     seconds = curve.table_ns()[1:] / 1e9
     return float((np.arange(1, len(seconds) + 1) / seconds).max())
-
-
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Compile the simulator in another process meanwhile, which fills its cache."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gearshift.simulator.warm_up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield
-        process.wait()
-    finally:
-        process.kill()
-        process.wait()

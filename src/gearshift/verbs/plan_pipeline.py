@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET
 
@@ -18,6 +18,9 @@ from gearshift.traces.read import read_trace
 from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.plan_request import hardware_of, source_file, trace_file
 from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.joint.request import PipelineRequest
 
 
 def plan_pipeline(
@@ -58,23 +61,12 @@ def plan_pipeline(
     from gearshift.planner.joint.budgets import plan_by_budgets
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
-    from gearshift.planner.joint.request import PipelineRequest
     from gearshift.planner.joint.search import plan_pipeline as search
 
-    measured, folder = read_profiles(profiles), Path(profiles)
-    name = pipeline_of(measured, pipeline)
-    recorded = measured.pipelines[name]
-    operators = {node.operator: measured.operators[node.operator] for node in recorded.nodes.values()}
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    request = PipelineRequest(
-        name=name,
-        nodes=recorded.nodes,
-        edges=recorded.edges,
-        output=recorded.output,
-        profiles=operators,
-        records=measured.tuples[name],
-        trace=arrivals,
-        hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes),
+    request = pipeline_request(
+        profiles,
+        trace,
+        pipeline=pipeline,
         objective=Objective(
             percentile=percentile,
             latency_s=latency_s,
@@ -84,9 +76,11 @@ def plan_pipeline(
             precision=UNSET if precision is None else precision,
             positive=UNSET if positive is None else positive,
         ),
-        profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
-        trace_source=trace_source or trace_file(trace, out, arrivals),
-        **{key: value for key, value in asked.items() if value is not None},
+        devices=devices,
+        memory_bytes=memory_bytes,
+        trace_source=trace_source,
+        out=out,
+        **asked,
     )
     progress("finding the joint front of tuples", 0.05)
     promised = any(value is not None for value in (confidence, recall, precision))
@@ -105,6 +99,42 @@ def plan_pipeline(
     if out is not None:
         write_plan(made, Path(out))
     return made
+
+
+def pipeline_request(
+    profiles: PathLike,
+    trace: Trace | PathLike,
+    *,
+    objective: Objective,
+    pipeline: str | None = None,
+    devices: int | Hardware | PathLike = 1,
+    memory_bytes: int | None = None,
+    trace_source: SourceFile | None = None,
+    out: PathLike | None = None,
+    **asked: Any,
+) -> "PipelineRequest":
+    """What `plan_pipeline` asks a planner for."""
+    from gearshift.planner.joint.request import PipelineRequest
+
+    measured, folder = read_profiles(profiles), Path(profiles)
+    name = pipeline_of(measured, pipeline)
+    recorded = measured.pipelines[name]
+    operators = {node.operator: measured.operators[node.operator] for node in recorded.nodes.values()}
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    return PipelineRequest(
+        name=name,
+        nodes=recorded.nodes,
+        edges=recorded.edges,
+        output=recorded.output,
+        profiles=operators,
+        records=measured.tuples[name],
+        trace=arrivals,
+        hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes),
+        objective=objective,
+        profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
+        trace_source=trace_source or trace_file(trace, out, arrivals),
+        **{key: value for key, value in asked.items() if value is not None},
+    )
 
 
 def pipeline_of(measured: Profiles, name: str | None) -> str:

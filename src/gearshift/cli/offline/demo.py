@@ -1,5 +1,6 @@
 """`gearshift demo`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -7,22 +8,32 @@ import click
 from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import figures, ratios_told, split_table
+from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
+from gearshift.verbs.validate import Validation
 
 
 @click.command("demo")
+@click.option("--pipeline", is_flag=True, help="Do it for a pipeline: strips of digits are split, read and joined.")
 @click.option("--folder", type=PATH, default="gearshift-demo", show_default=True, help="Where everything is written.")
 @click.option("--p95-ms", type=float, default=150.0, show_default=True, help="The latency objective.")
 @click.option("--seconds", type=click.FloatRange(10, 600), default=12.0, show_default=True, help="Length of the trace.")
 @verb
-def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None:
+def command(output: Output, pipeline: bool, folder: Path, p95_ms: float, seconds: float) -> None:
     """Train four models, profile them, plan, simulate, serve a bursty trace over HTTP, and compare.
 
-    The same trace is then served with only the largest model, and with only the smallest.
+    The same trace is then served with only the largest model, and with only the smallest; with
+    --pipeline, by operators that were planned apart.
     """
     require_positive("--p95-ms", p95_ms, "milliseconds")
+    how = {"latency_s": p95_ms / 1e3, "trace_s": seconds}
+    if pipeline:
+        with output.progress() as tell:
+            strips = run_pipeline_demo(folder, **how, tell=tell)
+        _tell_pipeline(output, strips, p95_ms)
+        return
     with output.progress() as tell:
-        made = run_demo(folder, latency_s=p95_ms / 1e3, trace_s=seconds, tell=tell)
+        made = run_demo(folder, **how, tell=tell)
     output.json(
         {
             "slo": {"p95_s": p95_ms / 1e3},
@@ -38,22 +49,48 @@ def command(output: Output, folder: Path, p95_ms: float, seconds: float) -> None
     _show(output, made, p95_ms)
 
 
+def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> None:
+    output.json(
+        {
+            "slo": {"p95_s": p95_ms / 1e3},
+            "simulated": {name: system.predicted for name, system in made.systems.items()},
+            "served": {name: system.measured for name, system in made.systems.items()},
+            "split": made.joint.split,
+            "valid": made.valid,
+            "lateness_p99_s": [system.replay.lateness.p99_s for system in made.systems.values()],
+        }
+    )
+    output.say(
+        f"{made.requests} strips of digits, up to {made.peak_qps:.0f}/s, where the dearest models alone carry "
+        f"{made.dearest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms, from strip to number"
+    )
+    _show_systems(output, {f"planned {name}": system for name, system in made.systems.items()})
+    if made.why_not_apart:
+        output.say(made.why_not_apart)
+    _tell_split(output, made.joint, valid=made.valid)
+
+
 def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
     output.say(
         f"{made.requests} requests, up to {made.peak_qps:.0f}/s, where the largest model alone carries "
         f"{made.largest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms"
     )
+    systems = {"gear plan": made.gears, "largest alone": made.largest, "smallest alone": made.smallest}
+    _show_systems(output, systems)
+    _tell_split(output, made.gears, valid=made.valid)
+    output.say(f"report: {made.report}")
+
+
+def _show_systems(output: Output, systems: Mapping[str, Validation]) -> None:
     shown = table("", "", "accuracy", "p50", "p95", "p99", "late", "goodput")
-    for name, system in (
-        ("gear plan", made.gears),
-        ("largest alone", made.largest),
-        ("smallest alone", made.smallest),
-    ):
+    for name, system in systems.items():
         for kind, result, style in (("predicted", system.predicted, "dim"), ("measured", system.measured, None)):
             shown.add_row(f"{name}, {kind}", *figures(result), f"{result.goodput_qps:.0f}/s", style=style)
     output.show(shown)
-    output.show(split_table(made.gears.split))
-    output.say(ratios_told(made.gears.split))
-    if not made.valid:
+
+
+def _tell_split(output: Output, system: Validation, *, valid: bool) -> None:
+    output.show(split_table(system.split))
+    output.say(ratios_told(system.split))
+    if not valid:
         output.say("the load generator could not keep its schedule on this machine: read measured latencies with care")
-    output.say(f"report: {made.report}")

@@ -1,0 +1,147 @@
+"""The demo of a pipeline from end to end: init, train, profile, plan jointly and apart, serve, replay, compare."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gearshift.demo.compiling import compiling
+from gearshift.demo.run import BURSTS, GIVE_UP_S, LEAST_MARGIN, SEED, Tell, require_sklearn
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.load_generator.sources import source_from_samples
+from gearshift.load_generator.targets import Sending
+from gearshift.models.config import PROJECT_FILE, read_project
+from gearshift.models.samples import load_samples
+from gearshift.objective import Objective
+from gearshift.planner.space.ways import device_seconds
+from gearshift.plans.plan_file import write_plan
+from gearshift.profiles.pipelines.profile_folder import Profiles
+from gearshift.profiles.profile import PART_B
+from gearshift.support.files import write_atomically
+from gearshift.traces.generate import bursty
+from gearshift.traces.read import read_trace, write_trace
+from gearshift.verbs.init import strip_of_digits
+from gearshift.verbs.init.write_project import MODELS_FILE
+from gearshift.verbs.plan_pipeline import pipeline_request
+from gearshift.verbs.profile import profile_pipelines
+from gearshift.verbs.validate import Validation, server_began_ns, validations
+from gearshift.workload import Trace, draw_workload
+
+NAME = "digits"
+BASE_LOAD, PEAK_LOAD = 0.4, 2.0
+"""Shares of what the most accurate models alone can carry."""
+MEASURED_S = 0.5
+"""The longest that a batch size is timed, in place of the project's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineDemoResult:
+    """Results of the demo; without a plan made `apart`, `why_not_apart` is a sentence."""
+
+    joint: Validation
+    apart: Validation | None
+    why_not_apart: str
+    requests: int
+    peak_qps: float
+    dearest_capacity_qps: float
+
+    @property
+    def systems(self) -> Mapping[str, Validation]:
+        return {"joint": self.joint} | ({} if self.apart is None else {"apart": self.apart})
+
+    @property
+    def valid(self) -> bool:
+        """Whether the load generator kept its schedule throughout."""
+        return all(system.replay.valid for system in self.systems.values())
+
+
+def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> PipelineDemoResult:
+    """Run everything in `folder`; raises `InvalidInput` without scikit-learn, `Infeasible` if no plan keeps up."""
+    require_sklearn()
+    from gearshift.planner.baselines.nodes_apart import plan_apart
+    from gearshift.planner.joint.candidates import candidates_of
+    from gearshift.planner.joint.search import plan_pipeline
+
+    with compiling("--graphs"), compiling():
+        measured = _profiled(folder, tell)
+        tell("compiling the simulator, once after an install", 0.40)
+    dearest_qps = _dearest_capacity_qps(measured)
+    made = bursty(BASE_LOAD * dearest_qps, PEAK_LOAD * dearest_qps, trace_s, bursts=BURSTS, seed=SEED)
+    write_trace(made, folder / "trace.csv")
+    trace = read_trace(folder / "trace.csv")
+    request = pipeline_request(
+        folder / "profile",
+        folder / "trace.csv",
+        objective=Objective(latency_s=latency_s),
+        out=folder / "joint.json",
+        least_margin=LEAST_MARGIN,
+    )
+    tell("planning all operators jointly", 0.45)
+    joint = plan_pipeline(request, candidates_of(request))
+    tell("planning each operator apart", 0.55)
+    apart, why_not = None, ""
+    try:
+        apart = plan_apart(request)
+    except Infeasible as error:
+        why_not = f"planned apart, there is no plan: {error}"
+    return PipelineDemoResult(
+        joint=_validated(joint, measured, folder / "joint.json", trace, tell, 0.60),
+        apart=None if apart is None else _validated(apart, measured, folder / "apart.json", trace, tell, 0.80),
+        why_not_apart=why_not,
+        requests=len(trace),
+        peak_qps=trace.peak_qps,
+        dearest_capacity_qps=dearest_qps,
+    )
+
+
+def _profiled(folder: Path, tell: Tell) -> Profiles:
+    project = strip_of_digits.PROJECT.replace("longest_s = 2.0", f"longest_s = {MEASURED_S}")
+    write_atomically(folder / PROJECT_FILE, project.encode())
+    write_atomically(folder / MODELS_FILE, strip_of_digits.MODELS.encode())
+
+    def profiling(what: str, share: float) -> None:
+        tell(f"training and profiling: {what}", 0.02 + 0.38 * share)
+
+    return profile_pipelines(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+
+
+def _dearest_capacity_qps(measured: Profiles) -> float:
+    """Strips a second that one device carries with the dearest model of each operator, in its best batches."""
+    items, pipeline = measured.items_by_node(NAME), measured.pipelines[NAME]
+    work_s = 0.0
+    for name, node in pipeline.nodes.items():
+        dearest_s = max(device_seconds(curve) for curve in measured.operators[node.operator].whole_curves)
+        work_s += items[name] / pipeline.requests * dearest_s
+    return 1 / work_s
+
+
+def _validated(plan: GearPlan, measured: Profiles, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
+    """Serve the plan, send it whole strips of part B, and simulate the same."""
+    from gearshift.load_generator.replay import run_replay
+    from gearshift.runtime.backends.local import router_cores
+    from gearshift.serving.operate.child_server import ChildServer
+    from gearshift.serving.serve import pinned
+    from gearshift.simulator.simulate import prepare
+
+    write_plan(plan, path)
+    prepared = prepare(plan, measured.operators, measured.tuples)
+    workload = draw_workload(trace, measured.tuples[NAME].indices(PART_B), seed=SEED)
+    samples = load_samples(read_project(path.parent / PROJECT_FILE), path.parent, NAME)
+    assert samples.labels is not None
+    source = source_from_samples(samples.arrays, samples.labels, NAME)
+
+    def replaying(done: int, total: int) -> None:
+        tell(f"serving and replaying: planned {path.stem}", share + 0.19 * done / total)
+
+    with ChildServer(path) as server, pinned(router_cores(plan.hardware)):
+        began_ns = server_began_ns(server.url)
+        run = run_replay(
+            server.url,
+            workload,
+            source,
+            sending=Sending(longest_s=GIVE_UP_S),
+            slo_s=plan.pipeline.objective.latency_s,
+            devices=len(plan.hardware.devices),
+            progress=replaying,
+        )
+    return validations(plan, measured.operators, prepared, {NAME: workload}, {NAME: run}, began_ns)[NAME]
