@@ -32,6 +32,7 @@ from gearshift.traces.read import write_trace as write_trace
 from gearshift.verbs.compare import compare as compare
 from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
+from gearshift.verbs.explain import explain_pipelines as explain_pipelines
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import diff_pipelines as diff_pipelines

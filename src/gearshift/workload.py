@@ -122,7 +122,12 @@ class Workload:
 
 
 def merge_workloads(workloads: Sequence[Workload]) -> Workload:
-    """The workloads of a plan's pipelines, in its order, on one clock; at ties the earlier pipeline's go first."""
+    """The workloads of a plan's pipelines, in its order, on one clock; at ties the earlier pipeline's go first.
+
+    That of an only pipeline stays as it is.
+    """
+    if len(workloads) == 1:
+        return workloads[0]
     lengths = [len(workload) for workload in workloads]
     order = np.argsort(np.concatenate([workload.arrivals_ns for workload in workloads]), kind="stable")
 

@@ -120,6 +120,20 @@ class Items:
         )
 
 
+def samples_alone(node: str, part: NDArray[np.int8]) -> JointRecords:
+    """A pipeline of one node: each sample of its operator is a tuple; `part` (samples,) is theirs."""
+    samples = len(part)
+    return JointRecords(
+        nodes=(node,),
+        names=tuple(map(str, range(samples))),
+        begin=np.arange(samples + 1, dtype=np.int64),
+        node=np.zeros(samples, dtype=np.int32),
+        row=np.arange(samples, dtype=np.int32),
+        parent=np.full(samples, OUTERMOST, dtype=np.int32),
+        part=part,
+    )
+
+
 def independent(
     nodes: Mapping[str, Node],
     edges: Sequence[Edge],

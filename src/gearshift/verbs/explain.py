@@ -1,15 +1,19 @@
 """Say why a plan is as it is."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from gearshift.gear import GearPlan
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Progress, plan_and_profile, silent, trace_for
+from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
+    from gearshift.planner.explain_together import TogetherExplanation
 
 
 def explain(
@@ -29,3 +33,22 @@ def explain(
 
     made, measured = plan_and_profile(plan, profile)
     return run(made, measured, trace_for(made, plan, trace), devices_too=devices_too, progress=progress)
+
+
+def explain_pipelines(
+    plan: GearPlan | PathLike,
+    traces: Mapping[str, Trace | PathLike] | None = None,
+    *,
+    profiles: Mapping[str, Profile | PathLike] | None = None,
+    joint: Mapping[str, JointRecords] | None = None,
+    progress: Progress = silent,
+) -> "TogetherExplanation":
+    """As `explain`, for graphs and for several pipelines: by tuples, each pipeline among the others.
+
+    `traces` replace some of those that the plan names, `profiles` those of some operators; joint
+    records of graphs that `joint` lacks are read from beside the profiles.
+    """
+    from gearshift.planner.explain_together import explain_together
+
+    made, measured, recorded = plan_and_records(plan, profiles, joint)
+    return explain_together(made, measured, recorded, traces_for(made, plan, traces), progress=progress)

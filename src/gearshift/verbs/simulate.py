@@ -12,8 +12,10 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
+from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import (
+    by_pipeline,
     plan_and_profile,
     plan_and_records,
     trace_for,
@@ -35,6 +37,7 @@ def simulate(
     *,
     profile: ProfileOfPlan = None,
     profiles: Mapping[str, Profile | PathLike] | None = None,
+    joint: Mapping[str, JointRecords] | None = None,
     seed: int | None = None,
     uplink: "Uplink | None" = None,
     scaling: "Scaling | None" = None,
@@ -59,20 +62,18 @@ def simulate(
 
     A plan of several pipelines is served with all their traces at once: `trace` is then a mapping
     that replaces some of them, and `profiles` replaces profiles of some operators; an uplink and a
-    scaler are for one pipeline of one node. Joint records of graphs are read from beside the
-    profiles that the plan's file names.
+    scaler are for one pipeline of one node. A graph is served with its recorded tuples: those beside
+    its profiles, or `joint`.
     """
     from gearshift.simulator.compared.scalers import COMPARED
     from gearshift.simulator.simulate import simulate as run
 
     known = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    if len(known.pipelines) > 1 or len(known.pipeline.nodes) > 1 or isinstance(trace, Mapping):
+    if not known.is_plain or isinstance(trace, Mapping):
         for name, given in (("uplink", uplink), ("scaling", scaling), ("profile", profile)):
             require(given is None, f"{name} is given, which is for one pipeline of one node", remedy="leave it out")
-        if trace is not None and not isinstance(trace, Mapping):
-            require(len(known.pipelines) == 1, "one trace is given", remedy="give a mapping by pipeline")
-            trace = {known.name: trace}
-        return _of_several(plan, trace, profiles, seed=seed, most_waiting=most_waiting)
+        traces = by_pipeline(known, trace)
+        return _of_several(plan, traces, profiles, joint, seed=seed, most_waiting=most_waiting)
     made, measured = plan_and_profile(plan, profile)
     workload = workload_of(measured, trace_for(made, plan, trace, seed=seed), seed=seed)
     how: Any = {"scaling": scaling, "scaler_cores": scaler_cores}
@@ -89,22 +90,23 @@ def _of_several(
     plan: GearPlan | PathLike,
     traces: Mapping[str, Trace | PathLike] | None,
     profiles: Mapping[str, Profile | PathLike] | None,
+    joint: Mapping[str, JointRecords] | None,
     *,
     seed: int | None,
     most_waiting: int | None,
 ) -> "Simulation":
     from gearshift.simulator.simulate import simulate as run
 
-    made, measured, joint = plan_and_records(plan, profiles)
+    made, measured, recorded = plan_and_records(plan, profiles, joint)
     arrivals, together, tables = traces_for(made, plan, traces, seed=seed), as_one(measured), plan_tables(made)
     names = list(made.pipelines)
-    recorded = {
-        name: joint[name] if pipeline.is_graph else measured[pipeline.nodes[pipeline.output].operator]
+    records = {
+        name: recorded[name] if name in recorded else measured[pipeline.nodes[pipeline.output].operator]
         for name, pipeline in made.pipelines.items()
     }
-    workload = merge_workloads([workload_of(recorded[name], arrivals[name], seed=seed) for name in names])
+    workload = merge_workloads([workload_of(records[name], arrivals[name], seed=seed) for name in names])
     bounds = [most_waiting or backlog_of(made, tables, together, pipeline=name).most_waiting for name in names]
-    return run(made, measured, workload, joint=joint, most_waiting=bounds)
+    return run(made, measured, workload, joint=recorded, most_waiting=bounds)
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:

@@ -66,7 +66,7 @@ def test_all_traces_are_simulated_at_once(place: Path) -> None:
     [
         (["simulate", "--slo-ms", 5], "--slo-ms is given, which is for a plan of one pipeline"),
         (["simulate", "--trace", "t.csv"], "--trace t.csv names none of cats, dogs"),
-        (["explain"], "pipelines ['cats', 'dogs'], and a plan of one is needed here"),
+        (["explain", "--devices-too"], "--devices-too is given, which is for a plan of one pipeline of one node"),
         (["report"], "pipelines ['cats', 'dogs']"),
     ],
 )

@@ -1,7 +1,7 @@
 """Options of the command line alone that several verbs share: a trace, a network, latencies."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,8 @@ def take_traces(
     """As `take_trace`, for all pipelines of a plan, or those that are named for a URL (`plan_traces_options`)."""
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
     names = [each.partition("=")[0] for each in given["trace"]] if plan is None else list(plan.pipelines)
+    if plan is not None and len(names) == 1:
+        given["trace"] = [f"{names[0]}={each.removeprefix(f'{names[0]}=')}" for each in given["trace"]]
     traces, how = named_paths("--trace", given.pop("trace"), names), {"seed": options["seed"], **given}
     if plan is None:
         made = {name: trace_for(None, str(path), trace, notice=say, **how) for name, trace in traces.items()}
@@ -188,6 +190,21 @@ def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | 
 def the_only_trace(given: tuple[str, ...]) -> Path | None:
     require(len(given) <= 1, f"--trace is given {len(given)} times, for one pipeline", remedy="leave all but one out")
     return Path(given[0]) if given else None
+
+
+def only_trace(given: tuple[str, ...], name: str) -> Path | None:
+    """The trace of the only pipeline, as FILE or NAME=FILE; the last that is given."""
+    return Path(given[-1].removeprefix(f"{name}=")) if given else None
+
+
+def require_none(given: Mapping[str, object]) -> None:
+    """Refuse flags that are for a plan of one pipeline of one node."""
+    for flag, value in given.items():
+        require(
+            value is None,
+            f"{flag} is given, which is for a plan of one pipeline of one node",
+            remedy=f"leave {flag} out",
+        )
 
 
 def are_named(given: tuple[str, ...]) -> bool:

@@ -16,6 +16,7 @@ from gearshift.result import ServingResult
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.simulator.as_ran import LatencySplit
+    from gearshift.simulator.flow import PipelineFlow
     from gearshift.verbs.validate import Validation
 
 MOST_NAMED = 6
@@ -51,6 +52,17 @@ def figures(result: ServingResult) -> tuple[str, ...]:
     latency = result.latency_s
     times = map(milliseconds, (latency.p50, latency.p95, latency.p99))
     return percent(result.accuracy), *times, percent(result.share_late)
+
+
+def flow_table(name: str, flow: "PipelineFlow") -> Table:
+    """The nodes of a pipeline in a run, with the edges to each."""
+    made = table(f"Nodes of {name}", "node", "after", "items a request", "answered by", "share of time")
+    made.columns[1].justify = made.columns[3].justify = "left"
+    for node, found in flow.nodes.items():
+        before = [f"{edge.from_}{f' if {edge.when}' if edge.when else ''}" for edge in flow.edges if edge.to == node]
+        answered = ", ".join(f"{model} {percent(share)}" for model, share in found.answered.items())
+        made.add_row(node, ", ".join(before), f"{found.items:.3g}", answered, percent(found.share_of_time))
+    return made
 
 
 def validation_table(run: "Validation") -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import plan_trace_options, take_trace
+from gearshift.cli.common.options import only_trace, plan_traces_options, require_none, take_trace
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import (
     NO_LABELS,
@@ -18,8 +18,10 @@ from gearshift.cli.common.tables import (
     predicted_latency,
     results_table,
 )
+from gearshift.cli.pipelines.explain_pipelines import explain_pipelines
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
+from gearshift.plans.plan_file import read_plan
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
 from gearshift.verbs.explain import explain
@@ -28,7 +30,7 @@ from gearshift.verbs.inputs import plan_and_profile
 
 @click.command("explain")
 @click.argument("plan", type=PATH)
-@plan_trace_options
+@plan_traces_options
 @options_of(explain)
 @verb
 def command(output: Output, plan: Path, profile: Path | None, devices_too: bool, **trace_arguments: Any) -> None:
@@ -36,6 +38,12 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
 
     Also say what the next more accurate cascade would break.
     """
+    known = read_plan(plan)
+    if not known.is_plain:
+        require_none({"--profile": profile, "--devices-too": devices_too or None})
+        explain_pipelines(output, plan, known, trace_arguments)
+        return
+    trace_arguments["trace"] = only_trace(trace_arguments["trace"], known.name)
     made, measured = plan_and_profile(plan, profile)
     arrivals = take_trace(output.say, made, plan, trace_arguments)
     with output.progress() as tell:

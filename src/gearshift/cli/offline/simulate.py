@@ -9,7 +9,9 @@ import msgspec
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     network_options,
+    only_trace,
     plan_traces_options,
+    require_none,
     seconds_of,
     take_trace,
     take_traces,
@@ -25,7 +27,7 @@ from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_per
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.profile import overheads_of
 from gearshift.result import ServingResult, latency_summary
-from gearshift.verbs.inputs import plan_and_profile, plan_and_profiles
+from gearshift.verbs.inputs import plan_and_profile, plan_and_records
 from gearshift.verbs.simulate import simulate
 
 if TYPE_CHECKING:
@@ -82,13 +84,11 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     known = read_plan(plan)
-    if len(known.pipelines) > 1 or len(known.pipeline.nodes) > 1:
-        if len(known.pipelines) == 1 and (only := _only_trace(trace_arguments["trace"], known.name)):
-            trace_arguments["trace"] = (f"{known.name}={only}",)
+    if not known.is_plain:
         given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
         _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
         return
-    trace_arguments["trace"] = _only_trace(trace_arguments["trace"], known.name)
+    trace_arguments["trace"] = only_trace(trace_arguments["trace"], known.name)
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:
@@ -116,22 +116,13 @@ def command(
     show(output, run, result)
 
 
-def _only_trace(given: tuple[str, ...], name: str) -> Path | None:
-    return Path(given[-1].removeprefix(f"{name}=")) if given else None
-
-
 def _of_several(
     output: Output, path: Path, plan: GearPlan, of_one: dict[str, object], trace_arguments: dict[str, Any]
 ) -> None:
-    for flag, value in of_one.items():
-        require(
-            value is None,
-            f"{flag} is given, which is for a plan of one pipeline of one node",
-            remedy=f"leave {flag} out",
-        )
+    require_none(of_one)
     traces = take_traces(output.say, plan, path, trace_arguments)
-    _, profiles = plan_and_profiles(path)
-    run = simulate(path, traces, profiles=profiles, seed=trace_arguments["seed"])
+    _, profiles, joint = plan_and_records(path)
+    run = simulate(plan, traces, profiles=profiles, joint=joint, seed=trace_arguments["seed"])
     results = {
         name: run.result(profiles, latency_objective_s=pipeline.objective.latency_s, pipeline=name)
         for name, pipeline in plan.pipelines.items()

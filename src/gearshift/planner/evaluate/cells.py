@@ -148,4 +148,4 @@ def measured_in(run: Simulation, p: float) -> Measured:
 def _first_batch(run: Simulation) -> float:
     model, begins = int(run.tables.stage_models[0]), run.tables.model_begin
     counts = run.batches[begins[model] : begins[model + 1]].sum(axis=0)
-    return float(counts @ np.arange(len(counts)) / counts.sum())
+    return float(counts @ np.arange(len(counts)) / max(1, counts.sum()))

@@ -112,7 +112,7 @@ def read_profiles(folder: PathLike, *, remedy: str = REMEDY) -> Profiles:
 def read_tuples(
     folder: Path, nodes: Mapping[str, Node], edges: Sequence[Edge], operators: Mapping[str, Profile]
 ) -> JointRecords:
-    """The joint records in a pipeline's folder, whose parts are those of their items' predictions."""
+    """Joint records whose parts are those of their items' predictions; `operators` are their profiles."""
     counts = {name: len(profile.predictions.part) for name, profile in operators.items()}
     records = read_joint_records(folder, nodes, edges, counts)
     first = records.begin[:-1]

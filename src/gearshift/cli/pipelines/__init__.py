@@ -1,0 +1,1 @@
+"""Verbs for graphs and for several pipelines."""

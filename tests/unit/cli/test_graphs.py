@@ -1,0 +1,60 @@
+"""The verbs for plans of graphs; what they compute has tests of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.little import run
+from tests.unit.planner.joint.mixed import write_mixed
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mixed(tmp_path_factory.mktemp("graph"), both=False)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mixed(tmp_path_factory.mktemp("both"), both=True)
+
+
+def test_a_graph_is_simulated_with_its_recorded_requests(graph: Path) -> None:
+    done = run("simulate", graph, "--trace", graph.parent / "cats.csv", "--json", graph.parent / "out.json")
+    assert done.exit_code == 0, done.output
+    found = json.loads((graph.parent / "out.json").read_text())["pipelines"]["strips"]
+    assert found["requests"] > 500
+    assert 0.7 < found["accuracy"] < 1
+
+
+def test_a_graph_is_explained_by_tuples_and_nodes(graph: Path) -> None:
+    done = run("explain", graph, "--json", graph.parent / "out.json")
+    assert done.exit_code == 0, done.output
+    assert "strips, at the upper end of each range" in done.output
+    assert "node read (model" in done.output
+    assert "Nodes of strips" in done.output
+    found = json.loads((graph.parent / "out.json").read_text())
+    assert found["pipelines"]["strips"]["flow"]["edges"][0] == {"from": "split", "to": "read", "when": "", "rows": 1.0}
+
+
+@pytest.mark.long
+def test_each_of_several_pipelines_is_explained(both: Path) -> None:
+    done = run("explain", both)
+    assert done.exit_code == 0, done.output
+    for name in ("strips", "cats"):
+        assert f"{name}, at the upper end of each range" in done.output
+
+
+@pytest.mark.parametrize("options", [["--devices-too"], ["--profile", "profile"]])
+def test_what_is_for_one_node_is_refused(graph: Path, options: list[str]) -> None:
+    done = run("explain", graph, *options)
+    assert done.exit_code == 2
+    assert f"{options[0]} is given, which is for a plan of one pipeline of one node" in done.output
+
+
+def test_a_graph_without_joint_records_is_refused_with_the_place(tmp_path: Path) -> None:
+    plan = write_mixed(tmp_path, both=False)
+    (tmp_path / "profile" / "strips" / "tuples.csv").unlink()
+    done = run("explain", plan)
+    assert done.exit_code == 2
+    assert "pipeline 'strips' has no joint records" in done.output
