@@ -46,6 +46,7 @@ from gearshift.verbs.profile import profile_from_records as profile_from_records
 from gearshift.verbs.profile import profile_pipelines as profile_pipelines
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
+from gearshift.verbs.report import report_pipelines as report_pipelines
 from gearshift.verbs.serve import serve as serve
 from gearshift.verbs.simulate import simulate as simulate
 from gearshift.verbs.validate import validate as validate

@@ -148,7 +148,7 @@ def compose(
             RangePoint(
                 from_qps=row.load_range.from_,
                 to_qps=row.load_range.to,
-                cascade=str(row.cascade),
+                cascade=row.cascade,
                 accuracy=row.predicted.accuracy,
                 p95_s=row.predicted.latency_p95_s,
                 share_late=row.predicted.share_late,

@@ -1,11 +1,13 @@
 """Gears as rows of a table: neighbours with the same cascade share a row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+
+Cascades = dict[str, tuple[Cascade, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,10 @@ class GearRow:
         return str(self.first) if len(self.gears) == 1 else f"{self.first}-{self.last}"
 
     @property
-    def cascade(self) -> Cascade:
-        return self.gears[0].cascade
-
-    @property
-    def cascades(self) -> str:
-        """The cascade, or that of each node of a graph: "find: small; read: small > large"."""
-        by_node = {node: " | ".join(map(str, each)) for node, each in self.gears[0].cascades.items()}
-        if len(by_node) == 1:
-            return next(iter(by_node.values()))
-        return "; ".join(f"{node}: {told}" for node, told in by_node.items())
+    def cascade(self) -> str:
+        """The cascade of the only node, or of each: "a: small; b: small <0.5 > large"."""
+        cascades = {node: " | ".join(map(str, of_node)) for node, of_node in self.gears[0].cascades.items()}
+        return "; ".join(cascades.values() if len(cascades) == 1 else map(": ".join, cascades.items()))
 
     @property
     def load_range(self) -> LoadRange:
@@ -67,7 +63,7 @@ def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:
     gears, top_qps = plan.pipelines[operator].gears, top_of(plan.pipelines[operator].gears)
     pooled = plan.hardware.pool_cores is not None
 
-    def alike(numbered: tuple[int, Gear]) -> tuple[Mapping[str, Sequence[Cascade]], str, bool]:
+    def alike(numbered: tuple[int, Gear]) -> tuple[Cascades, str, bool]:
         gear = numbered[1]
         beyond = top_qps is not None and gear.load_range.from_ >= top_qps
         return gear.cascades, plan.cores_in(gear) if pooled else "", beyond

@@ -2,10 +2,10 @@
 
 import html
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.gear import GearPlan, PipelinePlan, SourceFile
 from gearshift.reporting.charts import charts_of
 from gearshift.reporting.content import Kind, RangePoint, ReportContent
 from gearshift.reporting.figures import Chart
@@ -69,8 +69,10 @@ _FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
 
 def summary_table(content: ReportContent) -> str:
     results = _results(content)
-    if not results:
-        return ""
+    return results_rows(results) if results else ""
+
+
+def results_rows(results: Mapping[str, Mapping[Kind, ServingResult]]) -> str:
     bodies = "".join(_system_rows(name, by_kind) for name, by_kind in results.items())
     head = "".join(f"<th>{name}</th>" for name, _ in _FIGURES)
     return (
@@ -82,7 +84,7 @@ def summary_table(content: ReportContent) -> str:
 def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
     pooled = any(r.cores for r in ranges)
     rows = "".join(
-        f"<tr><td>{r.gear or i}</td><td>{_load(r.from_qps, r.to_qps)}</td>"
+        f"<tr><td>{r.gear or i}</td><td>{load_in_words(r.from_qps, r.to_qps)}</td>"
         f"<td class='text'>{html.escape(r.cascade)}</td><td>{r.accuracy:.2%}</td>"
         f"<td>{milliseconds(r.p95_s)}{_elsewhere(r)}</td><td>{r.share_late:.2%}</td>"
         f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
@@ -98,7 +100,7 @@ def _elsewhere(row: RangePoint) -> str:
 
 def gears_table(pipeline: PipelinePlan) -> str:
     rows = "".join(
-        f"<tr><td>{i}</td><td>{_load(g.load_range.from_, g.load_range.to)}</td>"
+        f"<tr><td>{i}</td><td>{load_in_words(g.load_range.from_, g.load_range.to)}</td>"
         f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
         for i, g in enumerate(pipeline.gears)
     )
@@ -114,12 +116,19 @@ def plan_facts(plan: GearPlan) -> str:
         ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
         *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
         ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
-        ("profile", f"{plan.profile.path} ({plan.profile.sha256[:12]})"),
-        ("trace", f"{plan.trace.path} ({plan.trace.sha256[:12]})"),
+        *_sources("profile", plan.profiles),
+        *_sources("trace", plan.traces),
         ("seed", str(plan.seed)),
     ]
     items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts)
     return f'<dl class="facts">{items}</dl>'
+
+
+def _sources(kind: str, sources: Mapping[str, SourceFile]) -> list[tuple[str, str]]:
+    return [
+        (kind if len(sources) == 1 else f"{kind} of {name}", f"{source.path} ({source.sha256[:12]})")
+        for name, source in sources.items()
+    ]
 
 
 def _pool(plan: GearPlan) -> str:
@@ -138,7 +147,7 @@ def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
     return results
 
 
-def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
+def _system_rows(name: str, by_kind: Mapping[Kind, ServingResult]) -> str:
     known: list[Kind] = [kind for kind in ("predicted", "measured") if kind in by_kind]
     title = f'<th scope="rowgroup" rowspan="{len(known)}">{html.escape(name)}</th>'
     rows: list[str] = []
@@ -148,7 +157,7 @@ def _system_rows(name: str, by_kind: dict[Kind, ServingResult]) -> str:
     return f"<tbody>{''.join(rows)}</tbody>"
 
 
-def _load(low: float, high: float | None) -> str:
+def load_in_words(low: float, high: float | None) -> str:
     return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
 
 

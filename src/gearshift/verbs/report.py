@@ -1,9 +1,11 @@
 """Write a page about a plan."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from gearshift.plans.plan_file import read_plan
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, trace_for
+from gearshift.verbs.inputs import plan_and_profile, plan_and_records, trace_for, traces_for
 from gearshift.verbs.options import ProfileOfPlan
 from gearshift.verbs.simulate import simulate
 from gearshift.workload import Trace
@@ -23,4 +25,28 @@ def report(
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
     write_report(Path(out), compose(made, measured, title=f"Gear plan for {made.name}", simulations=runs))
+    return Path(out)
+
+
+def report_pipelines(
+    plan: PathLike, out: PathLike, *, traces: Mapping[str, Trace | PathLike] | None = None, simulated: bool = True
+) -> Path:
+    """As `report`, for graphs and for several pipelines: the graph of each, its gears and its time.
+
+    `traces` replace some of those that the plan names. Without `simulated` nothing is served, and
+    the page has no numbers of a run.
+    """
+    from gearshift.reporting.pipelines_page import write_pipelines_page
+    from gearshift.simulator.flow import flows
+
+    made, measured, joint = plan_and_records(plan) if simulated else (read_plan(Path(plan)), {}, {})
+    found = {}
+    if simulated:
+        arrivals = traces_for(made, plan, traces)
+        run = simulate(made, arrivals, profiles=measured, joint=joint)
+        flow = flows(made, measured, run)
+        for name, pipeline in made.pipelines.items():
+            limit_s = pipeline.objective.latency_s
+            found[name] = run.result(measured, latency_objective_s=limit_s, pipeline=name), flow[name]
+    write_pipelines_page(Path(out), made, found)
     return Path(out)

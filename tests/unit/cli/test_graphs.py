@@ -58,3 +58,28 @@ def test_a_graph_without_joint_records_is_refused_with_the_place(tmp_path: Path)
     done = run("explain", plan)
     assert done.exit_code == 2
     assert "pipeline 'strips' has no joint records" in done.output
+
+
+def test_a_report_draws_the_graph_with_conditions_rows_and_time(graph: Path) -> None:
+    done = run("report", graph, "--out", graph.parent / "report.html")
+    assert done.exit_code == 0, done.output
+    page = (graph.parent / "report.html").read_text()
+    assert "The graph of strips" in page
+    assert page.count("marker-end") == 2
+    assert "3 items a request" in page
+    assert "3 a request" in page
+    assert "small &lt;0.05 &gt; large" in page
+
+
+@pytest.mark.long
+def test_a_report_of_several_pipelines_has_a_graph_of_each(both: Path) -> None:
+    done = run("report", both, "--out", both.parent / "report.html")
+    assert done.exit_code == 0, done.output
+    page = (both.parent / "report.html").read_text()
+    assert [page.count(f"The graph of {name}</h2>") for name in ("strips", "cats")] == [1, 1]
+
+
+def test_a_graph_is_inspected(graph: Path) -> None:
+    done = run("inspect", graph)
+    assert done.exit_code == 0, done.output
+    assert "Gears of strips" in done.output

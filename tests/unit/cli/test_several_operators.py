@@ -67,7 +67,7 @@ def test_all_traces_are_simulated_at_once(place: Path) -> None:
         (["simulate", "--slo-ms", 5], "--slo-ms is given, which is for a plan of one pipeline"),
         (["simulate", "--trace", "t.csv"], "--trace t.csv names none of cats, dogs"),
         (["explain", "--devices-too"], "--devices-too is given, which is for a plan of one pipeline of one node"),
-        (["report"], "pipelines ['cats', 'dogs']"),
+        (["report", "--profile", "cats"], "--profile is given, which is for a plan of one pipeline of one node"),
     ],
 )
 def test_what_takes_one_pipeline_says_so(place: Path, arguments: list[object], message: str) -> None:

@@ -145,7 +145,7 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
         predicted, load_range = row.predicted, row.load_range
         made.add_row(
             row.numbers,
-            row.cascades,
+            row.cascade,
             f"{load_range.from_:.4g}/s",
             "" if load_range.to is None else f"{load_range.to:.4g}/s",
             "" if predicted is None else percent(predicted.accuracy),

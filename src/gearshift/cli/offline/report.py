@@ -6,21 +6,32 @@ from typing import Any
 import click
 
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import plan_trace_options, take_trace
+from gearshift.cli.common.options import only_trace, plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.report import report
+from gearshift.verbs.report import report, report_pipelines
 
 
 @click.command("report")
 @click.argument("plan", type=PATH)
-@plan_trace_options
+@plan_traces_options
 @options_of(report)
 @click.option("--out", type=PATH, default="report.html", show_default=True, help="The page to write.")
 @verb
 def command(output: Output, plan: Path, profile: Path | None, out: Path, **trace_arguments: Any) -> None:
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made = read_plan(plan)
+    if not made.is_plain:
+        require_none({"--profile": profile})
+        named = all(source.path for source in made.traces.values()) or bool(trace_arguments["trace"])
+        traces = take_traces(output.say, made, plan, trace_arguments) if named else None
+        if not named:
+            output.say("the plan names no traces, so the page has no simulation; give them with --trace")
+        path = report_pipelines(plan, out, traces=traces, simulated=named)
+        output.json({"report": str(path)})
+        output.say(f"wrote {path}")
+        return
+    trace_arguments["trace"] = only_trace(trace_arguments["trace"], made.name)
     trace = None
     if made.trace.path or trace_arguments["trace"] is not None:
         trace = take_trace(output.say, made, plan, trace_arguments)
