@@ -12,6 +12,7 @@ from pyarrow import csv, parquet
 
 from tests.end_to_end.test_server import serving
 from tests.examples.test_documented_commands import free_port
+from tests.graph_task import write_graph_plan
 from tests.little_task import closed, write_little_task
 
 LONG_S = 60.0
@@ -41,6 +42,15 @@ def test_the_result_is_shown_with_the_cascade_that_was_chosen(folder):
     assert "sums: small <0.5 > large; accuracy 100.0 %" in done.stdout
     assert f"{len(EXPECTED):,} rows, 40 shown; models answered 3,000" in done.stdout
     assert "loading models" in done.stderr
+
+
+def test_a_graph_runs_in_process_with_the_cascade_of_each_node(tmp_path):
+    write_graph_plan(tmp_path)
+    (tmp_path / "query.sql").write_text("SELECT pairs_label([1, 2, 2, 2, 3, 4]) AS text")
+    done = run(tmp_path, "query.sql", "--plan", "plan.json", "--label", "text")
+    assert done.returncode == 0, done.stderr
+    assert "odd even odd 6 14" in done.stdout
+    assert "pairs: split split, read read, check check, join join; accuracy not recorded" in done.stdout
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])

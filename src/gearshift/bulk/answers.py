@@ -16,7 +16,8 @@ class Answers:
     """Label, certainty and outcome (n,) of the rows of a chunk.
 
     The label of a row without an answer (`REFUSED`, `FAILED`, `NULL`) is not to be read, its
-    certainty is NaN. `label` is None until a row has an answer.
+    certainty is NaN; so it is for a row that no edge of its graph led to the output, which is
+    `DEGRADED`. `label` is None until a row has an answer.
     """
 
     outcome: NDArray[np.int8]
@@ -29,7 +30,7 @@ class Answers:
 
     @property
     def has_label(self) -> NDArray[np.bool_]:
-        return self.outcome <= DEGRADED
+        return (self.outcome <= DEGRADED) & ~np.isnan(self.certainty)
 
     def keep(self, rows: NDArray[np.int64], label: NDArray[Any], certainty: NDArray[np.float64]) -> None:
         """Keep answers of `rows`, in place of those of an earlier stage."""

@@ -17,11 +17,12 @@ class Choice:
     """A tuple for a relation, one cascade for each node, with its figures on the recorded samples.
 
     `accuracy` is that of part B, `at_least` the lower bound of a certificate with a confidence.
+    Accuracy and work of a gear's tuple are None where a graph has no joint records.
     """
 
     cascades: dict[str, Cascade]
-    accuracy: float
-    work_s: float
+    accuracy: float | None
+    work_s: float | None
     at_least: float | None = None
 
 
@@ -43,6 +44,24 @@ def choose(
     (Clopper and Pearson, 1934; Chernoff, 1952, where qualities are not 0 or 1).
     """
     planned = plan.pipelines[pipeline]
+    node, work_s = planned.output, work_per_request_s(profile, plan.hardware.devices[0])
+    if cascade is not None:
+        alone = accuracy is None and confidence is None and gear is None
+        require(alone, "a cascade is given, and how to choose one", remedy="give one of them")
+        return _as_chosen(node, cascade, profile, work_s)
+    accuracy, confidence = asked_for(planned, accuracy, confidence, gear)
+    if accuracy is None:
+        return _as_chosen(node, _of_gear(planned, gear or 0), profile, work_s)
+    front = _front(profile, work_s, accuracy)
+    if confidence is None:
+        return _as_chosen(node, front[0], profile, work_s)
+    return _certified(node, front, profile, work_s, accuracy, confidence)
+
+
+def asked_for(
+    planned: PipelinePlan, accuracy: float | None, confidence: float | None, gear: int | None
+) -> tuple[float | None, float | None]:
+    """The accuracy and the confidence: those that are given, else those of the plan's objective."""
     require(
         accuracy is None or gear is None,
         f"accuracy {accuracy} and gear {gear} are both given, and a gear has an accuracy of its own",
@@ -55,22 +74,15 @@ def choose(
     )
     for name, value in (("accuracy", accuracy), ("confidence", confidence)):
         require(value is None or 0 < value < 1, f"{name} is {value}", remedy="give a share between 0 and 1")
-    node = planned.output
-    alone = accuracy is None and confidence is None and gear is None
-    require(cascade is None or alone, "a cascade is given, and how to choose one", remedy="give one of them")
-    work_s = work_per_request_s(profile, plan.hardware.devices[0])
-    if cascade is not None:
-        return _as_chosen(node, cascade, profile, work_s)
     if gear is None and accuracy is None:
         asked = planned.objective if planned.asked is None else planned.asked.objective
         accuracy, confidence = asked.accuracy, confidence or asked.confidence
-    if accuracy is None:
-        require(confidence is None, "a confidence is given without an accuracy", remedy="give accuracy, too")
-        return _as_chosen(node, _of_gear(planned, gear or 0), profile, work_s)
-    front = _front(profile, work_s, accuracy)
-    if confidence is None:
-        return _as_chosen(node, front[0], profile, work_s)
-    return _certified(node, front, profile, work_s, accuracy, confidence)
+    require(
+        accuracy is not None or confidence is None,
+        "a confidence is given without an accuracy",
+        remedy="give accuracy, too",
+    )
+    return accuracy, confidence
 
 
 def _of_gear(planned: PipelinePlan, gear: int) -> Cascade:

@@ -10,18 +10,19 @@ from typing import Protocol
 from gearshift.bulk.answers import Answers
 from gearshift.bulk.background import Background, Calls, result_of
 from gearshift.bulk.choice import Choice, choose
+from gearshift.bulk.graph import GraphRun
+from gearshift.bulk.measured import Measured, measured_of, named_pipeline
 from gearshift.bulk.server import ServedOperator
 from gearshift.bulk.stages import through_cascade
+from gearshift.bulk.tuple_choice import choose_tuple
 from gearshift.bulk.workers import Workers
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL, Arrays, TensorSpec
-from gearshift.models.config import project_file
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import require_served
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
 
 
@@ -85,17 +86,18 @@ def _close(answering: _Answering, background: Background) -> None:
 
 
 class _InProcess:
-    """The chosen cascade on workers of this process."""
+    """The chosen cascade, or the graph with one for each node, on workers of this process."""
 
-    def __init__(self, choice: Choice, workers: Workers) -> None:
-        (self._cascade,) = choice.cascades.values()
-        self._workers = workers
+    def __init__(self, through: Cascade | GraphRun, workers: Workers) -> None:
+        self._through, self._workers = through, workers
 
     async def answer(self, inputs: Arrays, rows: int, label: str, end_s: float | None) -> Answers:
         def is_late() -> bool:
             return end_s is not None and time.monotonic() > end_s
 
-        return await through_cascade(self._cascade, inputs, rows, self._workers, is_late)
+        if isinstance(self._through, GraphRun):
+            return await self._through.answer(inputs, rows, self._workers, is_late)
+        return await through_cascade(self._through, inputs, rows, self._workers, is_late)
 
     async def stop(self) -> None:
         await self._workers.stop()
@@ -119,8 +121,10 @@ def open_operator(
     """Load the models of a plan, or ask the server at a URL.
 
     In process the cascade is `cascade`, that of `gear`, or the cheapest of `accuracy`, with `confidence`; by
-    default as the plan's objective says (`gearshift.bulk.choice`). `label` is the output to tell.
-    There are as many `workers` as there are places for them, each with all models of the cascade.
+    default as the plan's objective says (`gearshift.bulk.choice`). A graph has one for each node
+    (`gearshift.bulk.tuple_choice`), and its `profile` is the folder with those of all operators.
+    `label` is the output to tell. There are as many `workers` as there are places for them, each
+    with all models of the cascade.
     Raises `InvalidInput`, or `ModelFailed` where a model cannot be loaded.
     """
     in_process: dict[str, object] = {"accuracy": accuracy, "confidence": confidence, "gear": gear, "workers": workers}
@@ -133,17 +137,22 @@ def open_operator(
     name = named_pipeline(made, pipeline)
     require_served(made)
     folder = None if isinstance(plan, GearPlan) else Path(plan).parent
-    measured, place = profile_of(made, name, folder, profile)
-    project_path = _project_of(measured, place, project)
-    choice = choose(made, name, measured, accuracy=accuracy, confidence=confidence, gear=gear, cascade=cascade)
-    told = _label_of(measured.outputs, label, name)
-    (chosen,) = choice.cascades.values()
+    measured = measured_of(made, name, folder, profile, project)
+    planned = made.pipelines[name]
+    told = _label_of(measured.outputs_of(planned.nodes[planned.output].operator), label, name)
+    choice = _choice(made, name, measured, accuracy=accuracy, confidence=confidence, gear=gear, cascade=cascade)
+    models = dict.fromkeys(model for one in choice.cascades.values() for model in one.models)
+    if measured.is_graph:
+        outputs = {operator: source.profile.outputs for operator, source in measured.sources.items()}
+        through: Cascade | GraphRun = GraphRun(made, name, choice.cascades, outputs, told.name)
+    else:
+        (through,) = choice.cascades.values()
     background = Background()
     background.start()
-    pool = Workers.of(made, measured, chosen.models, project_path, told.name, workers)
+    kept = None if measured.is_graph else told.name
+    pool = Workers.of(made, list(measured.sources.values()), list(models), kept, workers)
     _started(background, pool)
-    answering = _InProcess(choice, pool)
-    return Operator(name, answering, background, inputs=measured.inputs, label=told, choice=choice)
+    return Operator(name, _InProcess(through, pool), background, inputs=measured.inputs, label=told, choice=choice)
 
 
 def pipelines_of(
@@ -197,62 +206,26 @@ def _started(background: Background, pool: Workers) -> None:
         raise
 
 
-def named_pipeline(plan: GearPlan, pipeline: str | None) -> str:
-    """The pipeline of this name, or the only one; raises `InvalidInput` unless it has one node."""
-    names = list(plan.pipelines)
+def _choice(
+    plan: GearPlan,
+    pipeline: str,
+    measured: Measured,
+    *,
+    accuracy: float | None,
+    confidence: float | None,
+    gear: int | None,
+    cascade: Cascade | None,
+) -> Choice:
+    profiles = measured.profiles
+    if not measured.is_graph:
+        (profile,) = profiles.values()
+        return choose(plan, pipeline, profile, accuracy=accuracy, confidence=confidence, gear=gear, cascade=cascade)
     require(
-        pipeline in names if pipeline is not None else len(names) == 1,
-        f"there is no pipeline {pipeline!r}" if pipeline is not None else "the plan has several pipelines",
-        remedy=f"name one of {', '.join(names)}",
+        cascade is None,
+        f"a cascade is given, and pipeline {pipeline!r} has several nodes",
+        remedy="give an accuracy or a gear",
     )
-    name = pipeline or names[0]
-    nodes = list(plan.pipelines[name].nodes)
-    require(
-        len(nodes) == 1,
-        f"pipeline {name!r} has the nodes {', '.join(nodes)}, and a table goes through one node in process",
-        remedy="serve the plan, and give the URL of the server",
-    )
-    return name
-
-
-def profile_of(
-    plan: GearPlan, pipeline: str, folder: Path | None, profile: Profile | PathLike | None = None
-) -> tuple[Profile, Path | None]:
-    """The profile of the pipeline's only operator, and its folder; `folder` is the plan's."""
-    (node,) = plan.pipelines[pipeline].nodes.values()
-    source = plan.profiles[node.operator]
-    place: Path | None = None
-    if isinstance(profile, Profile):
-        measured = profile
-    else:
-        require(
-            profile is not None or folder is not None,
-            "a plan that was not read from a file needs its profile",
-            remedy="give profile=",
-        )
-        place = Path(profile) if profile is not None else Path(str(folder)) / source.path
-        measured = read_profile(place, remedy=NAME_IT)
-    require(
-        measured.sha256 == source.sha256,
-        "the plan was made from another profile",
-        where=str(place or "plan"),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
-    return measured, place
-
-
-def _project_of(profile: Profile, folder: Path | None, project: PathLike | None) -> Path:
-    if project is None:
-        if profile.project is None or folder is None:
-            raise InvalidInput(
-                "the profile names no project whose models could be loaded",
-                where=str(folder or "profile"),
-                remedy="name one with project=, or ask a server by its URL",
-            )
-        project = folder / profile.project
-    path = project_file(Path(project)).resolve()
-    require(path.is_file(), "no such file", where=str(path), remedy="name the project whose models were profiled")
-    return path
+    return choose_tuple(plan, pipeline, profiles, measured.records, accuracy=accuracy, confidence=confidence, gear=gear)
 
 
 def _label_of(outputs: tuple[TensorSpec, ...], name: str, pipeline: str) -> TensorSpec:

@@ -137,33 +137,49 @@ class Seat:
             self._whole.set_exception(WorkerDied(f"a worker {how}"))
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The profile of an operator, and the project with its models."""
+
+    profile: Profile
+    project: Path
+
+
 @dataclass(slots=True, eq=False)
 class Workers:
     """Runs models on chunks: pieces of a chunk on all workers, in batches of the profiled size.
 
     A batch that ends its worker is run again in halves, until the row that did stands alone.
+    Without `label` the label of a row is a dict of all outputs, arrays of this row alone.
     """
 
     seats: list[Seat]
     models: tuple[str, ...]
     batch_rows: dict[str, int]
-    label: str
+    label: str | None
     _free: asyncio.Queue[Seat] = field(default_factory=asyncio.Queue)
 
     @classmethod
     def of(
-        cls, plan: GearPlan, profile: Profile, models: tuple[str, ...], project: Path, label: str, workers: int | None
+        cls, plan: GearPlan, operators: Sequence[Source], models: Sequence[str], label: str | None, workers: int | None
     ) -> "Workers":
+        """Workers with `models`, which are of `operators`."""
+        of_model = {model: at for at, source in enumerate(operators) for model in source.profile.models}
         load = Load(
-            operators=(OperatorToLoad(project=str(project), inputs=profile.inputs, outputs=profile.outputs),),
-            replicas=tuple(ReplicaToLoad(replica=i, model=model) for i, model in enumerate(models)),
+            operators=tuple(
+                OperatorToLoad(project=str(one.project), inputs=one.profile.inputs, outputs=one.profile.outputs)
+                for one in operators
+            ),
+            replicas=tuple(
+                ReplicaToLoad(replica=i, model=model, operator=of_model[model]) for i, model in enumerate(models)
+            ),
             device_kind=device_kind_of(plan),
         )
         largest = dict.fromkeys(models, 1)
-        for curve in profile.curves:
+        for curve in (curve for source in operators for curve in source.profile.curves):
             if curve.model in largest:
                 largest[curve.model] = max(largest[curve.model], curve.largest_batch_size)
-        return cls([Seat(load, place) for place in places_of(plan, workers)], models, largest, label)
+        return cls([Seat(load, place) for place in places_of(plan, workers)], tuple(models), largest, label)
 
     async def start(self) -> None:
         """Load the models everywhere; raises `ModelFailed`, `WorkerDied` or `InvalidInput`."""
@@ -210,7 +226,8 @@ class Workers:
             for part in done.parts:
                 certainty, outputs = part.tensors[:1], part.tensors[1:]
                 certainties += unpack_tensors(certainty, body, offset).values()
-                labels.append(_label(unpack_tensors(outputs, body, offset + certainty[0].size_bytes), self.label))
+                arrays = unpack_tensors(outputs, body, offset + certainty[0].size_bytes)
+                labels.append(_each_row(arrays, len(part.rows)) if self.label is None else _label(arrays, self.label))
                 kept.append(rows[list(part.rows)])
                 offset += part_bytes(part)
             silent = set(done.unanswered)
@@ -244,6 +261,15 @@ def _label(arrays: Arrays, name: str) -> NDArray[Any]:
     if label.ndim != 1:
         raise InvalidInput(f"output {name!r} has shape {[-1, *label.shape[1:]]}, needs one value per row")
     return label
+
+
+def _each_row(arrays: Arrays, rows: int) -> NDArray[Any]:
+    """The arrays of each row alone (rows,)."""
+    copied = {name: np.array(array) for name, array in arrays.items()}  # the frame is not kept
+    made = np.empty(rows, dtype=object)
+    for row in range(rows):
+        made[row] = {name: array[row : row + 1] for name, array in copied.items()}
+    return made
 
 
 def _packed(inputs: Arrays, rows: Ints, batch: int) -> tuple[tuple[RunPart, ...], list[Buffer]]:

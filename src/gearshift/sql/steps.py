@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.bulk.operator import named_pipeline, profile_of
+from gearshift.bulk.measured import named_pipeline, profile_of
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import Device

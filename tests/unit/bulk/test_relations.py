@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,8 +18,7 @@ import gearshift
 from gearshift.bulk.operator import Operator
 from gearshift.bulk.relations import MOST_IN_FLIGHT
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.pipeline import Edge, Node
-from tests.little_task import closed, little_plan, two_gear_plan, write_little_task
+from tests.little_task import closed, two_gear_plan, write_little_task
 
 KILLS, FAILS, UNKNOWN, WAITS = 9.0, 666.0, 13.0, 4.0
 LONG_S = 60.0
@@ -119,23 +117,6 @@ def test_tables_that_do_not_fit_are_refused(sums, table, options, said):
 def test_plans_that_cannot_be_opened_are_refused(folder, options, said):
     with pytest.raises(InvalidInput, match=said):
         gearshift.map(points([1]), folder / "plan.json", **{"label": "sum", **options})
-
-
-def test_a_graph_is_sent_to_a_server(tmp_path):
-    plan = little_plan("")
-    pipeline = plan.pipelines["sums"]
-    graph = msgspec.structs.replace(
-        pipeline,
-        nodes={"sums": Node(operator="sums"), "again": Node(operator="sums")},
-        edges=(Edge(from_="sums", to="again"),),
-        output="again",
-        gears=tuple(
-            msgspec.structs.replace(gear, cascades=gear.cascades | {"again": gear.cascades["sums"]})
-            for gear in pipeline.gears
-        ),
-    )
-    with pytest.raises(InvalidInput, match="has the nodes sums, again, and a table goes through one node"):
-        gearshift.map(points([1]), msgspec.structs.replace(plan, pipelines={"sums": graph}))
 
 
 def test_a_model_that_cannot_be_loaded_is_told(tmp_path):

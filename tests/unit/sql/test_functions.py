@@ -15,6 +15,7 @@ import gearshift.sql
 from gearshift.bulk.operator import Operator
 from gearshift.errors import InvalidInput
 from gearshift.sql import Registered
+from tests.graph_task import write_graph_plan
 from tests.little_task import closed, renamed, two_gear_plan, write_little_task
 
 LONG_S = 20.0
@@ -54,6 +55,13 @@ def one(connection: duckdb.DuckDBPyConnection, sql: str) -> object:
 def test_a_pipeline_is_a_struct_and_a_label(connection, sums):
     assert one(connection, "SELECT sums([2, 3])") == {"label": 5.0, "certainty": 1.0, "outcome": "answered"}
     assert one(connection, "SELECT sums_label([2, 3.5]::DECIMAL(4, 1)[])") == 5.5
+
+
+def test_a_graph_is_a_function(connection, tmp_path):
+    with gearshift.sql.register(connection, write_graph_plan(tmp_path), label="text", workers=1) as functions:
+        asked = "SELECT pairs_label([1, 2, 2, 2, i, 4]) FROM (VALUES (3), (2), (666), (NULL)) t(i)"
+        assert connection.execute(asked).fetchall() == [("odd even odd 6 14",), ("odd even even 6",), (None,), (None,)]
+        assert functions.rows == 3
 
 
 def test_a_function_in_select_and_where_runs_once(connection, sums):

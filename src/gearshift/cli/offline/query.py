@@ -17,6 +17,7 @@ from gearshift.support.files import read_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gearshift.bulk.choice import Choice
     from gearshift.sql import Registered
 
 SHOWN_ROWS = 40
@@ -122,9 +123,15 @@ class Result:
             self._output.show(shown)
         for name, choice in choices.items():
             if choice is not None:
-                (cascade,) = choice.cascades.values()
-                bound = "" if choice.at_least is None else f", certified {100 * choice.at_least:.1f} %"
-                self._output.say(f"{name}: {cascade}; accuracy {100 * choice.accuracy:.1f} %{bound}")
+                self._output.say(f"{name}: {_told(choice)}")
         more = f", {SHOWN_ROWS} shown" if out is None and self._rows > SHOWN_ROWS else ""
         place = "" if out is None else f" in {out}"
         self._output.say(f"{self._rows:,} rows{place}{more}; models answered {registered.rows:,}")
+
+
+def _told(choice: "Choice") -> str:
+    each = choice.cascades
+    tuple_ = ", ".join(str(cascade) if len(each) == 1 else f"{node} {cascade}" for node, cascade in each.items())
+    accuracy = "not recorded" if choice.accuracy is None else f"{100 * choice.accuracy:.1f} %"
+    bound = "" if choice.at_least is None else f", certified {100 * choice.at_least:.1f} %"
+    return f"{tuple_}; accuracy {accuracy}{bound}"

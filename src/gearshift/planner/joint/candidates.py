@@ -31,9 +31,9 @@ def candidates_of(
     query, work_s = _query(request), _all_work_s(request)
     allowed = {model: s for model, s in work_s.items() if models is None or model in models}
     cascades = {
-        node: _implementations(request.profiles[query.operators[node]], allowed, chains) for node in query.places
+        node: implementations(request.profiles[query.operators[node]], allowed, chains) for node in query.places
     }
-    front = joint_front(query, _answers(query, cascades, work_s))
+    front = joint_front(query, answers_of(query, cascades, work_s))
     return _candidates(query, cascades, work_s, front.chosen)
 
 
@@ -54,10 +54,10 @@ def _candidates(
     query: ComposedQuery, cascades: Mapping[str, list[Cascade]], work_s: Mapping[str, float], chosen: Ints
 ) -> list[Candidate]:
     """Tuples `chosen` (n, nodes), with their work and the items of each model per request row."""
-    of_work_s, quality = judged(query, _answers(query, cascades, work_s), chosen, ACCURACY)
+    of_work_s, quality = judged(query, answers_of(query, cascades, work_s), chosen, ACCURACY)
     visits = {}
     for model in {model for of_node in cascades.values() for cascade in of_node for model in cascade.models}:
-        counted = _answers(query, cascades, {**dict.fromkeys(work_s, 0.0), model: 1.0})
+        counted = answers_of(query, cascades, {**dict.fromkeys(work_s, 0.0), model: 1.0})
         visits[model], _ = judged(query, counted, chosen, ACCURACY)
     return [
         Candidate(
@@ -70,7 +70,7 @@ def _candidates(
     ]
 
 
-def _answers(
+def answers_of(
     query: ComposedQuery, cascades: Mapping[str, list[Cascade]], work_s: Mapping[str, float]
 ) -> dict[str, Answers]:
     return {node: answers(query, node, of_node, work_s) for node, of_node in cascades.items()}
@@ -80,17 +80,21 @@ def single_models(chain: Chain) -> bool:
     return len(chain) == 1
 
 
-def _implementations(profile: Profile, work_s: Mapping[str, float], chains: Callable[[Chain], bool]) -> list[Cascade]:
+def implementations(
+    profile: Profile, work_s: Mapping[str, float] | None = None, chains: Callable[[Chain], bool] = any_chain
+) -> list[Cascade]:
+    """The cascades of an operator that tuples are made of, from cheap to expensive; of the models in `work_s`, or all."""
+    work_s = work_of(profile) if work_s is None else work_s
     own_s = {model: work_s[model] for model in profile.models if model in work_s}
     front = pareto_cascades(profile, own_s, most=MOST_IMPLEMENTATIONS, allowed=chains)
     return [candidate.cascade for candidate in front]
 
 
 def _all_work_s(request: PipelineRequest) -> dict[str, float]:
-    return {model: s for profile in request.profiles.values() for model, s in _work_s(profile).items()}
+    return {model: s for profile in request.profiles.values() for model, s in work_of(profile).items()}
 
 
-def _work_s(profile: Profile) -> dict[str, float]:
+def work_of(profile: Profile) -> dict[str, float]:
     """Device-seconds per item of each model where it is fastest, in the most efficient batches."""
     return {
         model: min(device_seconds(curve) for curve in profile.whole_curves if curve.model == model)
