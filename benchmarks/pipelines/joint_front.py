@@ -6,7 +6,8 @@ most accurate tuple that keeps the latency of all nodes together, at the 95th pe
 end; a range never gets more work than a lower one.
 
 - joint: the joint front, by bisection in each range
-- exhaustive: all tuples, the most accurate first; those whose work alone exceeds the devices are not simulated
+- exhaustive: all tuples, the most accurate first; those whose work alone exceeds the devices, or that did not hold in a
+  lower range, are not simulated
 - greedy: Ken's steps (section 4.3.1): from the tuple before, the next cheaper cascade of one operator, the one with
   the highest accuracy / latency of them, until it holds
 - apart: each operator alone with its share of devices and of the latency
@@ -45,7 +46,7 @@ from gearshift.profiles.profile import PART_A, Profile, RunTimeCurve
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.several import as_one
 from gearshift.profiles.tuples import JointRecords, independent
-from gearshift.simulator.kernel.recorded_rows import recorded_rows
+from gearshift.simulator.kernel.recorded_rows import RecordedRows, recorded_rows
 from gearshift.simulator.simulate import Simulation, simulate_tables
 from gearshift.workload import Trace, Workload
 
@@ -93,6 +94,7 @@ class World:
     latency_s: float
     simulated: int = 0
     _cells: dict[tuple[Tuple_, float], Measured] = field(default_factory=dict)
+    _recorded: RecordedRows | None = None
     joint: JointRecords = field(init=False)
     _whole: Profile = field(init=False)
     nodes: dict[str, Node] = field(init=False)
@@ -139,7 +141,9 @@ class World:
         )
 
     def _gear(self, load_range: LoadRange, chosen: Tuple_, replicas: Sequence[Replica]) -> Gear:
-        cascades = {name: (self.cascades[name][k],) for name, k in zip(self.nodes, chosen, strict=True)}
+        cascades: dict[str, tuple[Cascade, ...]] = {
+            name: (self.cascades[name][k],) for name, k in zip(self.nodes, chosen, strict=True)
+        }
         used = {model for (cascade,) in cascades.values() for model in cascade.models}
         settings = tuple(
             ReplicaSettings(
@@ -155,13 +159,13 @@ class World:
         made, profile = self.plan(gears), self._whole
         tables = plan_tables(made)
         certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
-        recorded = None
-        if self.edges:
-            none = np.zeros((len(self.edges), *certainty.shape), dtype=np.bool_)
-            recorded = recorded_rows(made, tables, {self.name: self.joint}, none)
-        else:
+        if self.edges and self._recorded is None:  # the same for all tuples: every model has the same replicas
+            self._recorded = recorded_rows(made, tables, {self.name: self.joint}, self.profiles)
+        elif not self.edges:
             workload = replace(workload, record=self.joint.row[workload.record])
-        return simulate_tables(tables, run_times_ns(made, tables, profile), certainty, workload, recorded=recorded)
+        return simulate_tables(
+            tables, run_times_ns(made, tables, profile), certainty, workload, recorded=self._recorded
+        )
 
     def cell(self, chosen: Tuple_, load_qps: float) -> Measured:
         key = chosen, load_qps
@@ -232,10 +236,17 @@ def exhaustively(world: World, scores: Scores, ends: Sequence[float]) -> list[Tu
     """The most accurate of all tuples that holds in each range, with no more work than the range below."""
     order = np.argsort(-scores.accuracy.ravel(), kind="stable")
     tuples = [tuple(int(i) for i in np.unravel_index(place, scores.accuracy.shape)) for place in order]
-    most_s, chosen = np.inf, []
+    most_s, chosen, failed = np.inf, [], set[Tuple_]()
     for end in ends:
-        can = [t for t in tuples if scores.work_s[t] <= most_s and scores.work_s[t] * end <= world.devices]
-        best = next((t for t in can if world.holds(t, end)), scores.front[0])
+        best = scores.front[0]
+        for each in tuples:
+            work_s = scores.work_s[each]
+            if each in failed or work_s > most_s or work_s * end > world.devices:
+                continue
+            if world.holds(each, end):
+                best = each
+                break
+            failed.add(each)
         most_s = scores.work_s[best]
         chosen.append(best)
     return chosen
@@ -286,10 +297,10 @@ def top_load_qps(world: World) -> float:
     return load
 
 
-def compared(data: Path, operators: int, bars: Bars, seconds: int) -> None:
+def compared(data: Path, operators: int, cascades_each: int, bars: Bars, seconds: int) -> None:
     profiles = {name: slower(frugalml(data, name)) for name in OPERATORS[:operators]}
     cascades = {
-        name: [each.cascade for each in pareto_cascades(profile, work_of({name: profile}), most=CASCADES)]
+        name: [each.cascade for each in pareto_cascades(profile, work_of({name: profile}), most=cascades_each)]
         for name, profile in profiles.items()
     }
     world = World(profiles, cascades, devices=2 * operators, latency_s=LATENCY_S)
@@ -323,12 +334,14 @@ def compared(data: Path, operators: int, bars: Bars, seconds: int) -> None:
 
 def main() -> None:
     parser = parser_of(__doc__, data=True, quick="two operators and a short trace")
+    parser.add_argument("--operators", type=int, nargs="+", choices=(2, 3), help="how many [default: 2 3, quick: 2]")
+    parser.add_argument("--cascades", type=int, default=CASCADES, help="the most of each operator [default: 24]")
     options = parser.parse_args()
     data = data_of(options)
     print(describe())
     bars = Bars()
-    for operators in (2,) if options.quick else (2, 3):
-        compared(data, operators, bars, 60 if options.quick else 300)
+    for operators in options.operators or ((2,) if options.quick else (2, 3)):
+        compared(data, operators, options.cascades, bars, 60 if options.quick else 300)
     print(bars)
 
 
