@@ -17,8 +17,8 @@ from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.tables import print_head
 from gearshift.gear import TimedQuality
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.budgets import budget_tables
-from gearshift.planner.joint.timed_quality import Outcomes, Query, timed_quality
+from gearshift.planner.joint.replanning.budgets import budget_tables
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.policies.replanning import best_choice
 
 MODELS = {

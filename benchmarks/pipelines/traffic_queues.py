@@ -23,7 +23,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node, When
 from gearshift.placement import Placement, Replica
-from gearshift.planner.joint.timed_quality import Outcomes, Query, timed_quality
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve, split_parts
 from gearshift.profiles.tuples import Items, JointRecords
 from gearshift.simulator.simulate import prepare

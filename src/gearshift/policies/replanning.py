@@ -2,7 +2,7 @@
 
 Gati section 5.2 splits that time over the nodes beforehand and ignores queues. Here each
 implementation has a table: the expected quality of the whole request from here on, by the time
-that is left when the item begins (`planner/joint/timed_quality.py`). What it would wait is taken off first.
+that is left when the item begins (`planner/joint/replanning/timed_quality.py`). What it would wait is taken off first.
 """
 
 from collections.abc import Sequence

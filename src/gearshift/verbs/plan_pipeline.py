@@ -58,9 +58,9 @@ def plan_pipeline(
     choose a model by a share of the time left (Gati section 5.2), whether or not that keeps the
     objective. `trace_source` names the file of a trace that is given as `Trace`.
     """
-    from gearshift.planner.joint.budgets import plan_by_budgets
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
+    from gearshift.planner.joint.replanning.budgets import plan_by_budgets
     from gearshift.planner.joint.search import plan_pipeline as search
 
     request = pipeline_request(

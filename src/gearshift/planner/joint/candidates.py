@@ -83,7 +83,7 @@ def single_models(chain: Chain) -> bool:
 def implementations(
     profile: Profile, work_s: Mapping[str, float] | None = None, chains: Callable[[Chain], bool] = any_chain
 ) -> list[Cascade]:
-    """The cascades of an operator that tuples are made of, from cheap to expensive; of the models in `work_s`, or all."""
+    """Cascades of an operator from cheap to expensive, of the models in `work_s`, or of all."""
     work_s = work_of(profile) if work_s is None else work_s
     own_s = {model: work_s[model] for model in profile.models if model in work_s}
     front = pareto_cascades(profile, own_s, most=MOST_IMPLEMENTATIONS, allowed=chains)

@@ -25,7 +25,8 @@ class PipelineRequest:
     """A pipeline's graph, the profiles of its operators, its joint records, and what is wanted.
 
     `max_qps` is the top of the ranges, `least_margin` the multiple of its load that each range is
-    planned for. With `replanning` a gear may allow several implementations.
+    planned for. With `replanning` a gear may allow several implementations, unless confidence is
+    asked for: a certificate is of one tuple for each gear.
     """
 
     name: str
@@ -51,6 +52,11 @@ class PipelineRequest:
     @property
     def latency_s(self) -> float:
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
+
+    @property
+    def may_choose(self) -> bool:
+        """Whether gears may allow several implementations."""
+        return self.replanning and self.objective.confidence is None
 
     def upper_ends(self) -> list[float]:
         ends: list[float] = equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges).tolist()

@@ -5,7 +5,7 @@ most accurate tuple that holds at its upper end, found by bisection: tuples with
 slower, and a range never gets one with more work than the range below it. End-to-end percentiles
 come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
 trace; where it misses the objective, all ranges are planned for more load. Last, gears are given
-several implementations where choosing among them by the time left helps (`choices.py`).
+several implementations where choosing among them by the time left helps (`replanning/choices.py`).
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ import numpy as np
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
-from gearshift.planner.joint.choices import keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.replanning.choices import keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.space.bisection import least_that
@@ -50,7 +50,7 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearP
         if keeps(on_part_a, request):
             predicted = replayed(made, request, part=PART_B)
             if keeps(predicted, request):
-                if request.replanning:
+                if request.may_choose:
                     made, predicted = _choosing(made, predicted, steady, front, assignment, margin)
                 return _accurate_enough(_without_idle_models(made, request), request, predicted)
         margin *= MARGIN_STEP

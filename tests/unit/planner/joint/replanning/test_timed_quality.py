@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gearshift.pipeline import Edge, FanOut, Node, When
-from gearshift.planner.joint.timed_quality import Outcomes, Query, best_quality, outcomes, timed_quality
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, best_quality, outcomes, timed_quality
 
 FACE = When(output="label", one_of=("face",))
 CAR = When(output="label", one_of=("car",))

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from gearshift.pipeline import Edge, Node
-from gearshift.planner.joint.budgets import Split, budget_tables, plan_by_budgets
 from gearshift.planner.joint.candidates import candidates_of, single_models
-from gearshift.planner.joint.choices import on_trace
-from gearshift.planner.joint.timed_quality import Outcomes, Query
+from gearshift.planner.joint.replanning.budgets import Split, budget_tables, plan_by_budgets
+from gearshift.planner.joint.replanning.choices import on_trace
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query
 from gearshift.profiles.profile import PART_B
 from tests.unit.planner.joint.strips import strips
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, TimedQuality
+from gearshift.planner.joint.replanning.timed_quality import Query, timed_quality
+from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
-from gearshift.planner.joint.timed_quality import Query, timed_quality
-from gearshift.planner.joint.timed_query import allowing, timed_query
 from gearshift.profiles.profile import PART_A
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation, simulate

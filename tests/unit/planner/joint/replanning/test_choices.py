@@ -6,11 +6,11 @@ from msgspec import UNSET
 
 from gearshift.gear import GearPlan
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.choices import on_trace, quality_in_time, result_of
+from gearshift.planner.joint.replanning.choices import on_trace, quality_in_time, result_of
+from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.search import plan_pipeline
 from gearshift.planner.joint.steady import SteadyTuples
-from gearshift.planner.joint.timed_query import allowing, timed_query
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.unit.planner.joint.strips import ROWS, strips
 
@@ -51,6 +51,12 @@ def test_a_gear_that_chooses_has_tables_a_margin_and_a_prediction(
 def test_without_replanning_no_gear_chooses(tight: tuple[PipelineRequest, GearPlan, GearPlan]) -> None:
     _, plain, _ = tight
     assert all(gear.timed is UNSET and gear.margin_s is UNSET for gear in plain.pipeline.gears)
+
+
+def test_with_a_confidence_gears_stay_plain() -> None:
+    request = strips(latency_s=0.03, qps=100.0, replanning=True, accuracy=0.5, confidence=0.9)
+    made = plan_pipeline(request, candidates_of(request))
+    assert all(gear.timed is UNSET for gear in made.pipeline.gears)
 
 
 def test_where_time_is_ample_the_plain_gears_are_kept() -> None:

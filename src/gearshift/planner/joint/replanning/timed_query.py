@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from gearshift.cascade import Cascade
 from gearshift.planner.joint.answers import Answers, answers
 from gearshift.planner.joint.composed import ComposedQuery, composed_query
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, outcomes
 from gearshift.planner.joint.replay import Replayed, replay, visits
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.timed_quality import Outcomes, Query, outcomes
 from gearshift.profiles.profile import PART_A
 
 Bools = NDArray[np.bool_]

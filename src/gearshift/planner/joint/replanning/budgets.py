@@ -18,11 +18,11 @@ import msgspec
 
 from gearshift.gear import GearPlan, LoadRange, TimedQuality
 from gearshift.pipeline import Edge
-from gearshift.planner.joint.choices import Choices, on_trace, quality_in_time, result_of
 from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.replanning.choices import Choices, on_trace, quality_in_time, result_of
+from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
-from gearshift.planner.joint.timed_quality import Outcomes, Query
 from gearshift.profiles.profile import PART_A, PART_B
 
 Split = Literal["equal", "proportional"]
