@@ -14,7 +14,7 @@ from gearshift.decisions import Decision, Ending
 from gearshift.gear import Gear, PlannedLoad
 from gearshift.objective import Objective
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.search import plan_pipeline
+from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import DEADLINE
 from gearshift.profiles.profile import PART_B

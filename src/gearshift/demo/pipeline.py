@@ -60,7 +60,7 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     require_sklearn()
     from gearshift.planner.baselines.nodes_apart import plan_apart
     from gearshift.planner.joint.candidates import candidates_of
-    from gearshift.planner.joint.search import plan_pipeline
+    from gearshift.planner.joint.replanning.search import plan_pipeline
 
     with compiling("--graphs"), compiling():
         measured = _profiled(folder, tell)

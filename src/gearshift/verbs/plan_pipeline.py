@@ -61,7 +61,7 @@ def plan_pipeline(
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
     from gearshift.planner.joint.replanning.budgets import plan_by_budgets
-    from gearshift.planner.joint.search import plan_pipeline as search
+    from gearshift.planner.joint.replanning.search import plan_pipeline as search
 
     request = pipeline_request(
         profiles,

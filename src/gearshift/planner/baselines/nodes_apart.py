@@ -16,8 +16,8 @@ from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.pipeline import Node
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.replanning.search import assigned, replayed
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.search import assigned, replayed
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_B, Profile

@@ -13,8 +13,8 @@ from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node, When
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.certified import certified_tuples, with_certificate
+from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.search import plan_pipeline
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile

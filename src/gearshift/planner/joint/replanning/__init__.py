@@ -1,1 +1,1 @@
-"""Implementations that are chosen while a request runs: tables, and gears with them."""
+"""The search for a plan, and implementations that are chosen while a request runs: tables, and gears with them."""

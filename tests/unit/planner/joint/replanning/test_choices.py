@@ -7,9 +7,9 @@ from msgspec import UNSET
 from gearshift.gear import GearPlan
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.choices import on_trace, quality_in_time, result_of
+from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.search import plan_pipeline
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.unit.planner.joint.strips import ROWS, strips

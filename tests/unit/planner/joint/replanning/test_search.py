@@ -2,7 +2,7 @@ import pytest
 
 from gearshift.errors import Infeasible
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.search import plan_pipeline
+from gearshift.planner.joint.replanning.search import plan_pipeline
 from tests.unit.planner.joint.strips import ROWS, strips
 
 
