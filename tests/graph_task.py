@@ -7,6 +7,7 @@ where the first is at least 1; it answers `even` or `odd`. An odd one goes to `c
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
+from gearshift.profiles.tuples import JointRecords
 from gearshift.profiles.tuples_file import read_joint_records
 from gearshift.runtime.backends.workers_backend import OperatorSource
 
@@ -257,17 +259,17 @@ def recorded_quality(request: list[list[float]]) -> float:
     return float(np.prod([*read, *checked]))
 
 
-def write_recorded_graph(folder: Path, *, trace: str = "") -> Path:
-    """As `write_graph_plan`, with `REQUESTS` as recorded samples, and a folder of profiles; the path of the plan."""
-    write_graph_task(folder, task=SAMPLES)
-    pairs = [(number, pair) for number, request in enumerate(REQUESTS) for pair in pairs_of(request)]
-    of_request = np.arange(len(REQUESTS))
-    of_pair = np.array([number for number, _ in pairs])
-    sums = np.array([sum(pair) for _, pair in pairs])
+PAIRS = [(number, pair) for number, request in enumerate(REQUESTS) for pair in pairs_of(request)]
+"""The pairs of all requests, each with the number of its request: the samples of `reader` and `checker`."""
+
+
+def recorded_profiles() -> dict[str, Profile]:
+    of_request, of_pair = np.arange(len(REQUESTS)), np.array([number for number, _ in PAIRS])
+    sums = np.array([sum(pair) for _, pair in PAIRS])
     quality = {
         "split": np.ones(len(REQUESTS)),
-        "reader": np.array([read_is_right(pair) for _, pair in pairs]),
-        "checker": np.array([check_is_right(pair) for _, pair in pairs]),
+        "reader": np.array([read_is_right(pair) for _, pair in PAIRS]),
+        "checker": np.array([check_is_right(pair) for _, pair in PAIRS]),
         "join": np.ones(len(REQUESTS)),
     }
     profiles = {}
@@ -282,19 +284,29 @@ def write_recorded_graph(folder: Path, *, trace: str = "") -> Path:
             prediction=said[None],
         )
         profiles[operator] = replace(graph_profile(operator, model), predictions=predictions)
+    return profiles
+
+
+def recorded_tuples(profiles: dict[str, Profile]) -> JointRecords:
     lines = ["tuple,node,parent,row"]
     for number in range(len(REQUESTS)):
-        mine = np.flatnonzero(of_pair == number).tolist()
+        mine = [row for row, (of, _) in enumerate(PAIRS) if of == number]
         lines += [f"{number},split,,{number}", f"{number},join,,{number}"]
         lines += [f"{number},read,,{row}" for row in mine] + [f"{number},check,{row},{row}" for row in mine]
-    records = folder / "records"
-    records.mkdir()
-    (records / "tuples.csv").write_text("\n".join(lines) + "\n")
-    nodes, counts = graph_nodes(), {name: len(one.predictions.part) for name, one in profiles.items()}
-    joint = read_joint_records(records, nodes, EDGES, counts)
-    pipeline = RecordedPipeline(output="join", nodes=nodes, edges=EDGES, requests=len(REQUESTS))
+    counts = {name: len(one.predictions.part) for name, one in profiles.items()}
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "tuples.csv").write_text("\n".join(lines) + "\n")
+        return read_joint_records(Path(folder), graph_nodes(), EDGES, counts)
+
+
+def write_recorded_graph(folder: Path, *, trace: str = "") -> Path:
+    """As `write_graph_plan`, with `REQUESTS` as recorded samples, and a folder of profiles; the path of the plan."""
+    write_graph_task(folder, task=SAMPLES)
+    profiles = recorded_profiles()
+    pipeline = RecordedPipeline(output="join", nodes=graph_nodes(), edges=EDGES, requests=len(REQUESTS))
     made = write_profiles(
-        Profiles(operators=profiles, pipelines={"pairs": pipeline}, tuples={"pairs": joint}), folder / "profile"
+        Profiles(operators=profiles, pipelines={"pairs": pipeline}, tuples={"pairs": recorded_tuples(profiles)}),
+        folder / "profile",
     )
     sources = {name: SourceFile(path=f"profile/{name}", sha256=one.sha256) for name, one in made.operators.items()}
     plan = msgspec.structs.replace(graph_plan(), profiles=sources, traces={"pairs": SourceFile(path=trace, sha256="")})

@@ -1,16 +1,19 @@
 """The bound on waiting samples: as many as the cheapest gear answers within the objective."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
-from gearshift.gear import SHARE_UNIT, GearPlan
+from gearshift.gear import SHARE_UNIT, GearPlan, PipelinePlan
 from gearshift.plans.plan_tables import PipelineTables, PlanTables
-from gearshift.profiles.profile import Profile
+from gearshift.profiles.expected_visits import StageVisits, expected_visits, visits_alone
 from gearshift.profiles.run_times import cheapest_gear_ns, front_end_of
+from gearshift.profiles.several import Profiles, as_one, profile_of
+from gearshift.profiles.tuples import JointRecords
 
 USABLE_SHARE = 0.8
 """Share of the latency objective: batches may exceed their median, and queues differ in length."""
@@ -29,7 +32,7 @@ class Backlog(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A replica's `share` of all samples, in a stage that `reach` of all samples come to.
+    """A replica's `share` of all items for each sample, in a stage that `reach` of all samples come to.
 
     `run_ns` (sizes,) is by batch size, up to the largest.
     """
@@ -52,14 +55,17 @@ class _Part(NamedTuple):
 def backlog_of(
     plan: GearPlan,
     tables: PlanTables,
-    profile: Profile,
+    profiles: Profiles,
     *,
+    joint: Mapping[str, JointRecords] = {},
     pipeline: str | None = None,
     scaler_cores: int | None = None,
 ) -> Backlog:
     """The largest number of samples that may wait for a pipeline, with up to `scaler_cores` if scaled.
 
-    It is the only one if none is named. Devices that it shares are taken to be its own.
+    It is the only one if none is named. Devices that it shares are taken to be its own. `profiles`
+    are by operator where there are several. Of a graph `joint` has the joint records, and its
+    items are as many as recorded request rows visit; without them, each node is visited once.
 
     The last sample to come waits for the running batch, and is in the last batch of all that wait:
     this may take `USABLE_SHARE` of the objective. Where stages take turns on a device, a sample
@@ -68,7 +74,9 @@ def backlog_of(
     a batch.
     """
     of = tables.pipeline if pipeline is None else tables.pipeline_named(pipeline)
-    parts = _parts(tables, of, profile, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
+    profile = as_one(profiles)
+    visits = _visits(plan.pipelines[of.name], tables, of, profiles, joint.get(of.name))
+    parts = _parts(tables, of, visits, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
     front_end = front_end_of(profile)
     router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
 
@@ -96,26 +104,35 @@ def backlog_of(
     return Backlog(most, most * NS_PER_S / max(1.0, busy_ns(most)))
 
 
-def _parts(tables: PlanTables, of: PipelineTables, profile: Profile, run_ns: NDArray[np.int64]) -> list[_Part]:
+def _visits(
+    pipeline: PipelinePlan, tables: PlanTables, of: PipelineTables, profiles: Profiles, joint: JointRecords | None
+) -> dict[str, list[StageVisits]]:
+    """By node, of the stages in the gear of the highest loads."""
+    cascades = {name: tables.cascade(of.gears - 1, of.first_node + place) for place, name in enumerate(of.nodes)}
+    if joint is None:
+        predictions = as_one(profiles).predictions
+        return {name: visits_alone(cascade, predictions) for name, cascade in cascades.items()}
+    records = {name: profile_of(node.operator, profiles).predictions for name, node in pipeline.nodes.items()}
+    return expected_visits(pipeline.nodes, pipeline.edges, cascades, records, joint)
+
+
+def _parts(
+    tables: PlanTables, of: PipelineTables, visits: Mapping[str, list[StageVisits]], run_ns: NDArray[np.int64]
+) -> list[_Part]:
     gear, replicas = of.first_gear + of.gears - 1, len(tables.replica_ids)
     shares = tables.shares.reshape(-1, replicas)[gear]
     largest = tables.largest_batch_size.reshape(-1, replicas)[gear]
     parts, first_stage = list[_Part](), 0
-    for node in range(of.first_node, of.first_node + len(of.nodes)):
-        cascade = tables.cascade(of.gears - 1, node)
-        certainty = profile.predictions.certainty[profile.predictions.rows(cascade.models)]
-        coming = np.ones(certainty.shape[1], dtype=bool)
-        for stage, name in enumerate(cascade.models):
-            model, reach = tables.models.index(name), float(coming.mean())
+    for place, node in enumerate(of.nodes):
+        cascade = tables.cascade(of.gears - 1, of.first_node + place)
+        for stage, (name, visited) in enumerate(zip(cascade.models, visits[node], strict=True)):
+            model = tables.models.index(name)
             for replica in range(tables.model_begin[model], tables.model_begin[model + 1]):
                 if shares[replica] > 0:
                     spans = tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()
-                    share = reach * float(shares[replica]) / SHARE_UNIT
-                    parts.append(
-                        _Part(first_stage + stage, reach, spans, share, run_ns[replica, : largest[replica] + 1])
-                    )
-            if stage < len(cascade.thresholds):
-                coming &= certainty[stage] < cascade.thresholds[stage]
+                    share = visited.items * float(shares[replica]) / SHARE_UNIT
+                    times_ns = run_ns[replica, : largest[replica] + 1]
+                    parts.append(_Part(first_stage + stage, visited.rows, spans, share, times_ns))
         first_stage += len(cascade.models)
     return parts
 

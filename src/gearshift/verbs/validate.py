@@ -17,6 +17,7 @@ from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Overheads, Profile, overheads_of
 from gearshift.profiles.run_times import expected_ns
 from gearshift.profiles.several import as_one
+from gearshift.profiles.tuples import JointRecords
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
@@ -222,7 +223,8 @@ def validate_each(
         profile_path=None if profiles is None else Path(profiles),
         project_path=None if project is None else Path(project),
     )
-    made, prepared = task.plan, prepare(task.plan, task.profiles, joint_records_of(task))
+    joint = joint_records_of(task)
+    made, prepared = task.plan, prepare(task.plan, task.profiles, joint)
     streams = streams_of(task, path, traces, seed=seed)
     flags = [f"--backend={backend}"]
     flags += [f"--{name}={place}" for name, place in (("profile", profiles), ("project", project)) if place is not None]
@@ -239,7 +241,7 @@ def validate_each(
             progress=progress,
         )
     workloads = {name: stream.workload for name, stream in streams.items()}
-    return validations(made, task.profiles, prepared, workloads, runs, began_ns)
+    return validations(made, task.profiles, prepared, workloads, runs, began_ns, joint=joint)
 
 
 def validations(
@@ -249,18 +251,21 @@ def validations(
     workloads: Mapping[str, Workload],
     runs: "Mapping[str, Replay]",
     began_ns: int,
+    *,
+    joint: Mapping[str, JointRecords] = {},
 ) -> dict[str, Validation]:
     """Simulate what was sent to all pipelines at once, and compare it with what was measured of each.
 
-    `profiles` are by operator, `workloads` and `runs` by pipeline in the plan's order; the server's
-    clock began at `began_ns`.
+    `profiles` are by operator, `workloads` and `runs` by pipeline in the plan's order, `joint` the
+    records of graphs; the server's clock began at `began_ns`.
     """
     from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
 
     profile, tables = as_one(profiles), prepared.tables
     sent = {name: _as_sent(workloads[name], runs[name], began_ns) for name in workloads}
     first = next(iter(runs.values()))
-    most_waiting = [backlog_of(plan, tables, profile, pipeline=name).most_waiting for name in workloads]
+    bounds = [backlog_of(plan, tables, profiles, joint=joint, pipeline=name) for name in workloads]
+    most_waiting = [bound.most_waiting for bound in bounds]
     origin_ns = first.effort.began_ns - began_ns
     joined, lateness_s = _joined(list(sent.values()))
     lasts_s = max(each.duration_s for each in workloads.values()) + origin_ns / NS_PER_S

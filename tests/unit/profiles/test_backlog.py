@@ -15,6 +15,7 @@ from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile
 from gearshift.result import summarise
 from tests.conformance.small import small_gear, small_plan
+from tests.graph_task import graph_plan, recorded_profiles, recorded_tuples
 from tests.little_task import little_profile, two_gear_plan
 from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade
 from tests.two_tasks import two_task_plan
@@ -115,6 +116,17 @@ def test_each_of_several_pipelines_has_its_own_bound() -> None:
     assert alone["numbers"] == backlog(scaled_plan("", cores=1), numbers)
     with pytest.raises(InvalidInput, match="no pipeline 'other'; name one of sums, numbers"):
         backlog_of(plan, tables, both, pipeline="other")
+
+
+def test_a_graph_counts_the_items_that_recorded_requests_visit() -> None:
+    plan, profiles = graph_plan(), recorded_profiles()
+    tables, joint = plan_tables(plan), {"pairs": recorded_tuples(profiles)}
+    once = backlog_of(plan, tables, profiles)
+    visited = backlog_of(plan, tables, profiles, joint=joint)
+    # Batches of 8 take 2 ms. A row has 1, 19 / 8 and 1 items on the first device, in place of 3.
+    assert once.capacity_qps / visited.capacity_qps == pytest.approx((2 + 19 / 8) / 3, rel=0.01)
+    # One request of 8 has no rows: those that pass all three queues wait for 24/23 of the average.
+    assert once.most_waiting / visited.most_waiting == pytest.approx((2 + 19 / 8) / 3 * 24 / 23, rel=0.01)
 
 
 def both_predictions(one: Profile, other: Profile) -> PredictionRecords:

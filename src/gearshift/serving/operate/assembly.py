@@ -29,7 +29,7 @@ from gearshift.runtime.watch.drift import window_of
 from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.make_passing import make_passing
+from gearshift.serving.operate.make_passing import known_joint_records, make_passing
 from gearshift.serving.operate.scaling import make_scaling, thread_counts
 from gearshift.serving.operate.task import ServingTask
 
@@ -159,7 +159,8 @@ def _backlog(task: ServingTask, name: str, settings: ServerSettings) -> Backlog:
         begun_with = sum(replica.cores for replica in task.plan.placement.replicas)
         there = int(len(task.pool) / settings.core_share + 1e-9)
         scaler_cores = settings.scaler_cores or there or begun_with
-    planned = backlog_of(task.plan, task.tables, task.profile, pipeline=name, scaler_cores=scaler_cores)
+    joint = known_joint_records(task, name)
+    planned = backlog_of(task.plan, task.tables, task.profiles, joint=joint, pipeline=name, scaler_cores=scaler_cores)
     given = settings.most_waiting_requests
     most_waiting = max(planned.most_waiting, settings.most_rows or 0) if given is None else given
     return planned._replace(most_waiting=most_waiting)

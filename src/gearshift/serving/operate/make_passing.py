@@ -1,5 +1,7 @@
 """Finds what passes data along the edges of a task's graphs: models' outputs, or recorded tuples."""
 
+from pathlib import Path
+
 from gearshift.errors import require
 from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
 from gearshift.profiles.tuples import JointRecords
@@ -24,9 +26,19 @@ def joint_records_of(task: ServingTask) -> dict[str, JointRecords]:
     return {name: _joint_records(task, name) for name, one in task.plan.pipelines.items() if one.is_graph}
 
 
-def _joint_records(task: ServingTask, name: str) -> JointRecords:
+def known_joint_records(task: ServingTask, name: str) -> dict[str, JointRecords]:
+    """Those of one pipeline by its name, if it is a graph that has some: models serve a graph without."""
+    known = task.plan.pipelines[name].is_graph and (_folder(task, name) / TUPLES_FILE).is_file()
+    return {name: _joint_records(task, name)} if known else {}
+
+
+def _folder(task: ServingTask, name: str) -> Path:
     pipeline = task.plan.pipelines[name]
-    folder = task.operators[pipeline.nodes[pipeline.output].operator].folder.parent / name
+    return task.operators[pipeline.nodes[pipeline.output].operator].folder.parent / name
+
+
+def _joint_records(task: ServingTask, name: str) -> JointRecords:
+    pipeline, folder = task.plan.pipelines[name], _folder(task, name)
     require(
         (folder / TUPLES_FILE).is_file(),
         f"pipeline {name!r} has no joint records, which say what samples of its operators belong together",
