@@ -49,6 +49,17 @@ def test_without_a_later_stage_requests_end_as_the_policy_says(policy: str, tmp_
     assert (tally.degraded > 0) == (policy == "degrade")
 
 
+@pytest.mark.long
+def test_in_a_graph_no_fault_of_workers_or_models_costs_or_doubles_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "GRAPHS", [True])
+    tally = asyncio.run(faults.with_load(tmp_path, random.Random(1), (faults.kill, faults.raise_in_model, faults.hang)))
+    assert tally.sound, tally
+    assert tally.failed == 2
+    assert tally.degraded > 0
+
+
 def test_a_request_that_hangs_is_found_and_fails_alone(tmp_path: Path) -> None:
     async def main() -> faults.Tally:
         async with faults.serving(tmp_path, "--shortest-hang-s", "0.5") as server:

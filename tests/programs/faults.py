@@ -6,7 +6,8 @@ at the end of a connection nothing may be left in it; at the end of a round the 
 
 `refused` are 429 and 503, and connections that a closing server did not take; `vanished` are requests whose client has
 gone; `lost` got no answer, `doubled` a second one or another's.  Both must be 0.  `retries` are batches of rows that
-were running when their worker ended.  Every fault has a process here, so that nothing is emulated.
+were running when their worker ended.  Every fault has a process here, so that nothing is emulated.  With `--graphs`
+each pipeline is a graph (`fault_graphs.py`).
 """
 
 import argparse
@@ -41,6 +42,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.v2 import grpc_messages_pb2 as pb
+from tests.programs import fault_graphs
 
 LONGEST_S = 60.0
 LARGEST_BATCH = 8
@@ -51,6 +53,8 @@ REPLICAS_OF_WORKER = (1, 2)
 """Of each pipeline."""
 SERVED = ["faults"]
 """The pipelines; `--pipelines` adds more, with models of their own on the same devices."""
+GRAPHS = list[bool]()
+"""Not empty where the pipelines are graphs."""
 MEMORY = Path("/sys/fs/cgroup/memory")
 """Control groups that bound memory, where the machine has them (version 1) and lets this user make some."""
 MOST_MEMORY_BYTES = 256 << 20
@@ -104,12 +108,19 @@ def models_of(name: str) -> tuple[str, str]:
     return ("small", "large") if name == "faults" else (f"{name}-small", f"{name}-large")
 
 
+def replicas_of(worker: int) -> int:
+    """Of all pipelines."""
+    return len(SERVED) * (fault_graphs.REPLICAS_OF_WORKER if GRAPHS else REPLICAS_OF_WORKER)[worker]
+
+
 def write_world(folder: Path) -> Path:
     """Project and profile of each pipeline, and the plan; its path.
 
     `small` is on both devices, `large` on the second.  To Ray the devices are on two nodes; to worker processes of one
     machine that is all the same.
     """
+    if GRAPHS:
+        return fault_graphs.write_graph_world(folder, SERVED, TASK, OTHER_PLAN)
     sha256 = {name: write_task(folder / name, name) for name in SERVED}
     placed = [(f"{model}-{at}", model, f"cpu-{at}") for name in SERVED for model, at in placed_of(name)]
     plan = GearPlan(
@@ -225,7 +236,12 @@ class Server:
 
     def front_ends(self) -> list[int]:
         """Process ids, where there are several."""
-        return [pid for pid in self.workers() if FRONT_END in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        found = []
+        for pid in self.workers():
+            with suppress(FileNotFoundError):  # it has just ended
+                if FRONT_END in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
 
     async def get(self, path: str, posted: str | None = None) -> tuple[int, str]:
         """Status and body of a GET, or of a POST of what is `posted`."""
@@ -252,7 +268,7 @@ class Server:
 
     async def is_whole(self) -> bool:
         """Whether all replicas serve."""
-        return await self.metric("gearshift_replicas_ready") == len(SERVED) * sum(REPLICAS_OF_WORKER)
+        return await self.metric("gearshift_replicas_ready") == replicas_of(0) + replicas_of(1)
 
     async def has_lost(self, replicas: float) -> bool:
         """Whether so many replicas have ended since the start."""
@@ -558,7 +574,7 @@ async def kill(server: Server, load: Load) -> None:
     lost = await server.metric("gearshift_restarts_total")
     for worker in load.rng.choice([[0], [1], [0, 1]]):
         os.kill(workers[worker], signal.SIGKILL)
-        lost += len(SERVED) * REPLICAS_OF_WORKER[worker]
+        lost += replicas_of(worker)
     await server.until(lambda: server.has_lost(lost))
 
 
@@ -627,11 +643,20 @@ async def hang(server: Server, load: Load) -> None:
     assert load.tally.failed == failed + 1, load.tally
 
 
+async def raise_in_model(server: Server, load: Load) -> None:
+    """Requests on which a model raises: of an optional node it degrades the answer, of another it alone fails."""
+    degraded, failed = load.tally.degraded, load.tally.failed
+    assert await ask_until_let_in(server, load, fault_graphs.NOTE_RAISES) == 200
+    assert load.tally.degraded > degraded
+    assert await ask_until_let_in(server, load, fault_graphs.SMALL_RAISES) == 500
+    assert load.tally.failed == failed + 1, load.tally
+
+
 async def kill_later_stage(server: Server, load: Load) -> None:
     """Kill -9 of the only worker of the later stage."""
     lost = await server.metric("gearshift_restarts_total")
     os.kill(server.workers()[1], signal.SIGKILL)
-    await server.until(lambda: server.has_lost(lost + len(SERVED) * REPLICAS_OF_WORKER[1]))
+    await server.until(lambda: server.has_lost(lost + replicas_of(1)))
 
 
 async def ask_until_let_in(server: Server, load: Load, what: int) -> int:
@@ -722,13 +747,17 @@ async def vanish(folder: Path, rng: random.Random) -> Tally:
 
 
 async def have_begun(server: Server, samples: int) -> bool:
-    """Whether batches of `small` have taken so many samples."""
-    begun = [await server.metric(f'gearshift_batch_size_sum{{model="{models_of(name)[0]}"}}') for name in SERVED]
+    """Whether batches of `small`, or of graphs' first node, have taken so many samples."""
+    first = [f"{fault_graphs.prefix_of(name)}split" if GRAPHS else models_of(name)[0] for name in SERVED]
+    begun = [await server.metric(f'gearshift_batch_size_sum{{model="{model}"}}') for model in first]
     return sum(begun) >= samples
 
 
 async def are_in(server: Server, samples: int) -> bool:
-    """Whether so many samples wait or were taken by a batch."""
+    """Whether so many samples wait or were taken by a batch; of graphs, whether so many requests came."""
+    if GRAPHS:
+        came = json.loads((await server.get("/v2/gearshift/status"))[1])["open_requests"]
+        return came + int(await server.metric("gearshift_requests_total")) >= samples
     return await have_begun(server, samples - int(await server.metric("gearshift_waiting_requests")))
 
 
@@ -828,6 +857,9 @@ if os.access(MEMORY / "cgroup.procs", os.W_OK):
     KINDS["worker over its memory limit (killed by the kernel)"] = memory_limit
 
 
+OF_GRAPHS: dict[str, Round] = {"models that raise": under_load(raise_in_model)}
+
+
 async def run_round(kind: str, seed: int, rounds: dict[str, Round] = KINDS) -> Tally:
     """One round in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -853,10 +885,16 @@ def main(rounds: dict[str, Round] = KINDS) -> int:
     parser.add_argument("--rounds", type=int, default=200, help="in all, dealt out over the kinds")
     parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="append", choices=sorted(rounds), help="this kind alone; may be repeated")
+    parser.add_argument("--graphs", action="store_true", help="each pipeline is a graph")
+    parser.add_argument(
+        "--kind", action="append", choices=sorted({**rounds, **OF_GRAPHS}), help="this kind alone; may be repeated"
+    )
     parser.add_argument("--pipelines", type=int, default=1, help="how many the server has; requests go to them in turn")
     arguments = parser.parse_args()
     SERVED[1:] = [f"faults-{number}" for number in range(1, arguments.pipelines)]
+    if arguments.graphs:
+        GRAPHS.append(True)
+        rounds = {**rounds, **OF_GRAPHS}
     kinds = arguments.kind or list(rounds)
     tallies = {kind: Tally() for kind in kinds}
     begun, sound = time.monotonic(), True
