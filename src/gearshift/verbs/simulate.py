@@ -11,7 +11,6 @@ from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.several import as_one
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import (
@@ -98,14 +97,16 @@ def _of_several(
     from gearshift.simulator.simulate import simulate as run
 
     made, measured, recorded = plan_and_records(plan, profiles, joint)
-    arrivals, together, tables = traces_for(made, plan, traces, seed=seed), as_one(measured), plan_tables(made)
+    arrivals, tables = traces_for(made, plan, traces, seed=seed), plan_tables(made)
     names = list(made.pipelines)
     records = {
         name: recorded[name] if name in recorded else measured[pipeline.nodes[pipeline.output].operator]
         for name, pipeline in made.pipelines.items()
     }
     workload = merge_workloads([workload_of(records[name], arrivals[name], seed=seed) for name in names])
-    bounds = [most_waiting or backlog_of(made, tables, together, pipeline=name).most_waiting for name in names]
+    bounds = [
+        most_waiting or backlog_of(made, tables, measured, joint=recorded, pipeline=name).most_waiting for name in names
+    ]
     return run(made, measured, workload, joint=recorded, most_waiting=bounds)
 
 
