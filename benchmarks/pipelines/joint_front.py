@@ -39,6 +39,7 @@ from gearshift.planner.joint.answers import Answers, answers
 from gearshift.planner.joint.composed import composed_query
 from gearshift.planner.joint.front import joint_front, judged
 from gearshift.planner.joint.measures import ACCURACY
+from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.cascade_search import pareto_cascades, work_per_request_s
 from gearshift.planner.space.request import UNKNOWN_SOURCE
 from gearshift.plans.plan_tables import plan_tables
@@ -216,20 +217,10 @@ def jointly(world: World, scores: Scores, ends: Sequence[float]) -> list[Tuple_]
     """The most accurate of the front that holds in each range, by bisection."""
     most, chosen = len(scores.front), []
     for end in ends:
-        most = max(1, _last_that_holds(world, scores.front[:most], end))
+        allowed = scores.front[:most]
+        most = max(1, 1 + last_that_holds(lambda i: world.holds(allowed[i], end), len(allowed)))  # noqa: B023
         chosen.append(scores.front[most - 1])
     return chosen
-
-
-def _last_that_holds(world: World, front: Sequence[Tuple_], load_qps: float) -> int:
-    """How many of the front hold, if all before one that holds do."""
-    if world.holds(front[-1], load_qps):
-        return len(front)
-    low, high = 0, len(front)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if world.holds(front[middle - 1], load_qps) else (low, middle)
-    return low
 
 
 def exhaustively(world: World, scores: Scores, ends: Sequence[float]) -> list[Tuple_]:

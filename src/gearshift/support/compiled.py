@@ -112,7 +112,7 @@ class _Told(event.Listener):
 
     def on_start(self, event: Any) -> None:
         if event.data["dispatcher"] in _LARGE:
-            log.warning("compiling the simulator, once after an install or an update: some 20 s of one processor")
+            log.warning("compiling the simulator, once after an install or an update: 20 to 60 s of one processor")
 
     def on_end(self, event: Any) -> None:
         pass

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.tables import results_table, tell_certificate
+from gearshift.cli.common.tables import results_table, show_gears, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
@@ -70,9 +70,7 @@ def plan_graph(
     late = made.predictions[made.name].share_late
     if late > 1 - made.pipeline.objective.percentile:
         output.say(f"the baseline misses the objective: {100 * late:.3g} % are late")
-    for gear in made.pipeline.gears:
-        cascades = "; ".join(f"{node}: {' | '.join(map(str, each))}" for node, each in gear.cascades.items())
-        output.say(f"{gear.load_range}: {cascades}")
+    show_gears(output, made, made.name)
     output.show(results_table("Predicted for the trace", list(made.predictions.items())))
     tell_certificate(output, made.pipeline)
     output.say(f"wrote {out} after {time.perf_counter() - began:.1f} s")

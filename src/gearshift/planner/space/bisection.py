@@ -17,6 +17,24 @@ def least_that(holds: Callable[[int], bool], *, fails: int, at_most: int) -> int
     return at_most
 
 
+BEYOND = 6, 4, 2, 1
+
+
+def last_that_holds(holds: Callable[[int], bool], count: int) -> int:
+    """The last of `count` that holds, as far as is found; -1 where none does.
+
+    What holds is taken to end once. As it may begin again a little further on, places `BEYOND` that
+    end are tried, too.
+    """
+    if holds(count - 1):
+        return count - 1
+    end = least_that(lambda i: not holds(i), fails=-1, at_most=count - 1)
+    for more in BEYOND:
+        if end + more < count - 1 and holds(end + more):
+            return end + more
+    return end - 1
+
+
 def first_found(find: Callable[[int], T | None], *, first: int, last: int) -> T | None:
     """Return the find at the least number from `first` to `last`; None if `last` has none.
 

@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gearshift.planner.space.bisection import first_found, least_that, narrowed
+from gearshift.planner.space.bisection import BEYOND, first_found, last_that_holds, least_that, narrowed
 
 
 @pytest.mark.parametrize("begins", range(1, 18))
@@ -32,3 +34,23 @@ def test_a_number_is_found_to_the_precision_asked_for() -> None:
         middle=lambda a, b: (a + b) / 2,
     )
     assert 3.3 <= found <= 3.3 * 1.01
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_the_last_that_is_found_holds_and_is_the_last_where_holding_ends_once(held):
+    asked = []
+
+    def holds(place: int) -> bool:
+        asked.append(place)
+        return held[place]
+
+    found = last_that_holds(holds, len(held))
+    assert found == -1 or held[found]
+    assert len(asked) <= 2 + len(held).bit_length() + len(BEYOND)
+    if sorted(held, reverse=True) == held:
+        assert found == sum(held) - 1
+
+
+def test_where_holding_begins_again_a_little_further_on_it_is_found():
+    held = [True] * 10 + [False] * 3 + [True] * 4 + [False] * 30
+    assert last_that_holds(held.__getitem__, len(held)) == 16

@@ -2,7 +2,7 @@
 
 The front of tuples, by work, takes the place that cascades have for one operator. A range gets the
 most accurate tuple that holds at its upper end, found by bisection: tuples with more work are
-slower, and a range never gets one with more work than the range below it. End-to-end percentiles
+mostly slower, and a range never gets one with more work than the range below it. End-to-end percentiles
 come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
 trace; where it misses the objective, all ranges are planned for more load. Last, gears are given
 several implementations where choosing among them by the time left helps (`replanning/choices.py`).
@@ -20,7 +20,7 @@ from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
-from gearshift.planner.space.bisection import least_that
+from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
@@ -66,20 +66,13 @@ def assigned(steady: SteadyTuples, front: Sequence[Candidate], margin: float) ->
     chosen: list[tuple[Candidate, int]] = []
     most = len(front)
     for load_range, end_qps in zip(_ranges(steady.request), steady.request.upper_ends(), strict=True):
-        fails = _first_that_fails(steady, front[:most], margin * end_qps)
-        if fails == 0:
-            raise _infeasible(steady, front[0], load_range, margin * end_qps)
-        best = front[fails - 1]
-        chosen.append((best, steady.holding(best, margin * end_qps) or 1))
-        most = fails
+        load_qps, allowed = margin * end_qps, front[:most]
+        last = last_that_holds(lambda i: steady.holding(allowed[i], load_qps) is not None, len(allowed))  # noqa: B023
+        if last < 0:
+            raise _infeasible(steady, front[0], load_range, load_qps)
+        chosen.append((front[last], steady.holding(front[last], load_qps) or 1))
+        most = last + 1
     return tuple(chosen)
-
-
-def _first_that_fails(steady: SteadyTuples, front: Sequence[Candidate], load_qps: float) -> int:
-    """The place of the first tuple that does not hold; the one before it does, and all before are taken to."""
-    if steady.holding(front[-1], load_qps) is not None:
-        return len(front)
-    return least_that(lambda i: steady.holding(front[i], load_qps) is None, fails=-1, at_most=len(front) - 1)
 
 
 def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingResult:
