@@ -1,7 +1,7 @@
 """The demo of a pipeline from end to end: init, train, profile, plan jointly and apart, serve, replay, compare."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gearshift.demo.compiling import compiling
@@ -17,6 +17,7 @@ from gearshift.planner.space.ways import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import PART_B
+from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
@@ -36,9 +37,15 @@ MEASURED_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineDemoResult:
-    """Results of the demo; without a plan made `apart`, `why_not_apart` is a sentence."""
+    """Results of the demo; without a plan made `apart`, `why_not_apart` is a sentence.
+
+    `without_replanning` is what the joint plan is predicted to get if no gear chooses by the time
+    left, on the same trace; None where none does.
+    """
 
     joint: Validation
+    joint_planned: ServingResult
+    without_replanning: ServingResult | None
     apart: Validation | None
     why_not_apart: str
     requests: int
@@ -77,7 +84,10 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
         least_margin=LEAST_MARGIN,
     )
     tell("planning all operators jointly", 0.45)
-    joint = plan_pipeline(request, candidates_of(request))
+    front = candidates_of(request)
+    joint = plan_pipeline(request, front)
+    choosing = any(gear.timed for gear in joint.pipeline.gears)
+    plain = plan_pipeline(replace(request, replanning=False), front) if choosing else None
     tell("planning each operator apart", 0.55)
     apart, why_not = None, ""
     try:
@@ -85,6 +95,8 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
     return PipelineDemoResult(
+        joint_planned=joint.predictions[NAME],
+        without_replanning=None if plain is None else plain.predictions[NAME],
         joint=_validated(joint, measured, folder / "joint.json", trace, tell, 0.60),
         apart=None if apart is None else _validated(apart, measured, folder / "apart.json", trace, tell, 0.80),
         why_not_apart=why_not,

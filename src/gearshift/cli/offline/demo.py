@@ -7,7 +7,7 @@ import click
 
 from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
-from gearshift.cli.common.tables import figures, ratios_told, split_table
+from gearshift.cli.common.tables import figures, percent, ratios_told, split_table
 from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.verbs.validate import Validation
@@ -65,6 +65,14 @@ def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> N
         f"{made.dearest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms, from strip to number"
     )
     _show_systems(output, {f"planned {name}": system for name, system in made.systems.items()})
+    if made.without_replanning is not None:
+        kept, left_out = made.joint_planned, made.without_replanning
+        output.say(
+            f"choosing again by the time left: predicted accuracy {percent(kept.accuracy)}, "
+            f"{percent(kept.share_late)} late; without, {percent(left_out.accuracy)} and {percent(left_out.share_late)}"
+        )
+    else:
+        output.say("no gear of the joint plan chooses again by the time left: simulation gave it no advantage")
     if made.why_not_apart:
         output.say(made.why_not_apart)
     _tell_split(output, made.joint, valid=made.valid)
