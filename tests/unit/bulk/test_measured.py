@@ -15,7 +15,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles
 from tests.little_task import little_profile
 from tests.unit.bulk.test_tuple_choice import LARGE, MODELS
-from tests.unit.planner.joint.replanning.test_search import EDGES, NODES, TUPLES, strips
+from tests.unit.planner.joint.strips import EDGES, NODES, TUPLES, strips
 
 IMAGE = TensorSpec(name="image", datatype="FP32", shape=(-1, 8))
 

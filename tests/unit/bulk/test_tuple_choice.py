@@ -10,7 +10,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.result import share_bound
-from tests.unit.planner.joint.replanning.test_search import strips
+from tests.unit.planner.joint.strips import strips
 
 MODELS = ("cut", "small", "large", "add")
 LARGE = {"split": Cascade(models=("cut",)), "read": Cascade(models=("large",)), "join": Cascade(models=("add",))}

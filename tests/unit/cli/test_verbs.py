@@ -22,7 +22,6 @@ from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.inputs import workload_of
 from gearshift.verbs.plan_request import profiled_devices
-from tests.little_task import renamed
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 
@@ -361,17 +360,6 @@ def test_where_no_overheads_were_measured_none_are_shown(tmp_path: Path) -> None
     curves = tuple(msgspec.structs.replace(curve, overhead_per_batch_s=0.0) for curve in profile.curves)
     write_profile(replace(profile, curves=curves), tmp_path / "profile")
     assert "measured outside the models" not in run("inspect", tmp_path / "profile").stdout
-
-
-@pytest.mark.parametrize("verb", ["explain", "report"])
-def test_a_plan_of_two_pipelines_is_refused_in_one_sentence(made: Path, tmp_path: Path, verb: str) -> None:
-    plan = read_plan(made / "plan.json")
-    fields = {name: dict.fromkeys("ab", *getattr(plan, name).values()) for name in ("profiles", "traces")}
-    pipelines = {name: renamed(plan, name).pipelines[name] for name in "ab"}
-    write_plan(msgspec.structs.replace(plan, pipelines=pipelines, predictions={}, **fields), tmp_path / "two.json")
-    done = run(verb, tmp_path / "two.json")
-    assert done.exit_code == 2
-    assert re.search(r"the plan has pipelines \['a', 'b'\], and (one|a plan of one) is needed here; ", done.stderr)
 
 
 @pytest.mark.parametrize("verb", ["inspect", "simulate", "explain", "report", "serve", "validate"])

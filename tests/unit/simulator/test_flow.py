@@ -10,7 +10,7 @@ from gearshift.profiles.profile import PART_A
 from gearshift.simulator.flow import PipelineFlow, flows, in_words
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import draw_workload
-from tests.unit.planner.joint.replanning.test_search import ROWS, strips
+from tests.unit.planner.joint.strips import ROWS, strips
 
 
 def flow_of(request: PipelineRequest, reader: Cascade) -> PipelineFlow:

@@ -4,7 +4,7 @@ from gearshift.errors import Infeasible
 from gearshift.planner.baselines.nodes_apart import plan_apart
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
-from tests.unit.planner.joint.replanning.test_search import strips
+from tests.unit.planner.joint.strips import strips
 
 
 def test_nodes_planned_apart_miss_the_latency_that_a_joint_plan_keeps() -> None:

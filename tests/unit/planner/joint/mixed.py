@@ -18,7 +18,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles
 from gearshift.profiles.tuples import samples_alone
 from gearshift.traces.read import read_trace, write_trace
-from tests.unit.planner.joint.replanning.test_search import EDGES, NODES, strips
+from tests.unit.planner.joint.strips import EDGES, NODES, strips
 from tests.unit.planner.several.worlds import CATS
 
 SMALL, LARGE = Cascade(models=("small",)), Cascade(models=("large",))

@@ -5,7 +5,7 @@ most accurate tuple that holds at its upper end, found by bisection: tuples with
 mostly slower, and a range never gets one with more work than the range below it. End-to-end percentiles
 come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
 trace; where it misses the objective, all ranges are planned for more load. Last, gears are given
-several implementations where choosing among them by the time left helps (`replanning/choices.py`).
+several implementations where choosing among them by the time left helps (`choices.py`).
 """
 
 from collections.abc import Sequence
