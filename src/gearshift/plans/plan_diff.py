@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
@@ -21,9 +22,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GearSide(msgspec.Struct, frozen=True, kw_only=True):
-    """One plan in a load range: its cascade, settings of replicas with a share, and prediction."""
+    """One plan in a load range: its cascade, settings of replicas with a share, and prediction.
 
-    cascade: Cascade
+    In place of `cascade`, a graph has `cascades`, those of each node.
+    """
+
+    cascade: Cascade | UnsetType = UNSET
+    cascades: dict[str, tuple[Cascade, ...]] | UnsetType = UNSET
     replicas: tuple[ReplicaSettings, ...]
     predicted: GearPrediction | None = None
 
@@ -64,6 +69,7 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
         {name: getattr(o, name) for name in meter}
         | msgspec.to_builtins(o.objective)
         | {"operator": n, "pool_cores": pool}
+        | (msgspec.to_builtins({"nodes": o.nodes, "edges": o.edges, "output": o.output}) if o.is_graph else {})
         for o, n, pool in zip(pipelines, names, pools, strict=True)
     ]
     return PlanDiff(
@@ -78,11 +84,12 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
 
 
 def _origin(plan: GearPlan) -> dict[str, Any]:
+    several = len(plan.profiles) > 1
     return {
         "planner": plan.planner,
         "seed": plan.seed,
-        "profile": plan.profile.sha256,
-        "trace": plan.trace.sha256,
+        **{f"profile of {name}" if several else "profile": source.sha256 for name, source in plan.profiles.items()},
+        "trace": next(iter(plan.traces.values())).sha256,
         "unfinished": plan.unfinished,
     }
 
@@ -116,6 +123,8 @@ def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange,
 def _side(gears: tuple[Gear, ...], load_qps: float) -> GearSide:
     gear = next(g for g in reversed(gears) if g.load_range.from_ <= load_qps)
     used = sorted((s for s in gear.replicas if s.load_share > 0), key=lambda s: s.replica)
+    if len(gear.cascades) > 1 or any(len(each) > 1 for each in gear.cascades.values()):
+        return GearSide(cascades=dict(gear.cascades), replicas=tuple(used), predicted=gear.predicted)
     return GearSide(cascade=gear.cascade, replicas=tuple(used), predicted=gear.predicted)
 
 

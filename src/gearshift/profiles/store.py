@@ -112,6 +112,13 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
     """
     folder = Path(folder)
     require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
+    holds_others = [path.parent.name for path in sorted(folder.glob(f"*/{METADATA_FILE}"))]
+    require(
+        not holds_others or (folder / METADATA_FILE).exists(),
+        f"it holds the profiles of several operators ({', '.join(holds_others[:5])}), and one is needed here",
+        where=str(folder),
+        remedy=f"name the folder of one, such as {folder / holds_others[0]}" if holds_others else "",
+    )
     require((folder / METADATA_FILE).exists(), "no such file", where=str(folder / METADATA_FILE), remedy=remedy)
     metadata = _read_metadata(folder / METADATA_FILE)
     arrays = _read_arrays(folder / ARRAYS_FILE, metadata.arrays)

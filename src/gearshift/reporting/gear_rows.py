@@ -1,6 +1,6 @@
 """Gears as rows of a table: neighbours with the same cascade share a row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -33,8 +33,7 @@ class GearRow:
     @property
     def cascade(self) -> str:
         """The cascade of the only node, or of each: "a: small; b: small <0.5 > large"."""
-        cascades = {node: " | ".join(map(str, of_node)) for node, of_node in self.gears[0].cascades.items()}
-        return "; ".join(cascades.values() if len(cascades) == 1 else map(": ".join, cascades.items()))
+        return by_node(self.gears[0].cascades)
 
     @property
     def load_range(self) -> LoadRange:
@@ -56,6 +55,11 @@ class GearRow:
         if self.predicted is None or self.predicted.load_qps == self.load_range.to:
             return None
         return self.predicted.load_qps
+
+
+def by_node(cascades: Mapping[str, Sequence[Cascade]]) -> str:
+    told = {node: " | ".join(map(str, of_node)) for node, of_node in cascades.items()}
+    return "; ".join(told.values() if len(told) == 1 else map(": ".join, told.items()))
 
 
 def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gearshift.plans.plan_file import read_plan, write_plan
 from tests.unit.cli.little import run
 from tests.unit.planner.joint.mixed import write_mixed
 
@@ -83,3 +85,19 @@ def test_a_graph_is_inspected(graph: Path) -> None:
     done = run("inspect", graph)
     assert done.exit_code == 0, done.output
     assert "Gears of strips" in done.output
+
+
+def test_plans_of_a_graph_are_compared_by_the_cascades_of_their_nodes(graph: Path) -> None:
+    assert "both plans serve in the same way" in run("diff", graph, graph).output
+    plan = read_plan(graph)
+    (name,) = plan.pipelines
+    first, *others = plan.pipelines[name].gears
+    settings = [
+        msgspec.structs.replace(each, largest_batch_size=each.largest_batch_size + 1) for each in first.replicas
+    ]
+    changed = msgspec.structs.replace(first, replicas=tuple(settings))
+    pipelines = {name: msgspec.structs.replace(plan.pipelines[name], gears=(changed, *others))}
+    write_plan(msgspec.structs.replace(plan, pipelines=pipelines), graph.parent / "changed.json")
+    told = run("diff", graph, graph.parent / "changed.json").output
+    assert f"read: {first.cascades['read'][0]}" in " ".join(told.split())
+    assert "Gears that differ" in told

@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
 from gearshift.plans.plan_file import read_plan
+from gearshift.reporting.gear_rows import by_node
 from gearshift.verbs.inspect import diff, diff_pipelines
 
 
@@ -91,4 +93,5 @@ def _cells(side: GearSide) -> tuple[str, ...]:
     if side.predicted is not None:
         figures = percent(side.predicted.accuracy), milliseconds(side.predicted.latency_p95_s)
     largest, cores = max((s.largest_batch_size for s in side.replicas), default=1), (s.cores for s in side.replicas)
-    return str(side.cascade), *figures, str(largest), str(sum(cores))
+    cascades = str(side.cascade) if side.cascades is UNSET else by_node(side.cascades)
+    return cascades, *figures, str(largest), str(sum(cores))
