@@ -8,15 +8,11 @@ from gearshift.demo.compiling import compiling
 from gearshift.demo.run import BURSTS, GIVE_UP_S, LEAST_MARGIN, SEED, Tell, require_sklearn
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.load_generator.sources import source_from_samples
-from gearshift.load_generator.targets import Sending
-from gearshift.models.config import PROJECT_FILE, read_project
-from gearshift.models.samples import load_samples
+from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
 from gearshift.planner.space.ways import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
-from gearshift.profiles.profile import PART_B
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
@@ -25,8 +21,8 @@ from gearshift.verbs.init import strip_of_digits
 from gearshift.verbs.init.write_project import MODELS_FILE
 from gearshift.verbs.plan_pipeline import pipeline_request
 from gearshift.verbs.profile import profile_pipelines
-from gearshift.verbs.validate import Validation, server_began_ns, validations
-from gearshift.workload import Trace, draw_workload
+from gearshift.verbs.validate import Validation, validate
+from gearshift.workload import Trace
 
 NAME = "digits"
 BASE_LOAD, PEAK_LOAD = 0.4, 2.0
@@ -97,8 +93,8 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     return PipelineDemoResult(
         joint_planned=joint.predictions[NAME],
         without_replanning=None if plain is None else plain.predictions[NAME],
-        joint=_validated(joint, measured, folder / "joint.json", trace, tell, 0.60),
-        apart=None if apart is None else _validated(apart, measured, folder / "apart.json", trace, tell, 0.80),
+        joint=_validated(joint, folder / "joint.json", trace, tell, 0.60),
+        apart=None if apart is None else _validated(apart, folder / "apart.json", trace, tell, 0.80),
         why_not_apart=why_not,
         requests=len(trace),
         peak_qps=trace.peak_qps,
@@ -127,33 +123,10 @@ def _dearest_capacity_qps(measured: Profiles) -> float:
     return 1 / work_s
 
 
-def _validated(plan: GearPlan, measured: Profiles, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
-    """Serve the plan, send it whole strips of part B, and simulate the same."""
-    from gearshift.load_generator.replay import run_replay
-    from gearshift.runtime.backends.local import router_cores
-    from gearshift.serving.operate.child_server import ChildServer
-    from gearshift.serving.serve import pinned
-    from gearshift.simulator.simulate import prepare
-
+def _validated(plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
     write_plan(plan, path)
-    prepared = prepare(plan, measured.operators, measured.tuples)
-    workload = draw_workload(trace, measured.tuples[NAME].indices(PART_B), seed=SEED)
-    samples = load_samples(read_project(path.parent / PROJECT_FILE), path.parent, NAME)
-    assert samples.labels is not None
-    source = source_from_samples(samples.arrays, samples.labels, NAME)
 
     def replaying(done: int, total: int) -> None:
         tell(f"serving and replaying: planned {path.stem}", share + 0.19 * done / total)
 
-    with ChildServer(path) as server, pinned(router_cores(plan.hardware)):
-        began_ns = server_began_ns(server.url)
-        run = run_replay(
-            server.url,
-            workload,
-            source,
-            sending=Sending(longest_s=GIVE_UP_S),
-            slo_s=plan.pipeline.objective.latency_s,
-            devices=len(plan.hardware.devices),
-            progress=replaying,
-        )
-    return validations(plan, measured.operators, prepared, {NAME: workload}, {NAME: run}, began_ns)[NAME]
+    return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
