@@ -2,7 +2,8 @@
 
 Each model of Table 5 has a device of its own; images come at a constant rate (Poisson).  A cell is a rate and a latency
 objective; its figure is the share of images that are answered right and in time, by the simulator.  The static plan is
-the best of all 48 combinations for just that cell.  Learned caches of detection as in `traffic`.
+the best of all 48 combinations for just that cell, ours the best of four margins; both are chosen on the
+images that score them.  Learned caches of detection as in `traffic`.
 
 python -m benchmarks.pipelines.traffic_queues
 """
