@@ -11,7 +11,7 @@ from gearshift.objective import Objective
 from gearshift.planner.explain import Unplaced
 from gearshift.planner.joint.candidates import candidate_with, candidates_of
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
-from gearshift.planner.joint.tried import Tried, Trying
+from gearshift.planner.joint.tried import Bottleneck, Tried, Trying
 from gearshift.planner.space.request import LARGEST_MARGIN, Progress, silent
 from gearshift.planner.space.ways import room_for
 from gearshift.profiles.profile import PART_B, Profile
@@ -23,15 +23,6 @@ from gearshift.workload import Trace
 MARGIN_STEP = 1.1
 
 Breaks = Literal["load", "latency", "trace", "others", "open_end", "margin", "nothing"]
-
-
-class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """The busiest device, the model that keeps it busiest, and the pipeline and node that run it."""
-
-    pipeline: str
-    node: str
-    model: str
-    device: str
 
 
 class NextTuple(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +106,7 @@ def explain_together(
             flow=flow[name],
             same_trace=traces[name].sha256 == plan.traces[name].sha256,
         )
-    return TogetherExplanation(
-        planner=plan.planner, pipelines=explained, binds=Bottleneck(**trying.bottleneck(plan, run)._asdict())
-    )
+    return TogetherExplanation(planner=plan.planner, pipelines=explained, binds=trying.bottleneck(plan, run))
 
 
 class _Ranges:
@@ -170,7 +159,7 @@ class _Ranges:
             changed=tuple(node for node, cascade in chosen.items() if gear.cascades[node] != (cascade,)),
             predicted=found.cell.prediction(load_qps, candidate.quality),
             breaks=breaks,
-            binds=Bottleneck(**self.trying.bottleneck(found.plan, found.run)._asdict()),
+            binds=self.trying.bottleneck(found.plan, found.run),
             late=late,
             share_late_on_trace=late_on_trace,
             capacity_qps=capacity_qps,

@@ -65,11 +65,7 @@ def flows(plan: GearPlan, profiles: Mapping[str, Profile], run: Simulation) -> d
     """The flow of each pipeline of `run`, by name."""
     tables = run.tables
     answered = {one.name: _answered(run, one) for one in tables.pipelines}
-    visits = {
-        (one.name, node): _visits(tables, one.first_node + place, answered[one.name][node])
-        for one in tables.pipelines
-        for place, node in enumerate(one.nodes)
-    }
+    visits = visits_of(run)
     every = np.maximum(np.sum(list(visits.values()), axis=0), 1)
     of_models_s = model_seconds(plan, as_one(profiles), run)
     seconds = {key: float((of_models_s * counts / every).sum()) for key, counts in visits.items()}
@@ -134,6 +130,15 @@ def _answered(run: Simulation, one: PipelineTables) -> dict[str, _Answered]:
         columns = (own.items.model[done], own.items.gear[done], own.items.record[done])
         found[node] = _Answered(int(here.sum()), *(column.astype(np.int64) for column in columns))
     return found
+
+
+def visits_of(run: Simulation) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """By pipeline and node, how many of its items visited each model (models,)."""
+    return {
+        (one.name, node): _visits(run.tables, one.first_node + place, here)
+        for one in run.tables.pipelines
+        for place, (node, here) in enumerate(_answered(run, one).items())
+    }
 
 
 def _visits(tables: PlanTables, node: int, here: _Answered) -> NDArray[np.float64]:

@@ -85,6 +85,11 @@ def plan_pipeline(
     progress("finding the joint front of tuples", 0.05)
     promised = any(value is not None for value in (confidence, recall, precision))
     require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
+    require(
+        budgets is None or asked.get("replanning") is not False,
+        "budgets are ways to choose by the time left, and no such choice is wanted",
+        remedy="leave out --budgets, or --without-replanning",
+    )
     if budgets is not None:
         made = plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
     else:
@@ -113,7 +118,7 @@ def pipeline_request(
     out: PathLike | None = None,
     **asked: Any,
 ) -> "PipelineRequest":
-    """What `plan_pipeline` asks a planner for."""
+    """The request that `plan_pipeline` hands to a planner."""
     from gearshift.planner.joint.request import PipelineRequest
 
     measured, folder = read_profiles(profiles), Path(profiles)

@@ -10,11 +10,11 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import flow_table, milliseconds, percent, results_table
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.planner.explain_together import (
-    Bottleneck,
     NextTuple,
     PipelineRange,
     TogetherExplanation,
 )
+from gearshift.planner.joint.tried import Bottleneck
 from gearshift.reporting.headline import percentile_name
 from gearshift.verbs.explain import explain_pipelines as explain
 

@@ -14,14 +14,15 @@ import numpy as np
 from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.pipeline import Node
+from gearshift.placement import Placement
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
-from gearshift.planner.joint.replanning.search import assigned, replayed
+from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.space.request import load_ranges
-from gearshift.profiles.profile import PART_B, Profile
-from gearshift.profiles.tuples import OUTERMOST, JointRecords
+from gearshift.profiles.profile import PART_B
+from gearshift.profiles.tuples import JointRecords, samples_alone
 
 PLANNER = "apart"
 
@@ -33,17 +34,18 @@ def plan_apart(request: PipelineRequest) -> GearPlan:
     items = _items(request.records)
     dearest_s = {node: items[node] * candidates[-1].work_s for node, candidates in found.items()}
     cascades: dict[str, list[Cascade]] = {}
-    settings: dict[str, list[tuple[ReplicaSettings, ...]]] = {}
+    chosen: dict[str, Assignment] = {}
     visits: dict[str, float] = {}
     for node, candidates in found.items():
         own = _with_part(alone[node], dearest_s[node] / sum(dearest_s.values()), items[node])
         most = {model: 1.0 for candidate in candidates for model in candidate.models}
         steady = SteadyTuples(own, place(own.profiles.values(), own.hardware, most))
-        chosen = assigned(steady, candidates, own.least_margin)
-        cascades[node] = [candidate.cascades[own.name] for candidate, _ in chosen]
-        settings[node] = [steady.settings(*each) for each in chosen]
-        visits.update({model: items[node] for cascade in cascades[node] for model in cascade.models})
+        chosen[node] = assigned(steady, candidates, own.least_margin)
+        cascades[node] = [candidate.cascades[own.name] for candidate, _ in chosen[node]]
+        for model in {model for cascade in cascades[node] for model in cascade.models}:
+            visits[model] = visits.get(model, 0.0) + items[node]
     placement = place(request.profiles.values(), request.hardware, visits)
+    settings = {node: _settings(alone[node], placement, of_node) for node, of_node in chosen.items()}
     gears = []
     for i, load_range in enumerate(load_ranges(np.array(request.upper_ends()))):
         of_replicas = _joined([of_node[i] for of_node in settings.values()])
@@ -58,8 +60,16 @@ def plan_apart(request: PipelineRequest) -> GearPlan:
     return msgspec.structs.replace(made, predictions={request.name: replayed(made, request, part=PART_B)})
 
 
+def _settings(own: PipelineRequest, placement: Placement, chosen: Assignment) -> list[tuple[ReplicaSettings, ...]]:
+    """By range, the settings of the replicas that hold the operator's models."""
+    (profile,) = own.profiles.values()
+    held = Placement(replicas=tuple(each for each in placement.replicas if each.model in profile.models))
+    steady = SteadyTuples(own, held)
+    return [steady.settings(candidate, largest) for candidate, largest in chosen]
+
+
 def _alone(request: PipelineRequest, node: str) -> PipelineRequest:
-    """The node as a pipeline of its own, which has the name of its operator, as one node has to."""
+    """The node as a pipeline of its own, with the name of its operator."""
     operator = request.nodes[node].operator
     return replace(
         request,
@@ -68,7 +78,7 @@ def _alone(request: PipelineRequest, node: str) -> PipelineRequest:
         edges=(),
         output=operator,
         profiles={operator: request.profiles[operator]},
-        records=_records_of(request.profiles[operator]),
+        records=samples_alone(operator, request.profiles[operator].predictions.part),
     )
 
 
@@ -83,21 +93,6 @@ def _items(records: JointRecords) -> dict[str, float]:
     """Items of each node per request row, if every edge is live."""
     counts = np.bincount(records.node, minlength=len(records.nodes)) / len(records)
     return dict(zip(records.nodes, counts.tolist(), strict=True))
-
-
-def _records_of(profile: Profile) -> JointRecords:
-    """Each recorded sample as a request of its own."""
-    part = profile.predictions.part
-    samples = np.arange(len(part), dtype=np.int32)
-    return JointRecords(
-        nodes=(profile.operator,),
-        names=tuple(str(sample) for sample in samples.tolist()),
-        begin=np.arange(len(part) + 1),
-        node=np.zeros_like(samples),
-        row=samples,
-        parent=np.full_like(samples, OUTERMOST),
-        part=part,
-    )
 
 
 def _joined(of_nodes: list[tuple[ReplicaSettings, ...]]) -> Mapping[str, ReplicaSettings]:

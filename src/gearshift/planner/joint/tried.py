@@ -17,16 +17,18 @@ from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.several import as_one
 from gearshift.profiles.tuples import JointRecords, samples_alone
 from gearshift.result import percentile
-from gearshift.simulator.flow import model_seconds
+from gearshift.simulator.flow import model_seconds, visits_of
 from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, Workload, draw_workload, merge_workloads
 
 OWN_REQUESTS, LEAST_OWN, MOST_REQUESTS = 6_000, 500, 60_000
-"""Requests of the pipeline that is tried in steady load, the fewest of them, and those of all pipelines."""
+"""Requests of the pipeline that is tried in steady load, the fewest of them, and those of all pipelines.
+
+Of the last two the fewest counts: beside much busier pipelines there are more in all."""
 
 
-class Where(NamedTuple):
-    """The busiest device, the model that keeps it busiest, and the pipeline and node that run it."""
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """The busiest device, the model that keeps it busiest, and the pipeline and node that use it most."""
 
     pipeline: str
     node: str
@@ -65,7 +67,7 @@ class Trying:
     traces: Mapping[str, Trace]
     together: Profile = field(init=False)
     records: Mapping[str, JointRecords] = field(init=False)
-    """Of all pipelines; those of one node have their operator's samples."""
+    """The records of all pipelines; those of one node have their operator's samples."""
 
     def __post_init__(self) -> None:
         alone = {
@@ -130,20 +132,16 @@ class Trying:
             for each, limit in limits_s.items()
         }
 
-    def bottleneck(self, made: GearPlan, run: Simulation) -> Where:
-        """The busiest device of a run of `made`, and the model that most of its time goes to."""
+    def bottleneck(self, made: GearPlan, run: Simulation) -> Bottleneck:
+        """The bottleneck in a run of `made`."""
         tables = run.tables
         device = tables.device_ids[int(np.argmax(run.busy_s))]
         on_it = {replica.model for replica in made.placement.replicas if device in replica.device_ids}
         seconds = dict(zip(tables.models, model_seconds(made, self.together, run, device).tolist(), strict=True))
         model = max(sorted(on_it), key=lambda each: seconds[each])
-        users = [
-            (name, node)
-            for name, pipeline in made.pipelines.items()
-            for node, of in pipeline.nodes.items()
-            if model in self.profiles[of.operator].models
-        ]
-        return Where(*users[0], model, device)
+        visits, number = visits_of(run), tables.models.index(model)
+        pipeline, node = max(visits, key=lambda each: visits[each][number])
+        return Bottleneck(pipeline=pipeline, node=node, model=model, device=device)
 
     def _run(self, made: GearPlan, workload: Workload) -> Simulation:
         return simulate(made, self.profiles, workload, joint=self.joint)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gearshift.errors import Infeasible
+from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.planner.beyond import recorded
 from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, out_of_time
@@ -38,6 +38,8 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
     cut_short = False
     try:
         best = _divided(several, so_far)
+        if best is not None:
+            best.improve()
         for found in _drafted(several, so_far):
             best = best or found
             found.improve()
@@ -57,18 +59,15 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
 
 
 def _divided(several: SeveralRequest, so_far: SoFar) -> Coordination | None:
-    """Each pipeline on devices of its own, improved; None where that is not possible."""
+    """Each pipeline on devices of its own; None where that is not possible."""
     if several.fixed is not None or len(several.hardware.devices) < len(several.requests):
         return None
     try:
         plans = plans_on_own_devices(several, so_far)
-    except Infeasible:
+    except (Infeasible, InvalidInput):  # also where its models fit none of its devices
         return None
     found = Coordination(several, together_in_order(plans).placement, so_far)
-    if not found.begin_with(plans):
-        return None
-    found.improve()
-    return found
+    return found if found.begin_with(plans) else None
 
 
 def _drafted(several: SeveralRequest, so_far: SoFar) -> list[Coordination]:

@@ -27,7 +27,7 @@ from gearshift.workload import draw_workload
 MOST_TUPLES = 8
 """So many tuples of the front are allowed in a gear, evenly spread."""
 MARGINS = 0.0, 0.05, 0.1, 0.2
-"""What may be taken off the time left, as shares of the objective's latency."""
+"""Margins that are tried: taken off the time left, as shares of the objective's latency."""
 WARM_UP_SHARE = 0.1
 
 Tables = Callable[[Query], dict[str, tuple[TimedQuality, ...]]]

@@ -1,4 +1,4 @@
-"""What the tables of replanning are made from: recorded run times and answers of part A."""
+"""Recorded run times and answers of part A, from which the tables of replanning are made."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
