@@ -118,12 +118,16 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     inside: tuple[int, ...] = ()
 
 
-class MissingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node without an answer for a request `row`, and why: it failed, or no edge to it was live."""
+class MissingNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node without an answer for a request `row`, and why: it failed, or no edge to it was live.
+
+    Where `is_output`, the row has no answer at all.
+    """
 
     node: str
     row: int
     reason: str
+    is_output: bool = False
 
 
 class CutRows(msgspec.Struct, frozen=True, kw_only=True):

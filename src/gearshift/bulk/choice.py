@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
@@ -61,7 +62,10 @@ def choose(
 def asked_for(
     planned: PipelinePlan, accuracy: float | None, confidence: float | None, gear: int | None
 ) -> tuple[float | None, float | None]:
-    """The accuracy and the confidence: those that are given, else those of the plan's objective."""
+    """The accuracy and the confidence: those that are given, else those of the plan's objective.
+
+    Both are None where a gear counts; its cascades keep the recall and precision that a plan promises.
+    """
     require(
         accuracy is None or gear is None,
         f"accuracy {accuracy} and gear {gear} are both given, and a gear has an accuracy of its own",
@@ -76,6 +80,8 @@ def asked_for(
         require(value is None or 0 < value < 1, f"{name} is {value}", remedy="give a share between 0 and 1")
     if gear is None and accuracy is None:
         asked = planned.objective if planned.asked is None else planned.asked.objective
+        if confidence is None and (asked.recall is not UNSET or asked.precision is not UNSET):
+            return None, None  # a gear's cascades, which keep both
         accuracy, confidence = asked.accuracy, confidence or asked.confidence
     require(
         accuracy is not None or confidence is None,

@@ -1,5 +1,6 @@
 """The profiles of a plan's pipeline, its joint records, and the project with its models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.request_inputs import request_inputs
-from gearshift.profiles.pipelines.profile_folder import holds_profiles, read_profiles
+from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.profiles.tuples import JointRecords
@@ -27,10 +28,14 @@ class Measured:
 
     @property
     def profiles(self) -> dict[str, Profile]:
-        return {operator: source.profile for operator, source in self.sources.items()}
+        return _profiles(self.sources)
 
     def outputs_of(self, operator: str) -> tuple[TensorSpec, ...]:
         return self.sources[operator].profile.outputs
+
+
+def _profiles(sources: Mapping[str, Source]) -> dict[str, Profile]:
+    return {operator: source.profile for operator, source in sources.items()}
 
 
 def named_pipeline(plan: GearPlan, pipeline: str | None) -> str:
@@ -63,13 +68,16 @@ def measured_of(
             f"one profile is given, and pipeline {pipeline!r} has several operators",
             remedy="name the folder with the profiles of all",
         )
-    sources, whole = {}, Path()
+    sources, folders = dict[str, Source](), dict[str, Path]()
     for operator in {node.operator: None for node in nodes.values()}:
         of_operator = _place_of(plan, operator, folder, None if profile is None else Path(profile) / operator)
         measured = _checked(plan, operator, read_profile(of_operator, remedy=NAME_IT), of_operator)
         sources[operator] = Source(measured, _project_of(measured, of_operator, project))
-        whole = of_operator.parent
-    records = read_profiles(whole).tuples.get(pipeline) if holds_profiles(whole) else None
+        folders[operator] = of_operator
+    planned = plan.pipelines[pipeline]
+    recorded, profiles = folders[nodes[planned.output].operator].parent / pipeline, _profiles(sources)
+    has_records = (recorded / TUPLES_FILE).is_file()
+    records = read_tuples(recorded, nodes, planned.edges, profiles) if has_records else None
     inputs_of = {operator: source.profile.inputs for operator, source in sources.items()}
     inputs = request_inputs(nodes, inputs_of, where=f"pipeline {pipeline!r}")
     return Measured(sources=sources, inputs=inputs, records=records, is_graph=True)

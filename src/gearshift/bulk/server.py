@@ -29,7 +29,6 @@ from gearshift.errors import (
 )
 from gearshift.model import Arrays, TensorSpec
 from gearshift.request import LEAST_URGENT, MissingNode
-from gearshift.runtime.service.graph_answers import NO_BRANCH
 
 REQUEST_ROWS = 100
 CONNECTIONS = 32
@@ -188,12 +187,12 @@ class ServedOperator:
 
 
 def _keep(answer: ClientAnswer, rows: "np.ndarray[Any, np.dtype[np.int64]]", label: str, into: Answers) -> None:
-    """Keep the answers of `rows`; those that no branch of a graph led to the output have none."""
+    """Keep the answers of `rows`; those without one of a graph's output node have none."""
     degraded = answer.parameters.get("outcome") == "degraded"
     has_label = np.full(len(rows), label in answer.outputs)
     told = answer.parameters.get("gearshift_missing")
     for one in msgspec.json.decode(told, type=list[MissingNode]) if told else ():
-        if one.reason == NO_BRANCH:
+        if one.is_output:
             has_label[one.row] = False
     if has_label.any():
         into.keep(rows[has_label], answer.outputs[label][has_label], answer.outputs[CERTAINTY][has_label])

@@ -84,3 +84,11 @@ def test_bounds_of_scores_between_right_and_wrong_are_chernoffs():
     scores = np.full(100, 0.9)
     assert 0.7 < accuracy_bound(scores, 0.95) < 0.9
     assert accuracy_bound(np.ones(100), 0.95) == share_bound(0, 100, 0.95)
+
+
+def test_where_a_plan_promises_recall_a_gear_counts_which_keeps_it():
+    plan = two_gear_plan("")
+    promised = Objective(recall=0.9, positive="a", confidence=0.95)
+    pipeline = msgspec.structs.replace(plan.pipelines["sums"], objective=promised)
+    plan, profile = msgspec.structs.replace(plan, pipelines={"sums": pipeline}), little_profile()
+    assert choose(plan, "sums", profile) == choose(plan, "sums", profile, gear=0)

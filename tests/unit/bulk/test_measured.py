@@ -50,7 +50,7 @@ def test_a_graph_has_the_profiles_of_all_operators_and_its_joint_records(plan, t
 
 
 def test_a_graph_without_joint_records_has_none(plan, tmp_path):
-    (tmp_path / "profile" / "pipelines.json").unlink()
+    (tmp_path / "profile" / "strips" / "tuples.csv").unlink()
     assert measured_of(plan, "strips", tmp_path).records is None
 
 

@@ -8,7 +8,6 @@ from gearshift.bulk.answers import ANSWERED, DEGRADED, Answers
 from gearshift.bulk.server import CERTAINTY, _keep
 from gearshift.client.v2_client import ClientAnswer
 from gearshift.request import MissingNode
-from gearshift.runtime.service.graph_answers import NO_BRANCH
 
 
 def kept(outputs: dict[str, np.ndarray], outcome: str, *missing: MissingNode) -> Answers:
@@ -25,10 +24,11 @@ def kept(outputs: dict[str, np.ndarray], outcome: str, *missing: MissingNode) ->
     [
         ("answered", (), [2, 3, 4]),
         ("degraded", (MissingNode(node="check", row=1, reason="it failed"),), [2, 3, 4]),
-        ("degraded", (MissingNode(node="join", row=1, reason=NO_BRANCH),), [2, 4]),
+        ("degraded", (MissingNode(node="join", row=1, reason="no branch led to it", is_output=True),), [2, 4]),
+        ("degraded", (MissingNode(node="join", row=1, reason="it failed", is_output=True),), [2, 4]),
     ],
 )
-def test_rows_that_no_branch_led_to_the_output_have_no_label(outcome, missing, labelled):
+def test_rows_without_an_answer_of_the_output_node_have_no_label(outcome, missing, labelled):
     outputs = {"label": np.array(["a", "", "c"], dtype=object), CERTAINTY: np.array([1.0, 0.0, 0.5])}
     answers = kept(outputs, outcome, *missing)
     assert np.flatnonzero(answers.has_label).tolist() == labelled
@@ -36,7 +36,7 @@ def test_rows_that_no_branch_led_to_the_output_have_no_label(outcome, missing, l
 
 
 def test_an_answer_without_outputs_gives_no_label():
-    missing = [MissingNode(node="join", row=row, reason=NO_BRANCH) for row in range(3)]
+    missing = [MissingNode(node="join", row=row, reason="no branch led to it", is_output=True) for row in range(3)]
     answers = kept({CERTAINTY: np.zeros(3)}, "degraded", *missing)
     assert not answers.has_label.any()
     assert answers.outcome[2:].tolist() == [DEGRADED] * 3

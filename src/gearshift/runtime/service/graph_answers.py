@@ -54,13 +54,13 @@ def graph_answer(opened: OpenRequest, models: Sequence[str], gear: int, of: Pipe
     output = of.nodes[of.output - of.first_node]
     lacking = [sample for sample in samples if sample.result is None and not sample.error]
     missing = [
-        MissingNode(node=of.nodes[node - of.first_node], row=sample.row, reason=reason)
+        MissingNode(node=of.nodes[node - of.first_node], row=sample.row, reason=reason, is_output=node == of.output)
         for sample in samples
         for node, reason in sample.missing
     ]
     told = {(one.node, one.row) for one in missing}
     missing += [
-        MissingNode(node=output, row=sample.row, reason=NO_BRANCH)
+        MissingNode(node=output, row=sample.row, reason=NO_BRANCH, is_output=True)
         for sample in lacking
         if (output, sample.row) not in told
     ]

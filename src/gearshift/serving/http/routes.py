@@ -76,7 +76,8 @@ class HowAnswered(msgspec.Struct):
 
     `degraded` answers lack a later model of the cascade, `late` ones came after the deadline. Of a
     pipeline `gearshift_missing` has the nodes without an answer, with `node`, `row` and `reason`,
-    and `gearshift_cut` the fan-outs that took a part of their `rows`; both are lists in JSON.
+    and with `is_output` where the row has no answer at all; `gearshift_cut` has the fan-outs that
+    took a part of their `rows`; both are lists in JSON.
     """
 
     gear: int

@@ -21,9 +21,10 @@ def make_passing(task: ServingTask) -> Passing | None:
     return RecordedPassing(task.plan, task.tables, joint_records_of(task))
 
 
-def joint_records_of(task: ServingTask) -> dict[str, JointRecords]:
-    """The joint records of the plan's graphs, beside the profiles; raises `InvalidInput` where some are missing."""
-    return {name: _joint_records(task, name) for name, one in task.plan.pipelines.items() if one.is_graph}
+def joint_records_of(task: ServingTask, only: str | None = None) -> dict[str, JointRecords]:
+    """The joint records of the plan's graphs, or of `only` one; raises `InvalidInput` where some are missing."""
+    graphs = [name for name, one in task.plan.pipelines.items() if one.is_graph and only in (None, name)]
+    return {name: _joint_records(task, name) for name in graphs}
 
 
 def known_joint_records(task: ServingTask, name: str) -> dict[str, JointRecords]:

@@ -41,7 +41,7 @@ def test_a_row_without_an_answer_is_empty_beside_the_others_and_named() -> None:
         RowFacts(model="join", stage=0, certainty=0.5),
     )
     assert (answer.outcome, answer.reason) == ("degraded", "no_answer")
-    assert answer.missing == (MissingNode(node="join", row=0, reason="no branch led to it"),)
+    assert answer.missing == (MissingNode(node="join", row=0, reason="no branch led to it", is_output=True),)
 
 
 def test_a_request_of_which_no_row_has_an_answer_has_no_outputs() -> None:
