@@ -337,8 +337,10 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_plain(self) -> bool:
-        """Whether the plan is of one pipeline of one node."""
-        return len(self.pipelines) == 1 and not self.pipeline.is_graph
+        """Whether the plan is of one pipeline of one node, which has one cascade in each gear."""
+        if len(self.pipelines) > 1 or self.pipeline.is_graph:
+            return False
+        return all(len(each) == 1 for gear in self.pipeline.gears for each in gear.cascades.values())
 
     @property
     def name(self) -> str:

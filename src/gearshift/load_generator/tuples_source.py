@@ -23,7 +23,7 @@ ItemQualities = dict[str, dict[str, float]]
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """What of `gearshift.request.ItemFacts` counts here; other servers' items may say more."""
+    """The fields of `gearshift.request.ItemFacts` that count here; other servers' items may have more."""
 
     node: str
     inside: tuple[int, ...] = ()

@@ -29,7 +29,7 @@ MOST_BATCHES = 64
 
 
 class NodeVisits:
-    """What one request did at one node of a graph: all visits together, and the first ones by themselves."""
+    """The visits of one request to one node of a graph: all together, and the first ones by themselves."""
 
     def __init__(self) -> None:
         self.count = self.failed = self.batches = 0

@@ -18,14 +18,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StageVisits:
-    """Of a stage of a node: the expected items for each request row, and the share of rows with any."""
+    """The expected items of a node's stage for each request row, and the share of rows with any."""
 
     items: float
     rows: float
 
 
 def visits_alone(cascade: Cascade, records: PredictionRecords) -> list[StageVisits]:
-    """Of a pipeline of one node, where each recorded sample is a request row."""
+    """The visits in a pipeline of one node, where each recorded sample is a request row."""
     rows = np.arange(records.certainty.shape[1])
     return [
         StageVisits(float(coming.mean()), float(coming.mean()))

@@ -204,11 +204,11 @@ class Recorded(NamedTuple):
 
 
 def recorded_for(task: "ServingTask", *, only: str | None = None) -> dict[str, Recorded]:
-    """What is sent to each pipeline of a plan, or to `only` one."""
+    """The requests for each pipeline of a plan, or for `only` one."""
     from gearshift.load_generator.tuples_source import source_from_tuples
     from gearshift.serving.operate.make_passing import joint_records_of
 
-    joint, emulated, drawn = joint_records_of(task), task.backend == "emulated", dict[str, Recorded]()
+    joint, emulated, drawn = joint_records_of(task, only), task.backend == "emulated", dict[str, Recorded]()
     for name, pipeline in task.plan.pipelines.items():
         operator = task.operators[pipeline.nodes[pipeline.output].operator]
         if only not in (None, name):
@@ -226,7 +226,7 @@ def recorded_for(task: "ServingTask", *, only: str | None = None) -> dict[str, R
 def recorded_in(
     profile: Profile | PathLike | None, project: PathLike | None, *, emulated: bool, name: str | None
 ) -> Recorded:
-    """What is sent to pipeline `name`, or to the only one, of a server of which the profile is known."""
+    """The requests for pipeline `name`, or the only one, of a server whose profile is known."""
     folder = Path() if isinstance(profile, Profile) else Path("profile" if profile is None else profile)
     if not isinstance(profile, Profile) and holds_profiles(folder):
         return _recorded_among(read_profiles(folder), folder, project, emulated=emulated, name=name)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gearshift.plans.plan_file import read_plan, write_plan
+from tests.little_task import write_little_task
 from tests.unit.cli.little import run
 from tests.unit.planner.joint.mixed import write_mixed
 
@@ -101,3 +102,13 @@ def test_plans_of_a_graph_are_compared_by_the_cascades_of_their_nodes(graph: Pat
     told = run("diff", graph, graph.parent / "changed.json").output
     assert f"read: {first.cascades['read'][0]}" in " ".join(told.split())
     assert "Gears that differ" in told
+
+
+@pytest.mark.parametrize("verb", ["simulate", "explain", "report", "validate"])
+def test_the_trace_of_the_only_pipeline_may_have_its_name_and_is_given_once(verb: str, tmp_path: Path) -> None:
+    plan = write_little_task(tmp_path)
+    told = run(verb, plan, "--trace", f"sums={tmp_path / 'none.csv'}")
+    assert f"{tmp_path / 'none.csv'}: " in told.stderr
+    assert "sums=" not in told.stderr
+    twice = run(verb, plan, "--trace", "a.csv", "--trace", "b.csv")
+    assert "--trace is given 2 times, for one pipeline; leave all but one out" in twice.stderr

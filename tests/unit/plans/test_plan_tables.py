@@ -88,9 +88,12 @@ def test_names_of_pipeline_and_node_may_differ_from_the_operators() -> None:
 def test_several_cascades_of_a_node_have_rows_of_choices_with_their_tables() -> None:
     tables = (TimedQuality(remaining_ms=(10,), quality=(0.5,)), TimedQuality(remaining_ms=(20, 40), quality=(0.6, 0.9)))
     cascades = (Cascade(models=GEAR.cascade.models[:1]), GEAR.cascade)
-    made = plan_tables(gear(cascades={"task": cascades}, timed={"task": tables}, margin_s=0.008))
+    plan = gear(cascades={"task": cascades}, timed={"task": tables}, margin_s=0.008)
+    made = plan_tables(plan)
     assert made.chooses
+    assert not plan.is_plain
     assert not plan_tables(PLAN).chooses
+    assert PLAN.is_plain
     assert made.choice_begin.tolist()[:2] == [0, 2]
     assert made.table_begin.tolist()[:3] == [0, 1, 3]
     assert made.table_ns.tolist()[:3] == [10_000_000, 20_000_000, 40_000_000]

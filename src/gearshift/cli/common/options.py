@@ -138,7 +138,7 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
     if isinstance(given["trace"], tuple):  # as `plan_traces_options` gives it
-        given["trace"] = the_only_trace(given["trace"])
+        given["trace"] = the_only_trace(given["trace"], "" if plan is None else plan.name)
     made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
     if plan is not None and (words := _read_as_for_plan(plan.trace.reading, made.reading, given)):
         say(f"the trace is read as for the plan: {words}")
@@ -187,14 +187,10 @@ def require_one_latency(p95_ms: object, latency_ms: object, percentile: float | 
     )
 
 
-def the_only_trace(given: tuple[str, ...]) -> Path | None:
+def the_only_trace(given: tuple[str, ...], name: str = "") -> Path | None:
+    """The trace of the only pipeline, as FILE or NAME=FILE."""
     require(len(given) <= 1, f"--trace is given {len(given)} times, for one pipeline", remedy="leave all but one out")
-    return Path(given[0]) if given else None
-
-
-def only_trace(given: tuple[str, ...], name: str) -> Path | None:
-    """The trace of the only pipeline, as FILE or NAME=FILE; the last that is given."""
-    return Path(given[-1].removeprefix(f"{name}=")) if given else None
+    return Path(given[0].removeprefix(f"{name}=")) if given else None
 
 
 def require_none(given: Mapping[str, object]) -> None:

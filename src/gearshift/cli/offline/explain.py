@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import only_trace, plan_traces_options, require_none, take_trace
+from gearshift.cli.common.options import plan_traces_options, require_none, take_trace
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import (
     NO_LABELS,
@@ -43,7 +43,6 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
         require_none({"--profile": profile, "--devices-too": devices_too or None})
         explain_pipelines(output, plan, known, trace_arguments)
         return
-    trace_arguments["trace"] = only_trace(trace_arguments["trace"], known.name)
     made, measured = plan_and_profile(plan, profile)
     arrivals = take_trace(output.say, made, plan, trace_arguments)
     with output.progress() as tell:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import only_trace, plan_traces_options, require_none, take_trace, take_traces
+from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs.report import report, report_pipelines
@@ -31,9 +31,8 @@ def command(output: Output, plan: Path, profile: Path | None, out: Path, **trace
         output.json({"report": str(path)})
         output.say(f"wrote {path}")
         return
-    trace_arguments["trace"] = only_trace(trace_arguments["trace"], made.name)
     trace = None
-    if made.trace.path or trace_arguments["trace"] is not None:
+    if made.trace.path or trace_arguments["trace"]:
         trace = take_trace(output.say, made, plan, trace_arguments)
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")

@@ -9,7 +9,6 @@ import msgspec
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     network_options,
-    only_trace,
     plan_traces_options,
     require_none,
     seconds_of,
@@ -88,7 +87,6 @@ def command(
         given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
         _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
         return
-    trace_arguments["trace"] = only_trace(trace_arguments["trace"], known.name)
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:

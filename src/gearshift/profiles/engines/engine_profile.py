@@ -14,7 +14,7 @@ Scheduler = Literal["mixed", "prefill_first"]
 class StepCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a step by batched tokens, linear between points; rising, at least one point.
 
-    Beyond the points nothing is known: `EngineProfile.largest_batched_tokens` is at most the last.
+    Beyond the points nothing is known, so `EngineProfile` allows no larger steps.
     """
 
     tokens: tuple[int, ...]
@@ -70,6 +70,13 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.largest_batched_tokens}",
             remedy="measure larger steps, or have the engine batch fewer tokens",
         )
+        most = min(self.largest_batched_tokens, self.decode.tokens[-1])
+        require(
+            self.largest_running <= most,
+            f"model {self.model!r} runs {self.largest_running} requests at a time, and steps of up to {most} decoding "
+            "requests are known",
+            remedy="measure larger steps, or have the engine run fewer requests",
+        )
         require(min(self.block_tokens, self.kv_blocks, self.largest_running) > 0, "an engine holds nothing")
 
     def step_s(self, step: "StepWork") -> float:
@@ -80,7 +87,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def added_s(self) -> tuple[float, float, float, float]:
-        """What `StepWork.added` is multiplied with."""
+        """Seconds for each of `StepWork.added`."""
         return (
             self.per_kv_token_s,
             self.per_attention_token_s,
@@ -90,7 +97,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step has to do: tokens of prompts, and one token for each request that decodes."""
+    """The work of one step: tokens of prompts, and one token for each request that decodes."""
 
     prompt_tokens: int
     prompts: int

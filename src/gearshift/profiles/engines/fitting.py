@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 class RecordedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured from the begin of step `first` to the end of step `last` of a run."""
+    """A time measured from the begin of step `first` to the end of step `last` of a run."""
 
     first: int
     last: int

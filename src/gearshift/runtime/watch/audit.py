@@ -60,10 +60,10 @@ class _Audit:
 class Audit:
     """Audits the `share` of a pipeline's early answers that a hash with `seed` selects, one at a time.
 
-    `number` is that of the pipeline in the plan; it has one node. An early answer is one of another
-    model than `strongest`, the strongest placed model. `planned` is the interval of disagreement
-    expected from the records. `run_ns` is the strongest model's time for one sample. Above
-    `planned_qps` there is no slack.
+    `number` is that of the pipeline in the plan; it has one node, and one cascade in each gear. An
+    early answer is one of another model than `strongest`, the strongest placed model. `planned` is
+    the interval of disagreement expected from the records. `run_ns` is the strongest model's time
+    for one sample. Above `planned_qps` there is no slack.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Audit:
         self._share, self._seed, self._strongest, self._run_ns = share, seed, strongest, run_ns
         self._models, self._stage_of = len(tables.models), tables.stage_of.tolist()
         self._number, self._node = number, tables.pipelines[number].first_node
-        self._first_row = int(tables.first_row[self._node])
+        first_row = int(tables.first_row[self._node])
+        self._choice: list[int] = tables.choice_begin[first_row : first_row + tables.pipelines[number].gears].tolist()
         self._replicas = range(int(tables.model_begin[strongest]), int(tables.model_begin[strongest + 1]))
         self._planned_qps = planned_qps
         self._ids = count(-1, -1)
@@ -97,7 +98,7 @@ class Audit:
             return
         if not selected(sample.request.id, sample.row, self._seed, self._share):
             return
-        stage = self._stage_of[(self._first_row + gear) * self._models + sample.model]
+        stage = self._stage_of[self._choice[gear] * self._models + sample.model]
         if stage < 0 or _label(sample) is None:
             return
         if self._waiting is not None:
@@ -167,10 +168,11 @@ def make_audit(
 ) -> Audit | None:
     """The audit of a pipeline, the only one if none is named, whose operator has this profile.
 
-    None for a pipeline of several nodes.
+    None for a pipeline of several nodes, or one whose gears choose among cascades.
     """
     of = tables.pipeline if pipeline is None else tables.pipeline_named(pipeline)
-    if len(of.nodes) > 1:
+    first_row = int(tables.first_row[of.first_node])
+    if len(of.nodes) > 1 or (np.diff(tables.choice_begin[first_row : first_row + of.gears + 1]) > 1).any():
         return None
     placed = [model for model in tables.models if model in profile.models]
     strongest = tables.models.index(strongest_of(profile, placed))

@@ -68,7 +68,7 @@ class Engine:
             self._leave(request)
 
     def begin_step(self) -> Step | None:
-        """What the next step does; None where there is nothing to do."""
+        """The next step; None where there is nothing to do."""
         profile = self.profile
         prompts_run = any(not one.decodes for one in self.running)
         beside = decodes_beside(prompts_run or self._first_may_enter(1), profile.scheduler == "prefill_first")

@@ -58,7 +58,11 @@ def _run(
     assert order is not None
     require(n == len(output_tokens) == len(order), "requests, their tokens and their arrivals differ in number")
     require(bool((np.diff(order) >= 0).all()), "arrivals do not rise", remedy="sort the requests by arrival")
-    require(min(*prompt_tokens, *output_tokens) > 0, "a request has no token", remedy="give each at least one")
+    require(
+        all(tokens > 0 for tokens in (*prompt_tokens, *output_tokens)),
+        "a request has no token",
+        remedy="give each at least one",
+    )
     engine = Engine(profile)
     requests = [Generation(p, o) for p, o in zip(prompt_tokens, output_tokens, strict=True)]
     number = {id(request): i for i, request in enumerate(requests)}

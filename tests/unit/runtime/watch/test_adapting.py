@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import uvloop
 
+from gearshift.cascade import Cascade
 from gearshift.clock import ManualClock
-from gearshift.gear import GearPlan, PlannedLoad
+from gearshift.gear import GearPlan, PlannedLoad, TimedQuality
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
@@ -375,3 +376,26 @@ def test_a_plan_that_takes_over_goes_on_with_the_arrivals_and_forgets_what_was_j
         assert world.drifts == told + 1
 
     in_world(use, plan=planned_for((0.0, 1.0)), window_s=60.0)
+
+
+def test_answers_of_gears_that_choose_among_cascades_are_not_audited():
+    plan = little_plan("")
+    pipeline = plan.pipelines["sums"]
+    tables = (TimedQuality(remaining_ms=(10,), quality=(0.5,)), TimedQuality(remaining_ms=(20,), quality=(0.9,)))
+    gears = [
+        msgspec.structs.replace(
+            gear,
+            cascades={"sums": (Cascade(models=("small",)), gear.cascade)},
+            timed={"sums": tables},
+            margin_s=0.001,
+        )
+        for gear in pipeline.gears
+    ]
+    choosing = msgspec.structs.replace(plan, pipelines={"sums": msgspec.structs.replace(pipeline, gears=tuple(gears))})
+    run_ns = np.ones((2, 2), dtype=np.int64)
+    made = [
+        make_audit(plan_tables(one), one, little_profile(), share=1.0, seed=0, run_ns=run_ns)
+        for one in (plan, choosing)
+    ]
+    assert made[0] is not None
+    assert made[1] is None

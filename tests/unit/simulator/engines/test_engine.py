@@ -138,3 +138,12 @@ def test_arrivals_by_step_are_arrivals_when_these_begin():
     by_time = run_engine(PROFILE, by_steps.began_ns[[0, 2]], [8, 8], [4, 2])
     for field in dataclasses.fields(by_steps):
         assert np.array_equal(getattr(by_steps, field.name), getattr(by_time, field.name)), field.name
+
+
+def test_more_requests_than_a_step_decodes_are_refused():
+    with pytest.raises(InvalidInput, match="runs 9 requests at a time, and steps of up to 8 decoding requests"):
+        msgspec.structs.replace(PROFILE, largest_running=9)
+
+
+def test_without_requests_there_is_no_step():
+    assert run(PROFILE, [], [], []).steps == ()
