@@ -13,7 +13,8 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     The last stage always answers, so there is one threshold fewer than models. Certainty scales
     differ between models, so thresholds belong to stages. `decide_at_tokens` has for each stage but
-    the last the generated token at which it decides; None at the end.
+    the last the generated token at which it decides: None at the end, 0 before the first, by a hash of
+    the request's id in place of the certainty.
     """
 
     models: tuple[str, ...]
@@ -42,9 +43,9 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             remedy=f"give {len(self.thresholds)}, one for each stage but the last",
         )
         require(
-            all(token is None or token >= 1 for token in tokens),
-            f"cascade {' > '.join(self.models)} decides before the first token",
-            remedy="give at least 1, or null for the end",
+            all(token is None or token >= 0 for token in tokens),
+            f"cascade {' > '.join(self.models)} decides at a negative token",
+            remedy="give 0 to decide by the request's id, a number of tokens, or null for the end",
         )
 
     def __str__(self) -> str:

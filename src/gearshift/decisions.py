@@ -30,6 +30,12 @@ class Decision(IntEnum):
     """Node b of request row a begins after c live edges; 0: it is the output, which is skipped."""
     CHOOSE = 12
     """Item a at node b takes implementation c; only where a gear allows several."""
+    ENQUEUE = 13
+    """Request a waits for an engine of model b at stage c."""
+    SEND = 14
+    """Request a is sent to the engine of replica b, as the c-th that it has outstanding."""
+    CANCEL = 15
+    """Request a is taken from the engine of replica b after c tokens, as its stage was not sure."""
 
 
 class Ending(IntEnum):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from gearshift.errors import require
@@ -22,6 +23,22 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Seconds at this percentile, or at the next higher recorded one (p99 beyond it)."""
         recorded = (0.5, self.p50), (0.95, self.p95)
         return next((seconds for share, seconds in recorded if percentile <= share), self.p99)
+
+
+class TokenFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What streams of a run were like: seconds to the first token, between tokens, and in all.
+
+    Of answered requests, by the model that answered; `per_token_s` is the mean time between a
+    request's tokens, of those with several. `discarded_tokens` were made by models that did not answer.
+    """
+
+    ttft_s: LatencySummary
+    per_token_s: LatencySummary
+    total_s: LatencySummary
+    output_tokens: int
+    discarded_tokens: dict[str, int] = {}
+    answered_by: dict[str, float] = {}
+    """The share of answers by model."""
 
 
 class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +65,8 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     utilisation: dict[str, float]
     core_s: float | None = None
     most_waiting: int | None = None
+    tokens: TokenFigures | UnsetType = UNSET
+    """Of language models; `latency_s` is then that of the objective's metric."""
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "models": {"nouns", "support"},
     "plans": {"nouns", "support"},
     "traces": {"nouns", "support"},
-    "profiles": DATA,
+    "profiles": DATA | {"policies"},
     "caches": {"nouns", "support", "models", "policies"},
     "observability": {"nouns", "support", "policies"},  # policies for the names of start reasons
     "simulator": OFFLINE,

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gearshift.errors import require
-from gearshift.policies.engine_steps import blocks_for, chunk_of, decodes_beside, may_enter
+from gearshift.policies.engines.steps import blocks_for, chunk_of, decodes_beside, may_enter
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork, pairs_of
 
 

@@ -1,0 +1,1 @@
+"""Decisions about engines with continuous batching: within one, and between several."""

@@ -1,0 +1,171 @@
+"""A plan of language models as flat arrays, which router and simulator read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from gearshift.clock import to_ns
+from gearshift.errors import require
+from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit, PipelinePlan, ReplicaSettings
+from gearshift.policies.engines.deciding import DECIDES_AT_END
+from gearshift.policies.engines.outstanding import LOAD_DRAIN_S, LOAD_OUTSTANDING_REQUESTS, LOAD_QUEUED_TOKENS
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork
+from gearshift.profiles.engines.language_profile import BIN_EDGES, DECIDE_AT_TOKENS, LanguageProfile
+
+LOAD_UNITS: dict[LoadUnit, int] = {
+    "outstanding_requests": LOAD_OUTSTANDING_REQUESTS,
+    "queued_tokens": LOAD_QUEUED_TOKENS,
+    "drain_s": LOAD_DRAIN_S,
+}
+NO_BOUND = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineTables:
+    """Models are numbered as in the profile, replicas by model and then as in the placement.
+
+    Model m has replicas `replica_begin[m]` to `replica_begin[m + 1]`; replicas with the same
+    `device` take turns in steps. Gear g's cascade is `stage_count[g]` entries of `stage_models`,
+    `thresholds` and `decide_at` from `g * most_stages`; its settings are `shares` and
+    `most_outstanding` from `g * len(replicas)`. `expected_output` has the bins of model m from
+    `m * len(BIN_EDGES)`. `prompt_token_ns` and `output_token_ns` are of each replica at work.
+    """
+
+    pipeline: str
+    models: tuple[str, ...]
+    replicas: tuple[str, ...]
+    engines: tuple[EngineProfile, ...]
+    """Of each replica, with the key-value blocks of its placement."""
+    replica_model: NDArray[np.int64]
+    replica_begin: NDArray[np.int64]
+    device: NDArray[np.int64]
+    prompt_token_ns: NDArray[np.int64]
+    output_token_ns: NDArray[np.int64]
+    most_stages: int
+    stage_count: NDArray[np.int64]
+    stage_models: NDArray[np.int64]
+    thresholds: NDArray[np.float64]
+    decide_at: NDArray[np.int64]
+    range_starts: NDArray[np.float64]
+    shares: NDArray[np.int64]
+    most_outstanding: NDArray[np.int64]
+    load_unit: int
+    upshift_margin: float
+    bin_edges: NDArray[np.int64]
+    expected_output: NDArray[np.int64]
+    overhead_ns: int
+
+
+def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
+    """Resolve a plan of one pipeline of one node; raises `InvalidInput` for what it lacks."""
+    name, pipeline = _only_pipeline(plan)
+    require(pipeline.load_unit in LOAD_UNITS, f"the load unit is {pipeline.load_unit}, needs one of {[*LOAD_UNITS]}")
+    models = profile.models
+    unknown = sorted({replica.model for replica in plan.placement.replicas} - set(models))
+    require(not unknown, f"the plan places models {unknown}, and the profile has {list(models)}")
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    placed = sorted(plan.placement.replicas, key=lambda replica: models.index(replica.model))
+    groups: dict[tuple[str, ...], int] = {}
+    for replica in placed:
+        mine = tuple(sorted(replica.device_ids))
+        split = [other for other in groups if other != mine and set(other) & set(mine)]
+        require(not split, f"replica {replica.id!r} shares only a part of its devices with another")
+        groups.setdefault(mine, len(groups))
+    engines = []
+    for replica in placed:
+        engine = profile.engine(
+            replica.model, device_kind=kinds[replica.device_ids[0]], tensor_parallel=replica.tensor_parallel
+        )
+        if replica.kv_tokens is not UNSET:
+            engine = msgspec.structs.replace(engine, kv_blocks=max(1, replica.kv_tokens // engine.block_tokens))
+        engines.append(engine)
+    cascades = [gear.cascade for gear in pipeline.gears]
+    lacking = sorted({model for cascade in cascades for model in cascade.models} - {one.model for one in placed})
+    require(not lacking, f"gears use models {lacking}, which have no replica", remedy="place them")
+    most_stages = max(len(cascade.models) for cascade in cascades)
+    gears = len(cascades)
+    stage_models = np.zeros((gears, most_stages), dtype=np.int64)
+    thresholds = np.zeros((gears, most_stages))
+    decide_at = np.full((gears, most_stages), DECIDES_AT_END, dtype=np.int64)
+    for g, cascade in enumerate(cascades):
+        stages = len(cascade.models)
+        stage_models[g, :stages] = [models.index(model) for model in cascade.models]
+        thresholds[g, : stages - 1] = cascade.thresholds
+        if cascade.decide_at_tokens is not UNSET:
+            for at in cascade.decide_at_tokens:
+                known = at == 0 or at in DECIDE_AT_TOKENS
+                require(known, f"a gear decides at token {at}, and certainty is recorded at {DECIDE_AT_TOKENS}")
+            decide_at[g, : stages - 1] = [DECIDES_AT_END if at is None else at for at in cascade.decide_at_tokens]
+    rates = [work_rates(one, profile) for one in engines]
+    return EngineTables(
+        pipeline=name,
+        models=models,
+        replicas=tuple(replica.id for replica in placed),
+        engines=tuple(engines),
+        replica_model=np.array([models.index(replica.model) for replica in placed]),
+        replica_begin=np.searchsorted([models.index(one.model) for one in placed], np.arange(len(models) + 1)),
+        device=np.array([groups[tuple(sorted(replica.device_ids))] for replica in placed]),
+        prompt_token_ns=np.array([to_ns(prompt_s) for prompt_s, _ in rates]),
+        output_token_ns=np.array([to_ns(output_s) for _, output_s in rates]),
+        most_stages=most_stages,
+        stage_count=np.array([len(cascade.models) for cascade in cascades]),
+        stage_models=stage_models.ravel(),
+        thresholds=thresholds.ravel(),
+        decide_at=decide_at.ravel(),
+        range_starts=np.array([gear.load_range.from_ for gear in pipeline.gears]),
+        shares=_of_replicas(pipeline.gears, [one.id for one in placed], _share, 0),
+        most_outstanding=_of_replicas(pipeline.gears, [one.id for one in placed], _most_outstanding, NO_BOUND),
+        load_unit=LOAD_UNITS[pipeline.load_unit],
+        upshift_margin=pipeline.upshift_margin,
+        bin_edges=np.array(BIN_EDGES),
+        expected_output=np.concatenate([profile.answers.expected_output_tokens(model) for model in models]),
+        overhead_ns=to_ns(profile.overhead_s),
+    )
+
+
+def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, float]:
+    """Seconds of the engine for one token of a prompt, and for one of an answer, when it has much to do.
+
+    A prompt is computed in steps as large as may be; answers come from as many requests at a time
+    as memory and the engine's bound allow, at the mean context of recorded answers.
+    """
+    row = profile.answers.models.index(engine.model)
+    prompts, outputs = profile.answers.prompt_tokens[row], profile.answers.output_tokens[row]
+    context = int(np.ceil((prompts + outputs / 2).mean()))
+    at_once = max(1, min(engine.largest_running, engine.kv_blocks * engine.block_tokens // max(1, context)))
+    decoding = StepWork(prompt_tokens=0, prompts=0, decoding=at_once, kv_tokens=at_once * context, attention_pairs=0)
+    chunk = engine.largest_batched_tokens
+    filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
+    return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
+
+
+def _only_pipeline(plan: GearPlan) -> tuple[str, PipelinePlan]:
+    require(
+        len(plan.pipelines) == 1 and not next(iter(plan.pipelines.values())).is_graph,
+        "the plan has several pipelines or nodes, and language models are served from one of one node",
+        remedy="give language models a plan of their own",
+    )
+    return next(iter(plan.pipelines.items()))
+
+
+def _of_replicas(
+    gears: tuple[Gear, ...], replicas: list[str], setting: Callable[[ReplicaSettings], int], unset: int
+) -> NDArray[np.int64]:
+    """A setting of each gear's replicas (gears x replicas,)."""
+    rows = []
+    for gear in gears:
+        found = {settings.replica: setting(settings) for settings in gear.replicas}
+        rows.append([found.get(replica, unset) for replica in replicas])
+    return np.array(rows, dtype=np.int64).ravel()
+
+
+def _share(settings: ReplicaSettings) -> int:
+    return round(settings.load_share * SHARE_UNIT)
+
+
+def _most_outstanding(settings: ReplicaSettings) -> int:
+    return NO_BOUND if settings.most_outstanding is UNSET else settings.most_outstanding
