@@ -16,6 +16,7 @@ VERBS = {
     "demo": "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes.",
     "init": "Write gearshift.toml and a small Python file to start from.",
     "profile": "Measure models, or import records of them.",
+    "trace": "Make a trace of an access log, or of what a monitor has.",
     "plan": "Search for the best gear plan within an objective.",
     "simulate": "Predict how a plan serves a trace.",
     "inspect": "Print and check a plan or a profile.",
@@ -36,6 +37,7 @@ VERBS = {
 }
 
 _ONLINE = {"serve", "status", "gear", "swap", "drain", "replay", "validate"}
+_DATA = {"trace"}
 
 
 class _Verbs(click.Group):
@@ -47,7 +49,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        room = "online" if cmd_name in _ONLINE else "offline"
+        room = "online" if cmd_name in _ONLINE else "data" if cmd_name in _DATA else "offline"
         command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
         return command
 

@@ -73,7 +73,7 @@ def read_rows(path: Path, data: bytes) -> Rows:
 def _no_header(first: str, names: tuple[str, ...], *, where: str) -> InvalidInput:
     shown = ", ".join(names)[:80]
     if _ACCESS_LOG.search(first):
-        remedy = "count the requests of each second, as the guide on traces shows"
+        remedy = "make a trace of it with `gearshift trace FILE`"
         return InvalidInput(f"this is an access log, and no trace: {shown!r}", where=where, remedy=remedy)
     if all(map(_is_number, names)):
         return InvalidInput(f"there is no header, but {shown!r}", where=where, remedy=f"put one first: {_FORMS}")

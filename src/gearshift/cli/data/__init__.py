@@ -1,0 +1,1 @@
+"""Verbs that turn files people have into files of Gearshift."""

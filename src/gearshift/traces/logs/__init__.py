@@ -1,0 +1,1 @@
+"""Traces from what servers and monitors keep: access logs, counts and series."""

@@ -1,0 +1,283 @@
+"""A trace from a log, of whatever kind it is found to be."""
+
+import csv
+import gzip
+import io
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput, require
+from gearshift.support.files import PathLike
+from gearshift.traces.generate import MOST_REQUESTS
+from gearshift.traces.logs.lines import Kind, Line, access_line, alb_line, envoy_line, json_line, row_line
+from gearshift.traces.logs.series import minute_counts, prometheus_counts
+from gearshift.traces.rows import LONGEST_S
+
+STANDARD_INPUT = "-"
+_LONGEST_LINE = 1 << 16
+_MOST_PATHS = 10_000
+_LOOKED_AT = 64
+_PROMETHEUS = b'"resultType"'
+_ALL_MINUTES = 1440
+_LEAST_MINUTES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogRead:
+    """Requests found in a log: their times, or where these are not known their number in each second.
+
+    `skipped` lines were not of the kind, the first of them `first_skipped`; `left_out` were not
+    asked for. `paths` has the number of requests for each path, up to 10,000 of them.
+    """
+
+    kind: str
+    arrivals_ns: NDArray[np.int64] | None
+    counts: NDArray[np.int64]
+    stamped_at_end: bool = False
+    skipped: int = 0
+    first_skipped: str = ""
+    left_out: int = 0
+    paths: Mapping[str, int]
+
+    @property
+    def requests(self) -> int:
+        return int(self.counts.sum())
+
+    def csv(self) -> bytes:
+        """The trace's file: `arrival_s`, or `second,requests` for times in whole seconds."""
+        if self.arrivals_ns is None:
+            rows = "".join(f"{second},{self.counts[second]}\n" for second in np.flatnonzero(self.counts))
+            last = len(self.counts) - 1
+            end = "" if self.counts[last] else f"{last},0\n"
+            return f"second,requests\n{rows}{end}".encode()
+        seconds, rest = np.divmod(self.arrivals_ns, NS_PER_S)
+        return (
+            "arrival_s\n" + "".join(map("%d.%09d\n".__mod__, zip(seconds.tolist(), rest.tolist(), strict=True)))
+        ).encode()
+
+
+def read_log(
+    path: PathLike,
+    *,
+    time_field: str | None = None,
+    path_prefix: str | None = None,
+    method: str | None = None,
+    status: str | None = None,
+    where: Mapping[str, str] | None = None,
+    whole_seconds: bool = False,
+) -> LogRead:
+    """Read the requests of a log; `-` is standard input, and a name that ends in `.gz` is unpacked.
+
+    Known are access logs of nginx, Apache and what writes like them, of Envoy and of AWS' load
+    balancer; JSON lines and CSV with a column of times, which `time_field` names where it is called
+    otherwise; answers of Prometheus to a range query; and the counts by the minute of Azure Functions.
+    `path_prefix`, `method`, `status` (as 200 or 2xx) and `where` (field: value, of JSON and CSV)
+    choose requests. With `whole_seconds`, or where all times are in whole seconds, the trace has counts.
+
+    Raises `InvalidInput` for a file that is missing or of no known kind, and where nothing is left.
+    """
+    name = "standard input" if path == STANDARD_INPUT else str(path)
+    with _opened(path) as file:
+        head = file.peek(1 << 16)
+        require(bool(head.strip()), "the file is empty", where=name)
+        if head.lstrip().startswith(b"{") and _PROMETHEUS in head:
+            counts = prometheus_counts(file.read(), name)
+            return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
+        lines = _lines(file)
+        first = list(islice(lines, _LOOKED_AT))
+        minutes = _minute_columns(first[0])
+        if minutes:
+            return _of_minutes(first, lines, minutes, name, where or {})
+        kind, first = _kind_of(first, time_field, name)
+        chosen = _Chosen(path_prefix, method, status, where or {})
+        return _of_lines(kind, first, lines, chosen, name, whole_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    path_prefix: str | None
+    method: str | None
+    status: str | None
+    where: Mapping[str, str]
+
+    def has(self, line: Line) -> bool:
+        if self.path_prefix is not None and not line.path.startswith(self.path_prefix):
+            return False
+        if self.method is not None and line.method.upper() != self.method.upper():
+            return False
+        if self.status is not None and not _is_status(line.status, self.status):
+            return False
+        return all(str(line.fields.get(name.lower(), "")) == value for name, value in self.where.items())
+
+
+def _is_status(status: str, asked: str) -> bool:
+    return len(status) == len(asked) and all(a in ("x", "X", s) for s, a in zip(status, asked, strict=True))
+
+
+@contextmanager
+def _opened(path: PathLike) -> Iterator[io.BufferedReader]:
+    if path == STANDARD_INPUT:
+        yield io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False))
+        return
+    try:
+        with Path(path).open("rb") as raw:
+            yield io.BufferedReader(gzip.GzipFile(fileobj=raw)) if str(path).endswith(".gz") else raw
+    except (OSError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput(
+            f"the log cannot be read: {reason}", where=str(path), remedy="check the path, and that the file is whole"
+        ) from error
+
+
+def _lines(file: io.BufferedReader) -> Iterator[str]:
+    """Lines that are not empty, each cut at 64 KiB, so that no file is held whole."""
+    while part := file.readline(_LONGEST_LINE):
+        rest = part
+        while rest and not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_LINE)):
+            pass
+        text = part.decode("utf-8", "replace").lstrip("\ufeff").strip()
+        if text:
+            yield text
+
+
+def _kind_of(first: list[str], time_field: str | None, name: str) -> tuple[Kind, list[str]]:
+    """The kind that reads most of the first lines, and the lines below a header."""
+    kinds = [
+        (Kind("an access log", access_line, stamped_at_end=True), first),
+        (Kind("Envoy's access log", envoy_line), first),
+        (Kind("a load balancer's log", alb_line), first),
+        (Kind("JSON lines", json_line(time_field)), first),
+    ]
+    mark = next((mark for mark in "\t;," if mark in first[0]), ",")
+    names = _cells(first[0], mark)
+    kinds.append((Kind("a table", row_line(names, time_field, lambda text: _cells(text, mark))), first[1:]))
+    best, readable = max(((one, _readable(one[0], one[1])) for one in kinds), key=lambda pair: pair[1])
+    if readable * 2 <= len(best[1]) or readable == 0:
+        raise InvalidInput(
+            f"this is no log of a known kind; it begins: {first[0][:80]!r}",
+            where=name,
+            remedy="give an access log, or JSON lines or CSV with a column of times (`--time` names it)",
+        )
+    return best
+
+
+def _readable(kind: Kind, lines: list[str]) -> int:
+    found = 0
+    for line in lines:
+        try:
+            kind.read(line)
+            found += 1
+        except (ValueError, OverflowError):
+            continue
+    return found
+
+
+def _cells(text: str, mark: str) -> list[str]:
+    try:
+        return next(csv.reader([text], delimiter=mark), [])
+    except csv.Error:
+        return []
+
+
+def _of_lines(
+    kind: Kind, first: list[str], lines: Iterator[str], chosen: _Chosen, name: str, whole_seconds: bool
+) -> LogRead:
+    times = array("q")
+    paths: Counter[str] = Counter()
+    skipped = left_out = 0
+    first_skipped = ""
+    for line in chain(first, lines):
+        try:
+            read = kind.read(line)
+        except (ValueError, OverflowError):
+            skipped += 1
+            first_skipped = first_skipped or line[:80]
+            continue
+        path = read.path.partition("?")[0]
+        if path and (path in paths or len(paths) < _MOST_PATHS):
+            paths[path] += 1
+        if not chosen.has(read):
+            left_out += 1
+            continue
+        require(len(times) < MOST_REQUESTS, "the log has more than 200 million requests", where=name, remedy="cut it")
+        times.append(read.time_ns)
+    if not times:
+        offered = ", ".join(f"{path} ({count})" for path, count in paths.most_common(3))
+        raise InvalidInput(
+            f"no request is left of {left_out}" + (f"; the paths are {offered}" if offered else ""),
+            where=name,
+            remedy="choose by other values",
+        )
+    arrivals_ns = np.sort(np.array(times, dtype=np.int64))
+    arrivals_ns -= arrivals_ns[0] // NS_PER_S * NS_PER_S
+    require(
+        arrivals_ns[-1] < LONGEST_S * NS_PER_S,
+        "the log is longer than 10 million seconds",
+        where=name,
+        remedy="cut it, or look for a time that is far from the others",
+    )
+    counts = np.bincount(arrivals_ns // NS_PER_S)
+    in_seconds = whole_seconds or not (arrivals_ns % NS_PER_S).any()
+    return LogRead(
+        kind=kind.name,
+        arrivals_ns=None if in_seconds else arrivals_ns,
+        counts=counts,
+        stamped_at_end=kind.stamped_at_end,
+        skipped=skipped,
+        first_skipped=first_skipped,
+        left_out=left_out,
+        paths=paths,
+    )
+
+
+def _minute_columns(head: str) -> list[int]:
+    """The places of the columns 1, 2, ... of a table by the minute, as Azure Functions publish them."""
+    names = _cells(head, ",")
+    places = [place for place, name in enumerate(names) if name.strip().isdigit()]
+    wanted = [str(minute) for minute in range(1, len(places) + 1)]
+    return places if len(places) >= _LEAST_MINUTES and [names[place].strip() for place in places] == wanted else []
+
+
+def _of_minutes(
+    first: list[str], lines: Iterator[str], minutes: list[int], name: str, where: Mapping[str, str]
+) -> LogRead:
+    names = [one.strip() for one in _cells(first[0], ",")]
+    total = np.zeros(len(minutes))
+    rows = skipped = left_out = 0
+    first_skipped = ""
+    for line in chain(first[1:], lines):
+        cells = _cells(line, ",")
+        try:
+            if len(cells) != len(names):
+                raise ValueError(line)
+            counts = np.array([float(cells[place] or 0) for place in minutes])
+        except ValueError:
+            skipped += 1
+            first_skipped = first_skipped or line[:80]
+            continue
+        fields = dict(zip((one.lower() for one in names), cells, strict=True))
+        if any(fields.get(field.lower()) != value for field, value in where.items()):
+            left_out += 1
+            continue
+        rows += 1
+        total += counts
+    require(rows > 0 and total.sum() > 0, "no request is left", where=name, remedy="choose by other values")
+    return LogRead(
+        kind="counts by the minute",
+        arrivals_ns=None,
+        counts=minute_counts(total, name),
+        skipped=skipped,
+        first_skipped=first_skipped,
+        left_out=left_out,
+        paths={},
+    )

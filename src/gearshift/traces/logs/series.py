@@ -1,0 +1,85 @@
+"""Requests per second from series of rates or counts: Prometheus, and counts by the minute."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.errors import InvalidInput, require
+from gearshift.traces.generate import MOST_REQUESTS
+from gearshift.traces.rows import LONGEST_S
+
+Floats = NDArray[np.float64]
+
+
+class _Series(msgspec.Struct):
+    values: list[tuple[float, str]]
+    metric: dict[str, str] = {}
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    data: _Data
+
+
+def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
+    """Requests (seconds,) from the answer to a range query, its series added up.
+
+    Values are requests per second, as `rate(...)` gives; a metric whose name ends in `_total` counts
+    them, and begins anew where it falls.
+    """
+    try:
+        series = msgspec.json.decode(content, type=_Answer).data.result
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f"this is no answer of Prometheus to a range query: {error}",
+            where=where,
+            remedy="keep the body of GET /api/v1/query_range",
+        ) from error
+    rates = np.zeros(0)
+    begins = min((one.values[0][0] for one in series if one.values), default=0.0)
+    for one in series:
+        times = np.array([time for time, _ in one.values])
+        try:
+            values = np.array([float(value) for _, value in one.values])
+        except ValueError as error:
+            raise InvalidInput(f"a value is no number: {error}", where=where, remedy="query numbers") from error
+        values = np.where(np.isfinite(values), values, 0.0)
+        if len(times) < 2:
+            continue
+        steps = np.diff(times)
+        require(bool((steps > 0).all()), "the times of a series do not rise", where=where)
+        if one.metric.get("__name__", "").endswith("_total"):
+            per_s = np.where(np.diff(values) >= 0, np.diff(values), values[1:]) / steps
+        else:
+            per_s = values[:-1]
+        mine = _by_second(times - begins, per_s, where)
+        most = max(len(mine), len(rates))
+        rates = np.pad(rates, (0, most - len(rates))) + np.pad(mine, (0, most - len(mine)))
+    require(len(rates) > 0, "no series has two values", where=where, remedy="query a range, with a step in seconds")
+    require(bool((rates >= 0).all()), "a rate is negative", where=where, remedy="query rates of requests")
+    return whole(rates, where)
+
+
+def minute_counts(minutes: Sequence[float] | Floats, where: str) -> NDArray[np.int64]:
+    """Requests (seconds,) from requests in each minute, spread evenly over its seconds."""
+    return whole(np.repeat(np.asarray(minutes, dtype=np.float64) / 60, 60), where)
+
+
+def whole(rates: Floats, where: str) -> NDArray[np.int64]:
+    """Whole numbers whose running totals are those of `rates`, rounded."""
+    total = np.cumsum(rates)
+    require(total[-1] <= MOST_REQUESTS, "there are more than 200 million requests", where=where, remedy="cut the file")
+    return np.diff(np.rint(total), prepend=0.0).astype(np.int64)
+
+
+def _by_second(times: Floats, per_s: Floats, where: str) -> Floats:
+    """The mean rate in each second, where `per_s[i]` holds from `times[i]` to the next."""
+    require(times[-1] <= LONGEST_S, "the series is longer than 10 million seconds", where=where, remedy="cut it")
+    until = np.concatenate([[0.0], np.cumsum(per_s * np.diff(times))])
+    seconds = np.arange(int(np.ceil(times[-1])) + 1)
+    return np.diff(np.interp(seconds, times, until))

@@ -1,0 +1,129 @@
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.traces.logs.read_log import LogRead, read_log
+from gearshift.traces.read import read_trace
+
+ACCESS = '10.0.0.1 - - [03/Nov/2025:09:59:{:02d} +0100] "{} HTTP/1.1" {} 446 "-" "curl"\n'
+
+
+def times_of(read: LogRead) -> list[int]:
+    return [] if read.arrivals_ns is None else read.arrivals_ns.tolist()
+
+
+def written(tmp_path: Path, text: str, name: str = "log") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_an_access_log_becomes_counts(tmp_path: Path) -> None:
+    lines = [ACCESS.format(s, "POST /predict", 200) for s in (30, 32, 32)] + ["not a request\n"]
+    read = read_log(written(tmp_path, "".join(lines)))
+    assert times_of(read) == []
+    assert read.counts.tolist() == [1, 0, 2]
+    assert (read.skipped, read.first_skipped, read.stamped_at_end) == (1, "not a request", True)
+    trace = tmp_path / "trace.csv"
+    trace.write_bytes(read.csv())
+    assert read_trace(trace, arrivals="uniform").counts_per_second().tolist() == [1, 0, 2]
+
+
+def test_requests_are_chosen_by_path_method_and_status(tmp_path: Path) -> None:
+    lines = [
+        ACCESS.format(0, "POST /predict?x=1", 200),
+        ACCESS.format(1, "POST /predict", 503),
+        ACCESS.format(2, "GET /predict", 204),
+        ACCESS.format(3, "GET /health", 200),
+    ]
+    path = written(tmp_path, "".join(lines))
+    assert read_log(path, path_prefix="/predict").requests == 3
+    assert read_log(path, method="post", status="2xx").requests == 1
+    read = read_log(path, status="200")
+    assert (read.requests, read.left_out) == (2, 2)
+    assert read.paths == {"/predict": 3, "/health": 1}
+    with pytest.raises(InvalidInput, match=r"no request is left of 4; the paths are /predict \(3\), /health \(1\)"):
+        read_log(path, path_prefix="/other")
+
+
+def test_envoy_and_a_load_balancer_have_times_of_arrival(tmp_path: Path) -> None:
+    envoy = '[2025-11-03T08:59:30.250Z] "POST /predict HTTP/2" 204 - 154 0 226 100 "10.0.35.28"\n'
+    balancer = (
+        "h2 2025-11-03T08:59:31.750000Z app/lb/1 10.0.1.2:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "
+        '"GET https://www.example.com:443/predict HTTP/2.0" "curl/7.46.0" - - arn:x "Root=1-58" "-" "-" 0 '
+        '2025-11-03T08:59:31.500000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-"\n'
+    )
+    first, second = (read_log(written(tmp_path, text)) for text in (envoy, balancer))
+    assert times_of(first) == [250_000_000]
+    assert times_of(second) == [500_000_000]
+    assert (first.paths, second.paths) == ({"/predict": 1}, {"/predict": 1})
+
+
+def test_json_lines_by_a_found_and_by_a_named_field(tmp_path: Path) -> None:
+    rows = [{"received": 5.5, "time": 1.25, "model": "a"}, {"received": 4.5, "time": 3.5, "model": "b"}]
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows))
+    found = read_log(path)
+    assert times_of(found) == [250_000_000, 2_500_000_000]
+    named = read_log(path, time_field="received", where={"model": "a"})
+    assert times_of(named) == [500_000_000]
+
+
+def test_published_sets_of_language_models(tmp_path: Path) -> None:
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,109\n"
+    mooncake = "".join(json.dumps({"timestamp": t, "input_length": 5, "hash_ids": [1]}) + "\n" for t in (0, 1500))
+    burst = "Timestamp,Model,Request tokens,Response tokens\n5,ChatGPT,472,18\n45,ChatGPT,1087,230\n"
+    assert read_log(written(tmp_path, azure)).counts.tolist() == [1, 0, 0, 0, 1]
+    assert read_log(written(tmp_path, mooncake)).counts.tolist() == [1, 1]
+    assert read_log(written(tmp_path, burst)).counts.nonzero()[0].tolist() == [0, 40]
+
+
+def test_rates_and_counters_of_prometheus(tmp_path: Path) -> None:
+    def body(values: list[tuple[float, str]], **metric: str) -> str:
+        result = [{"metric": metric, "values": values}]
+        return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+    rates = read_log(written(tmp_path, body([(1000, "2"), (1002, "5"), (1004, "0")])))
+    assert rates.counts.tolist() == [2, 2, 5, 5]
+    counter = body([(0, "10"), (2, "16"), (4, "4")], __name__="requests_total")
+    assert read_log(written(tmp_path, counter)).counts.tolist() == [3, 3, 2, 2]
+
+
+def test_counts_by_the_minute_are_spread_and_keep_their_sum(tmp_path: Path) -> None:
+    head = "HashOwner,HashFunction,Trigger," + ",".join(map(str, range(1, 61)))
+    rows = [f"o,{name},http," + ",".join([str(count)] * 60) for name, count in (("f", 30), ("g", 61))]
+    path = written(tmp_path, "\n".join([head, *rows]) + "\n")
+    read = read_log(path)
+    assert (read.requests, len(read.counts)) == (91 * 60, 3600)
+    assert set(np.unique(read.counts)) <= {1, 2}
+    assert read_log(path, where={"HashFunction": "f"}).requests == 30 * 60
+
+
+def test_gzip_and_long_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.gz"
+    long = json.dumps({"time": 1.5, "note": "x" * 200_000}) + "\n"
+    path.write_bytes(
+        gzip.compress((json.dumps({"time": 1.25}) + "\n" + long + json.dumps({"time": 2}) + "\n").encode())
+    )
+    read = read_log(path)
+    assert (read.requests, read.skipped) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file is empty"),
+        ("# Gearshift\nis no log\n", "this is no log of a known kind"),
+        ('{"data": {"resultType": "matrix", "result": []}}', "no series has two values"),
+        ('{"data": {"resultType": "matrix", "result": [', "this is no answer of Prometheus"),
+        ("time\n1970-01-01T00:00:00Z\n2025-01-01T00:00:00Z\n", "longer than 10 million seconds"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read_log(written(tmp_path, text))
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_log(tmp_path / "absent")
