@@ -207,7 +207,7 @@ class Replay:
 
     def as_json(self) -> dict[str, object]:
         """Return the figures under the names that `simulate` uses, and their validity."""
-        facts: dict[str, object] = msgspec.structs.asdict(self.result)
+        facts: dict[str, object] = msgspec.to_builtins(self.result)
         return facts | {
             "failed": self.failed,
             "lateness_s": self.lateness,

@@ -108,7 +108,7 @@ def command(
     )
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     overheads = overheads_of(measured, run.tables.models)
-    output.json(msgspec.structs.asdict(result) | {"overheads": overheads})
+    output.json(msgspec.to_builtins(result) | {"overheads": overheads})
     output.show(results_table("Predicted", [("gear plan", result)]))
     tell_overheads(output, overheads)
     show(output, run, result)
