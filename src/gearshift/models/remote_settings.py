@@ -155,13 +155,18 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def key(self, where: str) -> str | None:
         """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
-        if self.api_key_env is None:
-            return None
-        key = os.environ.get(self.api_key_env, "")
-        require(
-            bool(key) and key.isascii() and key.isprintable(),
-            f"the environment variable {self.api_key_env!r} holds no key",
-            where=where,
-            remedy="set it where `gearshift` is started",
-        )
-        return key
+        return api_key_of(self.api_key_env, where)
+
+
+def api_key_of(variable: str | None, where: str) -> str | None:
+    """The key in an environment variable, or None without one; raises `InvalidInput` where it is unset or unusable."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "")
+    require(
+        bool(key) and key.isascii() and key.isprintable(),
+        f"the environment variable {variable!r} holds no key",
+        where=where,
+        remedy="set it where `gearshift` is started",
+    )
+    return key

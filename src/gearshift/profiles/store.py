@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import io
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike, read_bytes, replace_folder
+from gearshift.support.npz import BROKEN_ZIP, decode_array, encode_arrays
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
@@ -38,19 +38,6 @@ _FORMATS = {
     "exit_segment": ("<i8", 2),
 }
 _COMPULSORY = ("quality", "certainty", "part")
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
-_BROKEN_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -98,7 +85,7 @@ def write_profile(profile: Profile, folder: PathLike) -> Profile:
     metadata = msgspec.structs.replace(metadata, sha256=_sha256(metadata, arrays))
     content = {
         METADATA_FILE: msgspec.json.format(_encode(metadata), indent=1) + b"\n",
-        ARRAYS_FILE: _encode_arrays(arrays),
+        ARRAYS_FILE: encode_arrays(arrays),
     }
     replace_folder(folder, content)
     return dataclasses.replace(profile, sha256=metadata.sha256)
@@ -196,19 +183,6 @@ def _sha256(metadata: _Metadata, arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _encode_arrays(arrays: Arrays) -> bytes:
-    """An uncompressed npz with one date for all members: the same arrays give the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy", date_time=_EARLIEST)
-            member.create_system, member.external_attr = 3, 0o644 << 16
-            data = io.BytesIO()
-            np.lib.format.write_array(data, array, version=(1, 0), allow_pickle=False)
-            archive.writestr(member, data.getvalue())
-    return buffer.getvalue()
-
-
 def _read_metadata(path: Path) -> _Metadata:
     data = read_bytes(path, remedy=REMEDY)
     version = decode_json(data, _Versioned, where=str(path), remedy=REMEDY).schema_version
@@ -231,18 +205,13 @@ def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             found = sorted(archive.namelist())
             require(found == sorted(f"{name}.npy" for name in names), f"holds {found}, needs {sorted(names)}")
-            arrays = {name: _decode_array(archive.read(f"{name}.npy")) for name in names}
+            arrays = {name: decode_array(archive.read(f"{name}.npy")) for name in names}
         for name, array in arrays.items():
             dtype, dimensions = _FORMATS[name]
             as_expected = array.ndim == dimensions and dtype in (array.dtype.str, array.dtype.kind)
             require(as_expected, f"array {name!r} is of type {array.dtype} and shape {array.shape}")
     except InvalidInput as error:
         raise InvalidInput(error.what, where=str(path), remedy=REMEDY) from error
-    except _BROKEN_ZIP as error:
+    except BROKEN_ZIP as error:
         raise InvalidInput(f"the file is damaged or cut short ({error})", where=str(path), remedy=REMEDY) from error
     return arrays
-
-
-def _decode_array(data: bytes) -> NDArray[Any]:
-    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array

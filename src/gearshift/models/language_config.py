@@ -1,0 +1,225 @@
+"""`gearshift.toml` of language models: engines by URL or command, prompts, a judge, and the certainty."""
+
+import shlex
+from pathlib import Path
+from string import Formatter
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gearshift.errors import InvalidInput, require
+from gearshift.models.config import require_name, require_operator_name
+from gearshift.models.remote_settings import api_key_of
+from gearshift.support.files import read_text
+
+TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge"]
+PLACEHOLDERS = frozenset({"port", "tp", "memory_share"})
+OURS = frozenset(
+    {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
+    | {"stream", "stream_options", "n"}
+)
+"""Fields of a request that Gearshift sets while it profiles, and a project's `body` must not."""
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where one model runs: at `url`, or started by `command`, and how much it holds.
+
+    `url` is the part before `/chat/completions`, such as `http://gpu-1:8000/v1`; several give one
+    replica each. `command` is started once for each replica, in the folder of the project file; it
+    contains `{port}`, and may contain `{tp}` and `{memory_share}`. It must serve within
+    `longest_start_s`. `model` is the name at the endpoint. `api_key_env` names the environment
+    variable with the key. `context_tokens` bounds prompt and answer of one request together;
+    `kv_tokens` is what the engine's memory holds of all requests: `largest_running` full contexts
+    where it is not given. `body` has further fields for the requests that profiling sends.
+    """
+
+    url: str | tuple[str, ...] = ()
+    command: str = ""
+    model: str
+    api_key_env: str | None = None
+    longest_start_s: float = 300.0
+    longest_s: float = 300.0
+    context_tokens: int = 8192
+    largest_running: int = 256
+    kv_tokens: int | None = None
+    largest_batched_tokens: int = 2048
+    block_tokens: int = 16
+    tensor_parallel: int = 1
+    device_kind: str = ""
+    body: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.urls) != bool(self.command),
+            "url and command are both given" if self.command else "there is neither a url nor a command",
+            remedy="give one of them",
+        )
+        require(bool(self.model), "model is empty", remedy="give the model's name at the endpoint")
+        for url in self.urls:
+            _check_url(url)
+        require(len(set(self.urls)) == len(self.urls), "a url is given twice", remedy="give each replica's once")
+        if self.command:
+            self._check_command()
+        for name in ("longest_start_s", "longest_s"):
+            value = getattr(self, name)
+            require(0 < value <= 86_400, f"{name} is {value}, needs more than 0, up to 86400")
+        for name in ("context_tokens", "largest_running", "largest_batched_tokens", "block_tokens", "tensor_parallel"):
+            value = getattr(self, name)
+            require(1 <= value <= 1 << 30, f"{name} is {value}, needs 1 or more")
+        least = self.block_tokens
+        enough = self.kv_tokens is None or self.kv_tokens >= least
+        require(enough, f"kv_tokens is {self.kv_tokens}, needs at least one block of {least}")
+        ours = sorted(OURS & set(self.body))
+        require(not ours, f"body holds {ours[0]!r}, which is set otherwise" if ours else "", remedy="leave it out")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,) if isinstance(self.url, str) else self.url
+
+    @property
+    def kind(self) -> str:
+        """The kind of its devices: as given, or `remote` for endpoints and `cuda` for commands."""
+        return self.device_kind or ("remote" if self.urls else "cuda")
+
+    @property
+    def held_tokens(self) -> int:
+        return self.largest_running * self.context_tokens if self.kv_tokens is None else self.kv_tokens
+
+    def argv(self, *, port: int, memory_share: float = 1.0) -> list[str]:
+        """The command's words for a replica that listens on `port`."""
+        words = {"port": str(port), "tp": str(self.tensor_parallel), "memory_share": f"{memory_share:.4g}"}
+        return [word.format_map(words) for word in shlex.split(self.command)]
+
+    def key(self, where: str) -> str | None:
+        """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
+        return api_key_of(self.api_key_env, where)
+
+    def _check_command(self) -> None:
+        remedy = "write {port}, {tp} or {memory_share}, and {{ or }} for a brace"
+        try:
+            words = shlex.split(self.command)
+            fields = [one for word in words for one in Formatter().parse(word) if one[1] is not None]
+        except ValueError as error:
+            raise InvalidInput(f"command cannot be split into words ({error})", remedy=remedy) from error
+        others = sorted({str(name) for _, name, spec, how in fields if name not in PLACEHOLDERS or spec or how})
+        require(not others, f"command contains {{{others[0]}}}" if others else "", remedy=remedy)
+        require(
+            any(name == "port" for _, name, _, _ in fields),
+            "command has no {port}",
+            remedy="write {port} where the engine takes its port: each replica gets one of its own",
+        )
+
+
+class LanguageModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    engine: EngineSettings
+
+
+class EngineMeasuring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How engines are measured, and how much may be asked of them.
+
+    `prompt_tokens` are the lengths of prompts at which prefill is timed; those that fit no context
+    are left out. `concurrency` are the numbers of requests whose tokens are timed together, at
+    each of `contexts`. Nothing is asked beyond `most_calls` calls, where that is given.
+    """
+
+    prompt_tokens: tuple[int, ...] = (16, 64, 256, 1024, 2048)
+    concurrency: tuple[int, ...] = (1, 2, 4, 8, 16)
+    contexts: tuple[int, ...] = (64, 1024)
+    decoded_tokens: int = 32
+    repeats: int = 5
+    at_once: int = 8
+    """Answers to prompts are asked for this many at a time."""
+    most_calls: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_tokens", "concurrency", "contexts"):
+            values = getattr(self, name)
+            rising = all(a < b for a, b in zip((0, *values), values, strict=False))
+            require(len(values) > 0 and rising, f"{name} is {list(values)}, needs rising numbers from 1")
+        require(len(self.prompt_tokens) >= 2, "prompt_tokens has one length, and prefill needs two")
+        require(self.concurrency[0] == 1, f"concurrency begins at {self.concurrency[0]}, needs 1")
+        require(self.concurrency[-1] <= 1024, f"concurrency goes up to {self.concurrency[-1]}, needs at most 1024")
+        require(4 <= self.decoded_tokens <= 4096, f"decoded_tokens is {self.decoded_tokens}, needs 4 to 4096")
+        require(1 <= self.repeats <= 1000, f"repeats is {self.repeats}, needs 1 to 1000")
+        require(1 <= self.at_once <= 1024, f"at_once is {self.at_once}, needs 1 to 1024")
+        enough = self.most_calls is None or self.most_calls >= 1
+        require(enough, f"most_calls is {self.most_calls}, needs at least 1")
+
+
+class LanguageProject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `gearshift.toml` for language models of one operator.
+
+    `models` stand from the smallest to the largest. `prompts` is a JSONL file, relative to the
+    project file. `judge` (`file.py:function`) takes prompt, answer and reference, and returns a
+    quality in [0, 1]; without it, and without references, the largest model's answer is what others
+    are compared with. `certainty` says how one is made of log-probabilities, with the last model's
+    left unused. An answer has at most `most_tokens` tokens, unless its prompt says otherwise.
+    """
+
+    operator: str
+    prompts: str
+    models: dict[str, LanguageModel]
+    judge: str = ""
+    certainty: TextCertainty = "mean_logprob"
+    most_tokens: int = 256
+    temperature: float = 0.0
+    profile: EngineMeasuring = EngineMeasuring()
+
+    def __post_init__(self) -> None:
+        require_operator_name(self.operator)
+        require(bool(self.prompts), "prompts is empty", remedy="name a JSONL file of prompts")
+        require(len(self.models) >= 1, "there are no models", remedy="add a [models.NAME.engine] section")
+        for name in self.models:
+            require_name(name, "a model")
+        if self.judge:
+            file, colon, function = self.judge.partition(":")
+            usable = bool(colon) and file.endswith(".py") and function.isidentifier()
+            require(usable, f"judge is {self.judge!r}", remedy="write it as file.py:function")
+        require(1 <= self.most_tokens <= 1 << 20, f"most_tokens is {self.most_tokens}, needs 1 to {1 << 20}")
+        require(0 <= self.temperature <= 2, f"temperature is {self.temperature}, needs 0 to 2")
+        places: dict[tuple[str, str], str] = {}
+        for name, model in self.models.items():
+            for url in model.engine.urls:
+                place = url, model.engine.model
+                require(
+                    place not in places,
+                    f"models {places.get(place)!r} and {name!r} are the same at {url}",
+                    remedy="give each its own endpoint, or its own name there",
+                )
+                places[place] = name
+
+
+def is_language_project(path: Path) -> bool:
+    """Whether `path`, a project file, is meant to be one of language models; False where it cannot be read."""
+    try:
+        content = msgspec.toml.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return False
+    models = content.get("models")
+    engines = isinstance(models, dict) and any(isinstance(one, dict) and "engine" in one for one in models.values())
+    return "prompts" in content or engines
+
+
+def read_language_project(path: Path) -> LanguageProject:
+    """Read the project file `path`; raises `InvalidInput` naming file, field and remedy."""
+    text = read_text(path, remedy="make one with `gearshift init --llm`")
+    try:
+        return msgspec.toml.decode(text, type=LanguageProject)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    plain = url.isascii() and url.isprintable() and " " not in url
+    require(usable and plain, f"url is {url!r}", remedy="give it as https://HOST:PORT/v1, or with http")
+    require(
+        not (parts.query or parts.fragment or parts.username or parts.password),
+        "url holds more than host, port and path",
+        remedy="name the key's environment variable by api_key_env",
+    )
