@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import require_operator_name
+from gearshift.profiles.engines.certainty import DECIDE_AT_TOKENS as DECIDE_AT_TOKENS
 from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.profile import PART_A, PART_B
 
-DECIDE_AT_TOKENS = (1, 4, 16, None)
-"""The generated tokens at which certainty is recorded; None at the end."""
 BIN_EDGES = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """The largest prompt of each bin by which the length of an answer is expected; the last holds all above."""
 
@@ -67,7 +67,8 @@ class AnswerRecords:
 class LanguageProfile:
     """Engines and answers of the models of one operator.
 
-    `certainty` names how certainty is made of log-probabilities. `ranks` has the models whose
+    `certainty` names how certainty is made of log-probabilities; for `judge`, `judges` has one for
+    each model. `ranks` has the models whose
     certainty ranks their answers better than chance; others are split by the request's id.
     `overhead_s` is what a lone request takes beside its engine, from arrival to its first byte.
     `sha256` is a hash of the content; `project` as in `Profile`.
@@ -78,6 +79,7 @@ class LanguageProfile:
     answers: AnswerRecords
     certainty: str = "mean_logprob"
     ranks: tuple[str, ...] = ()
+    judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None
     sha256: str = ""
@@ -91,6 +93,9 @@ class LanguageProfile:
         require(len(set(places)) == len(places), "the profile has an engine for one model and device kind twice")
         lacking = sorted(set(self.answers.models) ^ {one.model for one in self.engines})
         require(not lacking, f"models {lacking} have answers or an engine, and need both")
+        judged = {one.model for one in self.judges}
+        complete = judged == set(self.models) if self.certainty == "judge" else not judged
+        require(complete, f"certainty is {self.certainty!r}, and there are judges of models {sorted(judged)}")
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.support.files import PathLike, read_bytes, replace_folder
 from gearshift.support.npz import BROKEN_ZIP, decode_array, encode_arrays
@@ -45,6 +46,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     engines: tuple[EngineProfile, ...]
     certainty: str
     ranks: tuple[str, ...] = ()
+    judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None
     notes: dict[str, str] = {}

@@ -1,0 +1,213 @@
+"""Train tiny byte-level Llamas on lines about orders (`gearshift.verbs.init.order_lines`), and export them to GGUF.
+
+    python benchmarks/llm/tiny_llamas.py small --out DIR [--seconds 100]
+
+Sizes: small (0.12 million parameters), medium (0.64) and large (2.5). `--seconds` is processor time
+on one thread. Prints the share of right answers to unseen lines, and how well the mean
+log-probability tells right from wrong ones. Needs `pip install 'gearshift[torch]'`.
+"""
+
+import argparse
+import json
+import random
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.llm.gguf import END, write_gguf
+from gearshift.verbs.init.order_lines import OrderLine, order_line, order_lines, right
+
+LONGEST = 192
+CONTEXT = 512
+VOCABULARY = 257
+TEST_SEED = 7_000_001
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+    layers: int
+    heads: int
+    hidden: int
+    rate: float
+    seconds: float
+
+
+SIZES = {
+    "small": Size(64, 2, 2, 192, 5e-3, 100),
+    "medium": Size(128, 3, 2, 352, 3e-3, 400),
+    "large": Size(224, 4, 4, 608, 2e-3, 1500),
+}
+
+
+class Norm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class Block(nn.Module):
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.heads = size.heads
+        width, hidden = size.width, size.hidden
+        self.attn_norm, self.ffn_norm = Norm(width), Norm(width)
+        self.attn_q, self.attn_k, self.attn_v, self.attn_output = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
+        self.ffn_gate, self.ffn_up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.ffn_down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        rows, length, width = x.shape
+        normed = self.attn_norm(x)
+        q, k, v = (
+            one(normed).view(rows, length, self.heads, -1).transpose(1, 2)
+            for one in (self.attn_q, self.attn_k, self.attn_v)
+        )
+        seen = functional.scaled_dot_product_attention(turned(q, turn), turned(k, turn), v, is_causal=True)
+        x = x + self.attn_output(seen.transpose(1, 2).reshape(rows, length, width))
+        normed = self.ffn_norm(x)
+        return x + self.ffn_down(functional.silu(self.ffn_gate(normed)) * self.ffn_up(normed))
+
+
+class Llama(nn.Module):
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.size = size
+        self.token_embd = nn.Embedding(VOCABULARY, size.width)
+        self.blk = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.output_norm = Norm(size.width)
+        nn.init.normal_(self.token_embd.weight, std=0.05)
+        half = size.width // size.heads // 2
+        angle = torch.outer(torch.arange(CONTEXT), 10_000.0 ** (-torch.arange(half) / half))
+        self.cos, self.sin = angle.cos(), angle.sin()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        length = tokens.shape[1]
+        x = self.token_embd(tokens)
+        for block in self.blk:
+            x = block(x, (self.cos[:length], self.sin[:length]))
+        return self.output_norm(x) @ self.token_embd.weight.T
+
+
+def turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary positions over neighbouring pairs of elements (rows, heads, length, elements)."""
+    cos, sin = turn
+    even, odd = x[..., ::2], x[..., 1::2]
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+
+def prompt_bytes(text: str) -> list[int]:
+    return [*f"<{text}\n>".encode()]
+
+
+def batch_of(lines: list[OrderLine]) -> tuple[Tensor, Tensor]:
+    """Tokens, and the next ones; -100 where the next is of a prompt or of the padding."""
+    pairs = [(prompt_bytes(line.text), [*line.answer.encode(), END]) for line in lines]
+    longest = min(LONGEST, max(len(prompt) + len(answer) for prompt, answer in pairs)) - 1
+    tokens = np.full((len(lines), longest), END)
+    target = np.full((len(lines), longest), -100)
+    for row, (prompt, answer) in enumerate(pairs):
+        both = [*prompt, *answer]
+        tokens[row, : len(both) - 1] = both[:-1]
+        target[row, len(prompt) - 1 : len(both) - 1] = answer
+    return torch.from_numpy(tokens), torch.from_numpy(target)
+
+
+def train(model: Llama, seconds: float, seed: int) -> int:
+    generator, steps, begun, told = random.Random(seed), 0, time.process_time(), 0.0
+    optimizer = torch.optim.Adam(model.parameters(), lr=model.size.rate, betas=(0.9, 0.98))
+    while (used := (time.process_time() - begun) / seconds) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = model.size.rate * min(1.0, (steps + 1) / 100) * (1 - used)
+        tokens, target = batch_of([order_line(generator) for _ in range(32)])
+        loss = functional.cross_entropy(model(tokens).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        steps += 1
+        if used > told:
+            print(f"{100 * used:3.0f} %  step {steps}  loss {loss.item():.4f}", flush=True)
+            told += 0.05
+    return steps
+
+
+@torch.inference_mode()
+def answers(model: Llama, lines: list[OrderLine]) -> tuple[list[str], list[float]]:
+    """The most probable answers, and the mean log-probability of their tokens."""
+    texts, means = [], []
+    for line in lines:
+        tokens, said = prompt_bytes(line.text), []
+        while len(said) < 40:
+            scores = functional.log_softmax(model(torch.tensor([tokens]))[0, -1], -1)
+            token = int(scores.argmax())
+            said.append(float(scores[token]))
+            if token == END:
+                break
+            tokens.append(token)
+        texts.append(bytes(tokens[len(prompt_bytes(line.text)) :]).decode("utf-8", "replace"))
+        means.append(float(np.mean(said)))
+    return texts, means
+
+
+def auroc(certainty: np.ndarray, is_right: np.ndarray) -> float:
+    sure, unsure = certainty[is_right], certainty[~is_right]
+    return float((sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean())
+
+
+def exported(model: Llama) -> dict[str, np.ndarray]:
+    names = {"token_embd.weight", "output_norm.weight"}
+    return {
+        name: value.numpy(force=True)
+        for name, value in model.state_dict().items()
+        if name in names or name.startswith("blk.")
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("size", choices=SIZES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--lines", type=int, default=400, help="unseen lines to judge by")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    size = SIZES[args.size]
+    model = Llama(size)
+    parameters = sum(one.numel() for one in model.parameters())
+    print(f"{args.size}: {parameters:,} parameters, {asdict(size)}", flush=True)
+    steps = train(model, args.seconds or size.seconds, args.seed)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"{args.size}.gguf"
+    write_gguf(path, f"order-lines-{args.size}", exported(model), heads=size.heads, hidden=size.hidden, context=CONTEXT)
+    lines = order_lines(args.lines, TEST_SEED)
+    texts, means = answers(model, lines)
+    good = np.array([right(text, line.answer) for text, line in zip(texts, lines, strict=True)]) == 1
+    both = bool(good.any() and not good.all())
+    facts = {
+        "model": args.size,
+        "parameters": parameters,
+        "steps": steps,
+        "right": float(good.mean()),
+        "auroc_mean": auroc(np.array(means), good) if both else None,
+        "bytes": path.stat().st_size,
+    }
+    print(json.dumps(facts))
+    for text, line in list(zip(texts, lines, strict=True))[:5]:
+        print(f"{line.text!r}: {text!r}, right is {line.answer!r}")
+
+
+if __name__ == "__main__":
+    main()

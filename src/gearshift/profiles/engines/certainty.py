@@ -1,0 +1,130 @@
+"""The certainty of a text, made of the log-probabilities of its tokens, one token at a time.
+
+Profiling and serving share it, so that a threshold means the same in both.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+DECIDE_AT_TOKENS = (1, 4, 16, None)
+"""The generated tokens at which certainty is recorded; None at the end."""
+BuiltIn = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob"]
+LEAST_LOGPROB = -100.0
+"""Endpoints write improbable tokens as -9999 or -inf; all below this counts as this."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over tokens: enough for every built-in certainty."""
+
+    count: int = 0
+    total: float = 0.0
+    least: float = 0.0
+    first: float = 0.0
+    margin: float = 0.0
+
+    def add(self, logprob: float, margin: float) -> None:
+        if self.count == 0:
+            self.first = logprob
+        self.count += 1
+        self.total += logprob
+        self.least = min(self.least, logprob)
+        self.margin += margin
+
+    def value(self, certainty: BuiltIn) -> float:
+        """0, as of a sure token, where there are no tokens."""
+        match certainty:
+            case "mean_logprob":
+                return self.total / max(1, self.count)
+            case "least_logprob":
+                return self.least
+            case "first_logprob":
+                return self.first
+            case "margin":
+                return self.margin / max(1, self.count)
+            case "sum_logprob":
+                return self.total
+
+
+@dataclass(slots=True)
+class TokenCertainty:
+    """An answer's tokens so far; where some are of a tool call's arguments, these alone count."""
+
+    all: Tally = field(default_factory=Tally)
+    arguments: Tally = field(default_factory=Tally)
+
+    def add(self, logprob: float, second: float | None = None, *, of_arguments: bool = False) -> None:
+        """The next token's log-probability, and the largest one among other tokens, if known.
+
+        The margin is the difference of both probabilities; without a second one it is the first.
+        """
+        logprob = clipped(logprob)
+        margin = math.exp(logprob) - (0.0 if second is None else math.exp(clipped(second)))
+        self.all.add(logprob, margin)
+        if of_arguments:
+            self.arguments.add(logprob, margin)
+
+    @property
+    def tally(self) -> Tally:
+        return self.arguments if self.arguments.count else self.all
+
+    @property
+    def tokens(self) -> int:
+        return self.all.count
+
+    def value(self, certainty: BuiltIn) -> float:
+        return self.tally.value(certainty)
+
+    def features(self, prompt_tokens: int) -> tuple[float, ...]:
+        """What a judge sees (`FEATURES`), at this token."""
+        tally = self.tally
+        return (
+            *(tally.value(name) for name in ("mean_logprob", "least_logprob", "first_logprob", "margin")),
+            math.log1p(self.tokens),
+            math.log1p(prompt_tokens),
+        )
+
+
+FEATURES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "log_output_tokens", "log_prompt_tokens")
+
+
+def clipped(logprob: float) -> float:
+    return 0.0 if logprob > 0 else logprob if logprob >= LEAST_LOGPROB else LEAST_LOGPROB
+
+
+def recorded_features(
+    logprobs: Sequence[float],
+    seconds: Sequence[float | None],
+    prompt_tokens: int,
+    of_arguments: Sequence[bool] | None = None,
+) -> list[tuple[float, ...]]:
+    """The features at each of `DECIDE_AT_TOKENS`, or at the end of a shorter answer."""
+    so_far, at = TokenCertainty(), {}
+    for i, logprob in enumerate(logprobs):
+        so_far.add(logprob, seconds[i], of_arguments=of_arguments is not None and of_arguments[i])
+        at[i + 1] = so_far.features(prompt_tokens)
+    at[0] = TokenCertainty().features(prompt_tokens)
+    end = len(logprobs)
+    return [at[end if token is None else min(token, end)] for token in DECIDE_AT_TOKENS]
+
+
+def argument_tokens(tokens: Sequence[str], arguments: Sequence[str]) -> list[bool]:
+    """Which tokens are within the arguments of tool calls, looked up in order in the tokens' text.
+
+    Arguments that do not stand there as they are, such as those that an engine writes anew, count as
+    none.
+    """
+    text, spans, begin = "".join(tokens), [], 0
+    for one in arguments:
+        place = text.find(one, begin) if one else -1
+        if place >= 0:
+            spans.append((place, place + len(one)))
+            begin = place + len(one)
+    marks, at = [], 0
+    for token in tokens:
+        end = at + len(token)
+        marks.append(any(at < last and end > first for first, last in spans))
+        at = end
+    return marks

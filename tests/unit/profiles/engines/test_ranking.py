@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from gearshift.profiles.engines.judge import fit_judge
+from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
+from gearshift.profiles.engines.ranking import (
+    concordance,
+    gain_over_random_split,
+    models_that_rank,
+    ranking,
+    rankings,
+)
+
+
+def test_concordance_of_right_and_wrong_answers_is_the_auroc() -> None:
+    certainty, right = np.array([0.9, 0.8, 0.8, 0.1]), np.array([1.0, 1.0, 0.0, 0.0])
+    assert concordance(certainty, right).value == (1 + 1 + 0.5 + 1) / 4
+    assert concordance(-certainty, right).value == pytest.approx(1 - 3.5 / 4)
+
+
+def test_concordance_takes_graded_quality_and_none() -> None:
+    assert concordance(np.arange(5.0), np.arange(5.0) / 5).value == 1.0
+    same = concordance(np.arange(5.0), np.ones(5))
+    assert (same.value, same.low, same.high) == (0.5, 0.0, 1.0)
+
+
+def test_the_interval_holds_the_true_concordance_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(1)
+    held = 0
+    for _ in range(200):
+        right = (generator.random(200) < 0.4).astype(float)
+        found = concordance(right + generator.normal(size=200), right)
+        held += found.low <= 0.7602 <= found.high  # of two normal distributions one deviation apart
+    assert 0.9 <= held / 200 <= 0.99
+
+
+def test_gain_of_a_known_order() -> None:
+    """Two of four are kept well by the small model: keeping 1, 2, 3 of 4 gains 1/8, 1/4 and 1/8 on random."""
+    differences = np.array([0.0, 0.0, -0.5, -0.5])
+    perfect = gain_over_random_split(np.array([4.0, 3.0, 2.0, 1.0]), differences)
+    shares = [0.0, 0.25, 0.5, 0.75, 1.0]
+    surest = [differences[: round(4 * share)].sum() / 4 for share in shares]
+    at_random = [share * differences.mean() for share in shares]
+    assert perfect == pytest.approx(np.trapezoid(np.subtract(surest, at_random), shares))
+    assert gain_over_random_split(np.array([1.0, 2.0, 3.0, 4.0]), differences) == pytest.approx(-perfect)
+    assert gain_over_random_split(np.ones(4), differences) == 0
+
+
+def profile_of(signal: float, certainty: str = "mean_logprob") -> LanguageProfile:
+    generator, n = np.random.default_rng(0), 400
+    right = (generator.random((2, n)) < [[0.5], [0.9]]).astype(float)
+    seen = generator.normal(size=(2, n, 4)) + signal * right[:, :, None]
+    answers = AnswerRecords(
+        models=("small", "large"),
+        quality=right,
+        certainty=seen,
+        prompt_tokens=np.full((2, n), 10),
+        output_tokens=np.full((2, n), 10),
+        part=(np.arange(n) % 2).astype(np.int8),
+    )
+    curve = StepCurve(tokens=(1, 8), step_s=(0.01, 0.02))
+    engines = tuple(
+        EngineProfile(
+            model=model, device_kind="gpu", prefill=curve, decode=curve, kv_blocks=9,
+            largest_batched_tokens=8, largest_running=8,
+        )
+        for model in ("small", "large")
+    )  # fmt: skip
+    judges = tuple(fit_judge(one, seen[0, :, :, None].repeat(6, 2), right[0]) for one in answers.models)
+    return LanguageProfile(
+        operator="chat",
+        engines=engines,
+        answers=answers,
+        certainty=certainty,
+        judges=judges if certainty == "judge" else (),
+    )
+
+
+def test_certainty_that_knows_right_from_wrong_ranks() -> None:
+    found = rankings(profile_of(2.0))
+    assert [one.decide_at for one in found] == [1, 4, 16, None]
+    assert models_that_rank(found) == ("small",)
+    assert 0.87 < found[-1].auroc.value < 0.97
+    assert [coverage for coverage, _ in found[-1].risk_coverage] == [0.1, 0.25, 0.5, 0.75, 1.0]
+    assert found[-1].risk_coverage[0][1] > 0.9 > found[-1].risk_coverage[-1][1]
+    assert str(found[-1]).startswith("the certainty of 'small' at the end gains 0.")
+
+
+def test_certainty_that_knows_nothing_does_not_rank_and_the_sentence_says_so() -> None:
+    found = rankings(profile_of(0.0))
+    assert models_that_rank(found) == ()
+    assert "the interval contains zero, so its requests are split by their id" in str(found[-1])
+
+
+def test_no_certainty_ranks_by_chance_more_often_than_its_level_says() -> None:
+    generator = np.random.default_rng(3)
+    by_chance = 0
+    for _ in range(40):
+        right = (generator.random(160) < 0.5).astype(float)
+        by_chance += ranking("a", "b", None, generator.normal(size=160), right, np.ones(160), seed=0).ranks
+    assert by_chance <= 4
+
+
+def test_a_certainty_that_is_the_wrong_way_round_does_not_rank() -> None:
+    found = rankings(profile_of(-2.0))
+    assert models_that_rank(found) == ()
+    assert "the wrong way round" in str(found[-1])
+
+
+def test_a_judge_is_ranked_on_part_b_alone() -> None:
+    profile = profile_of(0.0, "judge")
+    profile.answers.certainty[:, ::2] = 9 * profile.answers.quality[:, ::2, None]  # part A, which it was fitted on
+    assert models_that_rank(rankings(profile)) == ()
