@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-DECIDE_AT_TOKENS = (1, 4, 16, None)
-"""The generated tokens at which certainty is recorded; None at the end."""
 BuiltIn = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob"]
 LEAST_LOGPROB = -100.0
 """Endpoints write improbable tokens as -9999 or -inf; all below this counts as this."""
@@ -95,19 +93,20 @@ def clipped(logprob: float) -> float:
 
 
 def recorded_features(
+    decide_at: Sequence[int | None],
     logprobs: Sequence[float],
     seconds: Sequence[float | None],
     prompt_tokens: int,
     of_arguments: Sequence[bool] | None = None,
 ) -> list[tuple[float, ...]]:
-    """The features at each of `DECIDE_AT_TOKENS`, or at the end of a shorter answer."""
+    """The features at each of the tokens `decide_at`, None for the end, or at the end of a shorter answer."""
     so_far, at = TokenCertainty(), {}
     for i, logprob in enumerate(logprobs):
         so_far.add(logprob, seconds[i], of_arguments=of_arguments is not None and of_arguments[i])
         at[i + 1] = so_far.features(prompt_tokens)
     at[0] = TokenCertainty().features(prompt_tokens)
     end = len(logprobs)
-    return [at[end if token is None else min(token, end)] for token in DECIDE_AT_TOKENS]
+    return [at[end if token is None else min(token, end)] for token in decide_at]
 
 
 def argument_tokens(tokens: Sequence[str], arguments: Sequence[str]) -> list[bool]:

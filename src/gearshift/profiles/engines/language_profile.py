@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import require_operator_name
-from gearshift.profiles.engines.certainty import DECIDE_AT_TOKENS as DECIDE_AT_TOKENS
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.profile import PART_A, PART_B
 
+DECIDE_AT_TOKENS = (1, 4, 16, None)
+"""The generated tokens at which certainty is recorded; None at the end."""
 BIN_EDGES = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """The largest prompt of each bin by which the length of an answer is expected; the last holds all above."""
 

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.profiles.engines.certainty import DECIDE_AT_TOKENS
-from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_B
 
 Floats = NDArray[np.float64]

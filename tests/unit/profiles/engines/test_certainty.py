@@ -12,6 +12,7 @@ from gearshift.profiles.engines.certainty import (
     argument_tokens,
     recorded_features,
 )
+from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS
 
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=40)
 
@@ -70,7 +71,7 @@ def test_only_arguments_of_tool_calls_count_once_there_are_some() -> None:
 
 def test_features_are_recorded_at_1_4_16_and_the_end() -> None:
     values = [-float(i) for i in range(1, 31)]
-    rows = recorded_features(values, [None] * 30, prompt_tokens=9)
+    rows = recorded_features(DECIDE_AT_TOKENS, values, [None] * 30, prompt_tokens=9)
     means = [row[FEATURES.index("mean_logprob")] for row in rows]
     assert means == [-1.0, -2.5, -8.5, -15.5]
     assert [row[FEATURES.index("log_output_tokens")] for row in rows] == [math.log1p(n) for n in (1, 4, 16, 30)]
@@ -78,8 +79,8 @@ def test_features_are_recorded_at_1_4_16_and_the_end() -> None:
 
 
 def test_a_short_answer_has_its_end_at_every_later_token() -> None:
-    rows = recorded_features([-1.0, -3.0], [None, None], prompt_tokens=5)
-    assert rows[0] == recorded_features([-1.0], [None], prompt_tokens=5)[-1]
+    rows = recorded_features(DECIDE_AT_TOKENS, [-1.0, -3.0], [None, None], prompt_tokens=5)
+    assert rows[0] == recorded_features(DECIDE_AT_TOKENS, [-1.0], [None], prompt_tokens=5)[-1]
     assert rows[1] == rows[2] == rows[3] == of([-1.0, -3.0]).features(5)
 
 
