@@ -25,3 +25,27 @@ def may_enter(
 def decodes_beside(prompts_run: bool, prefill_first: bool) -> bool:
     """Whether requests that decode take part in the next step."""
     return not (prompts_run and prefill_first)
+
+
+def pairs_of(before: int, tokens: int) -> int:
+    """Pairs of attention of `tokens` that come after `before` others of their prompt."""
+    return tokens * before + tokens * (tokens + 1) // 2
+
+
+def step_seconds(
+    curve_s: float,
+    kv_tokens: int,
+    attention_pairs: int,
+    requests: int,
+    per_kv_token_s: float,
+    per_attention_token_s: float,
+    overhead_per_step_s: float,
+    overhead_per_request_s: float,
+) -> float:
+    """The time of a step whose batched tokens alone take `curve_s`."""
+    return curve_s + (
+        kv_tokens * per_kv_token_s
+        + attention_pairs * per_attention_token_s
+        + overhead_per_step_s
+        + requests * overhead_per_request_s
+    )

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from gearshift.errors import require
+from gearshift.policies.engines.steps import step_seconds
 
 Scheduler = Literal["mixed", "prefill_first"]
 
@@ -81,8 +82,12 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     def step_s(self, step: "StepWork") -> float:
         curve = self.prefill if step.prompt_tokens else self.decode
-        return curve.seconds(step.batched_tokens) + sum(
-            value * each for value, each in zip(self.added_s, step.added, strict=True)
+        return step_seconds(
+            curve.seconds(step.batched_tokens),
+            step.kv_tokens,
+            step.attention_pairs,
+            step.prompts + step.decoding,
+            *self.added_s,
         )
 
     @property
@@ -114,11 +119,6 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def added(self) -> tuple[int, int, int, int]:
         return self.kv_tokens, self.attention_pairs, 1, self.prompts + self.decoding
-
-
-def pairs_of(before: int, tokens: int) -> int:
-    """Pairs of attention of `tokens` that come after `before` others of their prompt."""
-    return tokens * before + tokens * (tokens + 1) // 2
 
 
 def curve_from_rows(rows: Sequence[tuple[int, float]]) -> StepCurve:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gearshift.clock import to_ns
 from gearshift.errors import require
 from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit, PipelinePlan, ReplicaSettings
-from gearshift.policies.engines.deciding import DECIDES_AT_END
+from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.policies.engines.outstanding import LOAD_DRAIN_S, LOAD_OUTSTANDING_REQUESTS, LOAD_QUEUED_TOKENS
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork
 from gearshift.profiles.engines.language_profile import BIN_EDGES, DECIDE_AT_TOKENS, LanguageProfile
@@ -40,6 +40,10 @@ class EngineTables:
     replicas: tuple[str, ...]
     engines: tuple[EngineProfile, ...]
     """Of each replica, with the key-value blocks of its placement."""
+    device_ids: tuple[str, ...]
+    """All of the plan's hardware."""
+    device_groups: tuple[tuple[str, ...], ...]
+    """The devices of each number in `device`."""
     replica_model: NDArray[np.int64]
     replica_begin: NDArray[np.int64]
     device: NDArray[np.int64]
@@ -100,12 +104,17 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
                 known = at == 0 or at in DECIDE_AT_TOKENS
                 require(known, f"a gear decides at token {at}, and certainty is recorded at {DECIDE_AT_TOKENS}")
             decide_at[g, : stages - 1] = [DECIDES_AT_END if at is None else at for at in cascade.decide_at_tokens]
+            by_id = [at == DECIDES_BY_ID for at in cascade.decide_at_tokens]
+            first = sorted(by_id, reverse=True) == by_id
+            require(first, f"cascade {cascade} decides by certainty before a stage that decides by the request's id")
     rates = [work_rates(one, profile) for one in engines]
     return EngineTables(
         pipeline=name,
         models=models,
         replicas=tuple(replica.id for replica in placed),
         engines=tuple(engines),
+        device_ids=tuple(kinds),
+        device_groups=tuple(groups),
         replica_model=np.array([models.index(replica.model) for replica in placed]),
         replica_begin=np.searchsorted([models.index(one.model) for one in placed], np.arange(len(models) + 1)),
         device=np.array([groups[tuple(sorted(replica.device_ids))] for replica in placed]),

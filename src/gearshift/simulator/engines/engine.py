@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gearshift.errors import require
-from gearshift.policies.engines.steps import blocks_for, chunk_of, decodes_beside, may_enter
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork, pairs_of
+from gearshift.policies.engines.steps import blocks_for, chunk_of, decodes_beside, may_enter, pairs_of
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork, curve_from_rows, pairs_of
+from gearshift.policies.engines.steps import pairs_of
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork, curve_from_rows
 from gearshift.profiles.engines.fitting import RecordedSpan, fit_added
 
 PLAIN = EngineProfile(
