@@ -1,0 +1,1 @@
+"""The compiled simulation of language models: arrays, engines and the router, by integers."""

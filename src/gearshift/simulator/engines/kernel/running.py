@@ -1,0 +1,138 @@
+"""The running requests of an engine: who decodes, what memory they have, and when something happens to them."""
+
+from typing import Any
+
+from gearshift.policies.engines import deciding
+from gearshift.policies.engines import steps as steps_module
+from gearshift.policies.next_step import NOT_IN_CASCADE
+from gearshift.simulator.engines.kernel.state import NONE, Engine, Plan, State
+from gearshift.support.compiled import inlined
+
+DECIDES_AT_END, DECIDES_BY_ID = deciding.DECIDES_AT_END, deciding.DECIDES_BY_ID
+
+blocks_for = inlined(steps_module.blocks_for)
+
+
+@inlined
+def join_running(state: State, engine: Engine, number: int) -> None:
+    """The first that waits in the engine enters."""
+    request = state.requests[number]
+    engine.first_waiting = request.following
+    request.before = engine.newest
+    request.following = NONE
+    if engine.newest == NONE:
+        engine.oldest = number
+    else:
+        state.requests[engine.newest].following = number
+    engine.newest = number
+    engine.running += 1
+    engine.free_blocks -= request.blocks
+    request.entry = engine.entered
+    engine.entered += 1
+
+
+@inlined
+def leave_running(state: State, engine: Engine, number: int) -> None:
+    """A request gives up its memory and its place."""
+    request = state.requests[number]
+    if request.decodes != 0:
+        stop_decoding(state, engine, number)
+    else:
+        engine.free_blocks += request.blocks
+    if request.before == NONE:
+        engine.oldest = request.following
+    else:
+        state.requests[request.before].following = request.following
+    if request.following == NONE:
+        engine.newest = request.before
+    else:
+        state.requests[request.following].before = request.before
+    engine.running -= 1
+
+
+@inlined
+def start_decoding(state: State, engine: Engine, number: int) -> None:
+    request = state.requests[number]
+    context = request.prompt + request.given
+    phase = (context - engine.count) % engine.block_tokens
+    request.phase = phase
+    state.phases[engine.first_phase + phase] += 1
+    request.decodes = 1
+    request.begun = engine.count
+    request.given -= engine.count
+    engine.decoding += 1
+    engine.kv_tokens += context
+    engine.owed += blocks_for(context, engine.block_tokens) - request.blocks
+
+
+@inlined
+def stop_decoding(state: State, engine: Engine, number: int) -> None:
+    """All that `start_decoding` did is undone, and the request's blocks become free."""
+    request = state.requests[number]
+    request.given += engine.count
+    request.decodes = 0
+    context = request.prompt + request.given
+    held = blocks_for(context, engine.block_tokens)
+    if request.begun == engine.count:
+        engine.owed -= held - request.blocks
+        held = request.blocks
+    engine.free_blocks += held
+    engine.decoding -= 1
+    engine.kv_tokens -= context
+    state.phases[engine.first_phase + request.phase] -= 1
+    if request.at != NONE:
+        unschedule(state, engine, number)
+
+
+@inlined
+def next_at(plan: Plan, state: State, engine: Engine, request: Any) -> int:
+    """The engine's count at which a request that decodes has its first token, decides or ends."""
+    given: int = request.given + engine.count
+    at: int = request.output
+    if given == 0:
+        at = 1
+    elif request.answered == 0:
+        gear = state.run.gear
+        stage = plan.stage_of[gear * plan.models + request.model]
+        decide_at = DECIDES_BY_ID
+        if stage != NOT_IN_CASCADE and stage != plan.stage_count[gear] - 1:
+            decide_at = plan.decide_at[gear * plan.most_stages + stage]
+        if decide_at != DECIDES_AT_END:
+            at = min(at, max(decide_at, given + 1))
+    return at - given + engine.count
+
+
+@inlined
+def schedule(plan: Plan, state: State, engine: Engine, number: int) -> None:
+    """Put a request among those of its next count, in order of entry."""
+    request = state.requests[number]
+    at = next_at(plan, state, engine, request)
+    slot = engine.first_slot + (at & (engine.slots - 1))
+    below, above = state.latest[slot], NONE
+    while below != NONE and state.requests[below].entry > request.entry:
+        above = below
+        below = state.requests[below].below
+    request.at, request.below, request.above = at, below, above
+    if below == NONE:
+        state.soonest[slot] = number
+    else:
+        state.requests[below].above = number
+    if above == NONE:
+        state.latest[slot] = number
+    else:
+        state.requests[above].below = number
+
+
+@inlined
+def unschedule(state: State, engine: Engine, number: int) -> None:
+    request = state.requests[number]
+    slot = engine.first_slot + (request.at & (engine.slots - 1))
+    if request.below == NONE:
+        state.soonest[slot] = request.above
+    else:
+        state.requests[request.below].above = request.above
+    if request.above == NONE:
+        state.latest[slot] = request.below
+    else:
+        state.requests[request.above].below = request.below
+    request.at = NONE

@@ -1,0 +1,239 @@
+"""The arrays that the kernel for language models reads and changes, and its log."""
+
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+import numpy as np
+
+from gearshift.support.compiled import inlined
+
+NONE = -1
+
+
+class Run:
+    """Where a run stands: requests `arrived`, `done` and `waiting`, rows in `log` and in `shifts`.
+
+    `prompt_tokens` are those of prompts that no first token came for; `touched` counts groups of
+    devices on which a step may begin.
+    """
+
+    next_tick_ns: int
+    gear: int
+    eased_ticks: int
+    arrived: int
+    done: int
+    waiting: int
+    most_waiting: int
+    prompt_tokens: int
+    touched: int
+    logged: int
+    shifts: int
+
+
+class Queue:
+    """Requests that wait for an engine of a model, chained by `Request.following`."""
+
+    first: int
+    last: int
+    waiting_ns: int
+
+
+class Engine:
+    """The engine of one replica: what it is, and where it stands.
+
+    Its running requests are chained by entry from `oldest` to `newest`, those that wait in it from
+    `first_waiting`. Each request that decodes gets a token in a decoding step, so it is enough to
+    count them: `count` is the number of such steps, `kv_tokens` the sum of the contexts that
+    decode, and `phases` from `first_phase` says how many of them fill their last block at which
+    count, modulo the tokens of a block: `phase` is that of the next step. `owed` blocks are taken
+    for tokens that came with a prompt's last step. The request `filling` has a part of its prompt
+    computed; those from `first_chunk` on have tokens of prompts in the step that runs.
+    """
+
+    model: int
+    group: int
+    block_tokens: int
+    watermark_blocks: int
+    largest_batched_tokens: int
+    largest_running: int
+    prefill_first: int
+    prefill_gives_token: int
+    prefill_curve: int
+    decode_curve: int
+    per_kv_token_s: float
+    per_attention_token_s: float
+    overhead_per_step_s: float
+    overhead_per_request_s: float
+    prompt_token_ns: int
+    output_token_ns: int
+    free_blocks: int
+    oldest: int
+    newest: int
+    first_waiting: int
+    last_waiting: int
+    running: int
+    entered: int
+    decoding: int
+    count: int
+    kv_tokens: int
+    first_phase: int
+    phase: int
+    owed: int
+    filling: int
+    first_chunk: int
+    step_decodes: int
+    first_slot: int
+    slots: int
+
+
+class Request:
+    """A request at its present model.
+
+    While it `decodes`, `given` is less by the engine's `count`, and so need not change; `begun` is
+    the count at which that began, `phase` its place among the engine's. `entry` is its rank among
+    the running. `blocks` are those that its entry takes. It is chained by `before` and `following`,
+    and among those of which something happens at count `at` by `below` and `above`.
+    """
+
+    model: int
+    visited: int
+    expected: int
+    prompt: int
+    output: int
+    answered: int
+    given: int
+    computed: int
+    decodes: int
+    begun: int
+    phase: int
+    blocks: int
+    entry: int
+    before: int
+    following: int
+    at: int
+    below: int
+    above: int
+    preempted: int
+
+
+R = TypeVar("R", Run, Queue, Engine, Request)
+
+
+def records(kind: type[R], count: int) -> Any:
+    """Records (count,) of the fields of `kind`, all 0: Python and compiled code change them in place."""
+    fields = [(name, np.dtype(of)) for name, of in get_type_hints(kind).items()]
+    return np.zeros(count, np.dtype(fields, align=True)).view(np.recarray)
+
+
+class Plan(NamedTuple):
+    """The arrays of `EngineTables`; `stage_of` (gears x models,) is a model's place in a gear's cascade.
+
+    `bin_edges` are repeated for each model. `certainty_of` has the column of each stage's certainty,
+    `curve_s` the times of engines by tokens, `members` the replicas of each group of devices from
+    `first_member` on, and `turn` a replica's place among them.
+    """
+
+    models: int
+    replicas: int
+    most_stages: int
+    bins: int
+    replica_begin: Any
+    stage_count: Any
+    stage_models: Any
+    stage_of: Any
+    thresholds: Any
+    decide_at: Any
+    certainty_of: Any
+    range_starts: Any
+    shares: Any
+    most_outstanding: Any
+    load_unit: int
+    upshift_margin: float
+    bin_edges: Any
+    expected_output: Any
+    curve_s: Any
+    members: Any
+    first_member: Any
+    turn: Any
+
+
+class Samples(NamedTuple):
+    """The workload (n,), and recorded answers: flat, of model m and row `row[i]` from `m * rows` on.
+
+    Where a trace has token counts, `token_row` is the request's number and all models have the
+    same: then `token_rows` is 0.
+    """
+
+    arrivals_ns: Any
+    by_id: Any
+    row: Any
+    rows: int
+    certainty: Any
+    certainties: int
+    token_row: Any
+    token_rows: int
+    prompt_tokens: Any
+    output_tokens: Any
+
+
+class State(NamedTuple):
+    """The changing state of a run.
+
+    `soonest` and `latest` are the ends of each chain by count, of engine e from `first_slot` on. Per
+    replica `ends_ns` of its step, `outstanding` requests and their `work_ns`. Per group of devices
+    the replica that is `stepping`, else `NONE`, the one that stepped `last`, and whether it
+    `is_touched`; `touched` lists those.
+    """
+
+    run: Run
+    queues: Any
+    engines: Any
+    requests: Any
+    phases: Any
+    soonest: Any
+    latest: Any
+    ends_ns: Any
+    outstanding: Any
+    work_ns: Any
+    lost: Any
+    stepping: Any
+    last: Any
+    touched: Any
+    is_touched: Any
+
+
+class Outcome(NamedTuple):
+    """The results of a run, as in `LanguageSimulation`; `shifts` (capacity, 2) and `log` (capacity, 5)."""
+
+    model: Any
+    gear: Any
+    answered_ns: Any
+    finished_ns: Any
+    decided_at_token: Any
+    discarded_tokens: Any
+    preempted: Any
+    busy_ns: Any
+    steps: Any
+    shifts: Any
+    log: Any
+
+
+@inlined
+def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c: int) -> None:
+    """Keep a row while there is room; all are counted."""
+    if out.log.shape[0] > 0:
+        row = state.run.logged
+        if row < out.log.shape[0]:
+            out.log[row, 0] = now_ns
+            out.log[row, 1] = kind
+            out.log[row, 2] = a
+            out.log[row, 3] = b
+            out.log[row, 4] = c
+        state.run.logged = row + 1
+
+
+@inlined
+def touch(state: State, group: int) -> None:
+    if state.is_touched[group] == 0:
+        state.is_touched[group] = 1
+        state.touched[state.run.touched] = group
+        state.run.touched += 1

@@ -1,0 +1,183 @@
+"""Steps of engines, compiled: `simulator/engines/engine.py` on counts, in a time that does not grow with the batch.
+
+Read that module first. Only where memory runs out does a step look at each running request.
+"""
+
+from gearshift.clock import NEVER_NS
+from gearshift.policies.engines import steps as steps_module
+from gearshift.simulator.engines.kernel.routing import token_came
+from gearshift.simulator.engines.kernel.running import join_running, leave_running, schedule, start_decoding, unschedule
+from gearshift.simulator.engines.kernel.state import NONE, Engine, Outcome, Plan, Samples, State, touch
+from gearshift.support.compiled import apart, inlined
+
+blocks_for = inlined(steps_module.blocks_for)
+chunk_of = inlined(steps_module.chunk_of)
+may_enter = inlined(steps_module.may_enter)
+decodes_beside = inlined(steps_module.decodes_beside)
+pairs_of = inlined(steps_module.pairs_of)
+step_seconds = inlined(steps_module.step_seconds)
+
+
+@inlined
+def begin_steps(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
+    """On each group of devices that stands still, the next of its replicas with work begins a step."""
+    for place in range(state.run.touched):
+        group = state.touched[place]
+        state.is_touched[group] = 0
+        first, end = plan.first_member[group], plan.first_member[group + 1]
+        member = first
+        if end - first > 1 and state.last[group] != NONE:
+            member = first + plan.turn[state.last[group]] + 1
+        for _ in range(end - first):
+            if member == end:
+                member = first
+            if begin_step(plan, state, out, plan.members[member], now_ns):
+                break
+            member += 1
+    state.run.touched = 0
+
+
+@inlined
+def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int) -> bool:
+    engine = state.engines[replica]
+    if engine.running == 0 and engine.first_waiting == NONE:
+        return False
+    beside = True
+    if engine.prefill_first != 0:
+        beside = decodes_beside(engine.filling != NONE or first_may_enter(state, engine, 1), True)
+    decoding, kv_tokens = 0, 0
+    if beside and engine.decoding != 0:
+        needed = state.phases[engine.first_phase + engine.phase] + engine.owed
+        if needed <= engine.free_blocks:
+            engine.free_blocks -= needed
+        else:
+            make_room(state, engine)
+        engine.owed = 0
+        decoding, kv_tokens = engine.decoding, engine.kv_tokens
+    budget, prompts, attention_pairs = engine.largest_batched_tokens - decoding, 0, 0
+    engine.first_chunk = NONE
+    if engine.filling != NONE and budget > 0:
+        number = engine.filling
+        request = state.requests[number]
+        tokens = chunk_of(request.prompt + request.given - request.computed, budget)
+        attention_pairs += pairs_of(request.computed, tokens)
+        request.computed += tokens
+        budget -= tokens
+        prompts = 1
+        engine.first_chunk = number
+        if request.computed == request.prompt + request.given:
+            engine.filling = NONE
+    while first_may_enter(state, engine, budget):
+        number = engine.first_waiting
+        request = state.requests[number]
+        join_running(state, engine, number)
+        tokens = chunk_of(request.prompt + request.given, budget)
+        attention_pairs += pairs_of(0, tokens)
+        request.computed = tokens
+        budget -= tokens
+        prompts += 1
+        if engine.first_chunk == NONE:
+            engine.first_chunk = number
+        if tokens != request.prompt + request.given:
+            engine.filling = number
+    if prompts + decoding == 0:
+        return False
+    engine.step_decodes = decoding
+    curve = engine.decode_curve if prompts == 0 else engine.prefill_curve
+    seconds = step_seconds(
+        plan.curve_s[curve + engine.largest_batched_tokens - budget],
+        kv_tokens,
+        attention_pairs,
+        prompts + decoding,
+        engine.per_kv_token_s,
+        engine.per_attention_token_s,
+        engine.overhead_per_step_s,
+        engine.overhead_per_request_s,
+    )
+    took_ns = round(seconds * 1e9)
+    state.ends_ns[replica] = now_ns + took_ns
+    state.stepping[engine.group] = replica
+    state.last[engine.group] = replica
+    out.busy_ns[engine.group] += took_ns
+    out.steps[replica] += 1
+    return True
+
+
+@inlined
+def first_may_enter(state: State, engine: Engine, budget: int) -> bool:
+    if engine.first_waiting == NONE:
+        return False
+    return may_enter(
+        state.requests[engine.first_waiting].blocks,
+        engine.free_blocks,
+        engine.watermark_blocks,
+        engine.running,
+        engine.largest_running,
+        budget,
+    )
+
+
+@apart
+def make_room(state: State, engine: Engine) -> None:
+    """A block for the next token of each that decodes, from the oldest on; the newest lose theirs."""
+    number = engine.oldest
+    while number != NONE:
+        request = state.requests[number]
+        if request.decodes != 0:
+            context = request.prompt + request.given + engine.count
+            held = request.blocks if request.begun == engine.count else blocks_for(context, engine.block_tokens)
+            more = blocks_for(context + 1, engine.block_tokens) - held
+            while more > engine.free_blocks and engine.newest != number:
+                preempt(state, engine, engine.newest)
+            if more > engine.free_blocks:
+                preempt(state, engine, number)
+                return
+            engine.free_blocks -= more
+        number = request.following
+
+
+@inlined
+def preempt(state: State, engine: Engine, number: int) -> None:
+    """It gives up its blocks, waits as the first, and computes all its context again."""
+    request = state.requests[number]
+    if engine.filling == number:
+        engine.filling = NONE
+    leave_running(state, engine, number)
+    request.computed = 0
+    request.preempted += 1
+    request.blocks = blocks_for(request.prompt + request.given, engine.block_tokens)
+    request.following = engine.first_waiting
+    if engine.first_waiting == NONE:
+        engine.last_waiting = number
+    engine.first_waiting = number
+
+
+@inlined
+def end_step(plan: Plan, state: State, samples: Samples, out: Outcome, replica: int, now_ns: int) -> None:
+    engine = state.engines[replica]
+    state.ends_ns[replica] = NEVER_NS
+    state.stepping[engine.group] = NONE
+    touch(state, engine.group)
+    if engine.step_decodes != 0:
+        engine.count += 1
+        engine.kv_tokens += engine.decoding
+        engine.phase = engine.phase - 1 if engine.phase > 0 else engine.block_tokens - 1
+    number = engine.first_chunk
+    while number != NONE:
+        request = state.requests[number]
+        following = request.following
+        if number != engine.filling:
+            request.given += engine.prefill_gives_token
+            start_decoding(state, engine, number)
+            if engine.prefill_gives_token != 0:
+                token_came(plan, state, samples, out, replica, number, now_ns)
+            else:
+                schedule(plan, state, engine, number)
+        number = following
+    if engine.step_decodes != 0:
+        slot = engine.first_slot + (engine.count & (engine.slots - 1))
+        number = state.soonest[slot]
+        while number != NONE:
+            unschedule(state, engine, number)
+            token_came(plan, state, samples, out, replica, number, now_ns)
+            number = state.soonest[slot]
