@@ -34,6 +34,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
+from gearshift.planner.baselines.greedy_steps import greedy_steps
 from gearshift.planner.evaluate.cells import Measured, measured_in
 from gearshift.planner.joint.answers import Answers, answers
 from gearshift.planner.joint.composed import composed_query
@@ -244,14 +245,12 @@ def exhaustively(world: World, scores: Scores, ends: Sequence[float]) -> list[Tu
 
 
 def greedily(world: World, scores: Scores, ends: Sequence[float]) -> list[Tuple_]:
-    now: Tuple_ = tuple(size - 1 for size in scores.accuracy.shape)
-    chosen = []
-    for end in ends:
-        while not world.holds(now, end) and any(now):
-            lower = [(*now[:i], now[i] - 1, *now[i + 1 :]) for i in range(len(now)) if now[i]]
-            now = max(lower, key=lambda t: scores.accuracy[t] / world.cell(t, end).latency_s)
-        chosen.append(now)
-    return chosen
+    dearest: Tuple_ = tuple(size - 1 for size in scores.accuracy.shape)
+
+    def worth(each: Tuple_, end: float) -> float:
+        return float(scores.accuracy[each] / world.cell(each, end).latency_s)
+
+    return greedy_steps(dearest, ends, holds=world.holds, worth=worth)
 
 
 def apart(world: World, ends: Sequence[float]) -> tuple[list[Tuple_], int]:

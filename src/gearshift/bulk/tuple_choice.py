@@ -1,6 +1,6 @@
 """The tuple that a whole relation goes through in a graph: a gear's, or the cheapest that is good enough."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +9,9 @@ from gearshift.bulk.choice import Choice, asked_for
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, PipelinePlan
-from gearshift.planner.joint.answers import Answers
-from gearshift.planner.joint.candidates import answers_of, implementations, work_of
+from gearshift.planner.joint.candidates import Tuples, implementations, query_of, work_of_all
 from gearshift.planner.joint.certificate import Promise, certify
-from gearshift.planner.joint.composed import ComposedQuery, composed_query
-from gearshift.planner.joint.front import joint_front, judged
+from gearshift.planner.joint.front import Ints, JointFront
 from gearshift.planner.joint.measures import ACCURACY
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
@@ -45,8 +43,8 @@ def choose_tuple(
             remedy="profile the project with samples of whole requests, or name a gear",
         )
     cascades = {node: implementations(profiles[one.operator]) for node, one in planned.nodes.items()}
-    judge = _Judge(planned, profiles, records, cascades)
-    front = joint_front(judge.query(PART_A), judge.answers(PART_A))
+    on_part_a = _tuples(planned, profiles, records, cascades, part=PART_A)
+    front = on_part_a.front()
     good = front.score >= accuracy
     require(
         bool(good.any()),
@@ -55,20 +53,10 @@ def choose_tuple(
         remedy="ask for less, or profile better models",
     )
     front = replace(front, chosen=front.chosen[good], work_s=front.work_s[good], score=front.score[good])
-    place, at_least = 0, None
     if confidence is not None:
-        promise = Promise("accuracy", ACCURACY, accuracy)
-        tested = certify(judge.query(PART_B), judge.answers(PART_B), front, [promise], confidence)
-        (verdict,) = tested.verdicts
-        if tested.place is None:
-            raise InvalidInput(
-                f"accuracy {accuracy:.4g} cannot be certified at confidence {confidence:.4g}: {verdict.trials} "
-                f"requests of part B show at least {verdict.bound:.4g} for the most accurate tuple",
-                remedy="ask for less, or profile with more requests",
-            )
-        place, at_least = tested.place, verdict.bound
-    picks = dict(zip(front.nodes, front.chosen[place].tolist(), strict=True))
-    return judge.choice({node: cascades[node][pick] for node, pick in picks.items()}, at_least)
+        on_part_b = _tuples(planned, profiles, records, cascades, part=PART_B)
+        return _certified(on_part_b, front, accuracy, confidence)
+    return _as_chosen(planned, profiles, records, _picked(on_part_a, front.chosen[0]))
 
 
 def _of_gear(planned: PipelinePlan, gear: int, profiles: Mapping[str, Profile], records: JointRecords | None) -> Choice:
@@ -77,36 +65,44 @@ def _of_gear(planned: PipelinePlan, gear: int, profiles: Mapping[str, Profile], 
     cascades = {node: allowed[-1] for node, allowed in planned.gears[gear].cascades.items()}
     if records is None:
         return Choice(cascades=cascades, accuracy=None, work_s=None)
-    return _Judge(planned, profiles, records, {node: [one] for node, one in cascades.items()}).choice(cascades)
+    return _as_chosen(planned, profiles, records, cascades)
 
 
-class _Judge:
-    """Replays the `cascades` of each node on a part of the joint records."""
+def _certified(on_part_b: Tuples, front: JointFront, accuracy: float, confidence: float) -> Choice:
+    promise = Promise("accuracy", ACCURACY, accuracy)
+    tested = certify(on_part_b.query, on_part_b.answers, front, [promise], confidence)
+    (verdict,) = tested.verdicts
+    if tested.place is None:
+        raise InvalidInput(
+            f"accuracy {accuracy:.4g} cannot be certified at confidence {confidence:.4g}: {verdict.trials} "
+            f"requests of part B show at least {verdict.bound:.4g} for the most accurate tuple",
+            remedy="ask for less, or profile with more requests",
+        )
+    chosen = front.chosen[tested.place]
+    work_s, score = on_part_b.judged(chosen[None])
+    picked = _picked(on_part_b, chosen)
+    return Choice(cascades=picked, accuracy=float(score[0]), work_s=float(work_s[0]), at_least=verdict.bound)
 
-    def __init__(
-        self,
-        planned: PipelinePlan,
-        profiles: Mapping[str, Profile],
-        records: JointRecords,
-        cascades: Mapping[str, list[Cascade]],
-    ) -> None:
-        operators = {node.operator for node in planned.nodes.values()}
-        predictions = {name: profiles[name].predictions for name in operators}
-        self._queries = {
-            part: composed_query(planned.nodes, planned.edges, planned.output, records, predictions, part=part)
-            for part in (PART_A, PART_B)
-        }
-        self._cascades = cascades
-        self._work_s = {model: s for name in operators for model, s in work_of(profiles[name]).items()}
 
-    def query(self, part: int) -> ComposedQuery:
-        return self._queries[part]
+def _as_chosen(
+    planned: PipelinePlan, profiles: Mapping[str, Profile], records: JointRecords, cascades: dict[str, Cascade]
+) -> Choice:
+    alone = _tuples(planned, profiles, records, {node: [one] for node, one in cascades.items()}, part=PART_B)
+    work_s, score = alone.judged(np.zeros((1, len(cascades)), dtype=np.int64))
+    return Choice(cascades=cascades, accuracy=float(score[0]), work_s=float(work_s[0]))
 
-    def answers(self, part: int) -> dict[str, Answers]:
-        return answers_of(self.query(part), self._cascades, self._work_s)
 
-    def choice(self, cascades: dict[str, Cascade], at_least: float | None = None) -> Choice:
-        query = self.query(PART_B)
-        given = answers_of(query, {node: [one] for node, one in cascades.items()}, self._work_s)
-        work_s, score = judged(query, given, np.zeros((1, len(cascades)), dtype=np.int64), ACCURACY)
-        return Choice(cascades=cascades, accuracy=float(score[0]), work_s=float(work_s[0]), at_least=at_least)
+def _picked(tuples: Tuples, chosen: Ints) -> dict[str, Cascade]:
+    return {node: tuples.cascades[node][k] for node, k in zip(tuples.query.places, chosen.tolist(), strict=True)}
+
+
+def _tuples(
+    planned: PipelinePlan,
+    profiles: Mapping[str, Profile],
+    records: JointRecords,
+    cascades: Mapping[str, Sequence[Cascade]],
+    *,
+    part: int,
+) -> Tuples:
+    own = {node.operator: profiles[node.operator] for node in planned.nodes.values()}
+    return Tuples(query_of(planned, own, records, part=part), cascades, work_of_all(own))

@@ -9,12 +9,12 @@ from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.objective import Objective
 from gearshift.planner.explain import Unplaced
-from gearshift.planner.joint.candidates import candidate_with, candidates_of
+from gearshift.planner.joint.candidates import candidate_with, candidates_of, query_of
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.joint.tried import Bottleneck, Tried, Trying
 from gearshift.planner.space.request import LARGEST_MARGIN, Progress, silent
 from gearshift.planner.space.ways import room_for
-from gearshift.profiles.profile import PART_B, Profile
+from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.result import ServingResult
 from gearshift.simulator.flow import PipelineFlow, flows
@@ -115,15 +115,19 @@ class _Ranges:
         self.request = trying.request(name, limit_s)
         self.pipeline = trying.plan.pipelines[name]
         self.placed = frozenset(trying.plan.placement.models)
-        self.front = candidates_of(self.request, models=self.placed)
-        self.front_of_all = candidates_of(self.request)
+        self.query = query_of(self.request, self.request.profiles, self.request.records, part=PART_A)
+        self.front = candidates_of(self.request, query=self.query, models=self.placed)
+        models = {model for node in self.query.operators.values() for model in trying.profiles[node].models}
+        whole = self.placed >= models
+        self.front_of_all = self.front if whole else candidates_of(self.request, query=self.query)
         self.steady = SteadyTuples(self.request, trying.plan.placement)
 
     def all(self) -> tuple[PipelineRange, ...]:
         return tuple(self.range(k, gear) for k, gear in enumerate(self.pipeline.gears))
 
     def range(self, k: int, gear: Gear) -> PipelineRange:
-        used = candidate_with(self.request, {node: of_node[-1] for node, of_node in gear.cascades.items()})
+        dearest = {node: of_node[-1] for node, of_node in gear.cascades.items()}
+        used = candidate_with(self.request, dearest, query=self.query)
         load_qps = self.load_qps(gear)
         predicted = gear.predicted
         if predicted is None:

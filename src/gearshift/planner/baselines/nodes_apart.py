@@ -17,7 +17,7 @@ from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
-from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed
+from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed, signed
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.space.request import load_ranges
@@ -56,7 +56,7 @@ def plan_apart(request: PipelineRequest) -> GearPlan:
                 [of_replicas[replica.id] for replica in placement.replicas],
             )
         )
-    made = msgspec.structs.replace(request.plan(placement, gears), planner=PLANNER)
+    made = signed(request.plan(placement, gears), PLANNER)
     return msgspec.structs.replace(made, predictions={request.name: replayed(made, request, part=PART_B)})
 
 

@@ -142,23 +142,30 @@ class SteadyTuples:
         return cell.stable and cell.latency_s <= self.request.latency_s
 
     def holding(self, candidate: Candidate, load_qps: float) -> int | None:
-        """The largest batch with which the tuple holds at this load; None if it holds with none.
-
-        Sizes are climbed from the one that held last, to the better neighbour until none is better.
-        """
+        """The largest batch with which the tuple holds at this load; None if it holds with none."""
         if self._busiest(candidate) * load_qps > 1:
             return None
+        size = self._climbed(candidate, load_qps)
+        if not self.meets(self.cell(candidate, load_qps, size)):
+            return None
+        self._last_held = size
+        return size
+
+    def best(self, candidate: Candidate, load_qps: float) -> Cell:
+        """The cell with the best largest batch, also where it does not hold."""
+        return self.cell(candidate, load_qps, self._climbed(candidate, load_qps))
+
+    def _climbed(self, candidate: Candidate, load_qps: float) -> int:
+        """Climb from the size that held last, to the better neighbour until one holds or none is better."""
         sizes = self.sizes()
         at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - (self._last_held or sizes[-1])))
-        while True:
-            if self.meets(self.cell(candidate, load_qps, sizes[at])):
-                self._last_held = sizes[at]
-                return sizes[at]
+        while not self.meets(self.cell(candidate, load_qps, sizes[at])):
             near = range(max(0, at - 1), min(len(sizes), at + 2))
             better = min(near, key=lambda i: (rank_of(self.cell(candidate, load_qps, sizes[i])), i != at))
             if better == at:
-                return None
+                break
             at = better
+        return sizes[at]
 
     def _busiest(self, candidate: Candidate) -> float:
         return max(self._busy(candidate).values(), default=math.inf)

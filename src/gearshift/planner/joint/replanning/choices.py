@@ -57,16 +57,21 @@ def quality_in_time(run: Simulation, request: PipelineRequest, *, warm_up: float
 
 
 def with_choices(
-    plain: GearPlan, steady: SteadyTuples, front: Sequence[Candidate], places: Sequence[int], margin: float
+    plain: GearPlan,
+    on_part_a: Simulation,
+    steady: SteadyTuples,
+    front: Sequence[Candidate],
+    places: Sequence[int],
+    margin: float,
 ) -> GearPlan:
     """The plan with gears that choose by time left where that helps, else `plain` as it is.
 
-    `places` are those of the gears' tuples in the front; `margin` the multiple of its load that
-    each gear must hold.
+    `on_part_a` is the replay of `plain`. `places` are those of the gears' tuples in the front;
+    `margin` the multiple of its load that each gear must hold.
     """
     request, allowed = steady.request, Choices(steady, front)
     made, gears = plain, list(plain.pipeline.gears)
-    most = quality_in_time(on_trace(plain, request, part=PART_A), request)
+    most = quality_in_time(on_part_a, request)
     for number, (place, end_qps) in enumerate(zip(places, request.upper_ends(), strict=True)):
         found = allowed.best(gears[number], place, end_qps, margin)
         if found is None:

@@ -8,7 +8,8 @@ trace; where it misses the objective, all ranges are planned for more load. Last
 several implementations where choosing among them by the time left helps (`choices.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,12 +25,23 @@ from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
+from gearshift.simulator.simulate import Simulation
 
 MARGIN_STEP = 1.15
 MOST_REPAIRS = 8
 
 Assignment = tuple[tuple[Candidate, int], ...]
 """The tuple and the largest batch of each range."""
+
+
+class Confirmed(NamedTuple):
+    """A plan that keeps the objective on both parts; `margin` is the multiple of its load that each range holds."""
+
+    plan: GearPlan
+    assignment: Assignment
+    margin: float
+    on_part_a: Simulation
+    predicted: ServingResult
 
 
 def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearPlan:
@@ -39,20 +51,24 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearP
     accuracy that was asked for is out of reach.
     """
     require(len(front) > 0, "there are no tuples of implementations to choose from")
-    placement = place(request.profiles.values(), request.hardware, most_visits(front))
-    steady = SteadyTuples(request, placement)
-    margin, late = request.least_margin, 1.0
+    steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
+    found = confirmed(steady, lambda margin: assigned(steady, front, margin))
+    return finished(_choosing(found, steady, front) if request.may_choose else found, request)
+
+
+def confirmed(steady: SteadyTuples, assign: Callable[[float], Assignment]) -> Confirmed:
+    """The plan of `assign`, which gets the margin to plan for; raises `Infeasible` where none keeps the objective."""
+    request, margin, late = steady.request, steady.request.least_margin, 1.0
     for _ in range(MOST_REPAIRS):
-        assignment = assigned(steady, front, margin)
+        assignment = assign(margin)
         made = _plan(steady, assignment)
-        on_part_a = replayed(made, request, part=PART_A)
+        run = on_trace(made, request, part=PART_A)
+        on_part_a = result_of(run, request)
         late = min(late, on_part_a.share_late)
         if keeps(on_part_a, request):
             predicted = replayed(made, request, part=PART_B)
             if keeps(predicted, request):
-                if request.may_choose:
-                    made, predicted = _choosing(made, predicted, steady, front, assignment, margin)
-                return _accurate_enough(_without_idle_models(made, request), request, predicted)
+                return Confirmed(made, assignment, margin, run, predicted)
         margin *= MARGIN_STEP
     raise Infeasible(
         f"every plan has {100 * late:.3g} % late or more on the trace, with {request.latency_s * 1e3:.4g} ms allowed"
@@ -69,7 +85,7 @@ def assigned(steady: SteadyTuples, front: Sequence[Candidate], margin: float) ->
         load_qps, allowed = margin * end_qps, front[:most]
         last = last_that_holds(lambda i: steady.holding(allowed[i], load_qps) is not None, len(allowed))  # noqa: B023
         if last < 0:
-            raise _infeasible(steady, front[0], load_range, load_qps)
+            raise too_slow(steady, front[0], load_range, load_qps)
         chosen.append((front[last], steady.holding(front[last], load_qps) or 1))
         most = last + 1
     return tuple(chosen)
@@ -79,21 +95,17 @@ def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingR
     return result_of(on_trace(made, request, part=part), request)
 
 
-def _choosing(
-    plain: GearPlan,
-    predicted: ServingResult,
-    steady: SteadyTuples,
-    front: Sequence[Candidate],
-    assignment: Assignment,
-    margin: float,
-) -> tuple[GearPlan, ServingResult]:
-    """The plan with choices by the time left, and what it gets on part B; the plain one where it does not help."""
+def _choosing(found: Confirmed, steady: SteadyTuples, front: Sequence[Candidate]) -> Confirmed:
+    """The plan with choices by the time left; the plain one where it does not help."""
     request = steady.request
-    places = [front.index(candidate) for candidate, _ in assignment]
-    made = with_choices(plain, steady, front, places, margin)
-    confirmed = predicted if made is plain else replayed(made, request, part=PART_B)
-    needed = min(request.objective.accuracy or 0.0, predicted.accuracy)
-    return (made, confirmed) if keeps(confirmed, request) and confirmed.accuracy >= needed else (plain, predicted)
+    places = [front.index(candidate) for candidate, _ in found.assignment]
+    made = with_choices(found.plan, found.on_part_a, steady, front, places, found.margin)
+    if made is found.plan:
+        return found
+    predicted = replayed(made, request, part=PART_B)
+    needed = min(request.objective.accuracy or 0.0, found.predicted.accuracy)
+    helps = keeps(predicted, request) and predicted.accuracy >= needed
+    return found._replace(plan=made, predicted=predicted) if helps else found
 
 
 def _plan(steady: SteadyTuples, assignment: Assignment) -> GearPlan:
@@ -119,18 +131,24 @@ def _without_idle_models(made: GearPlan, request: PipelineRequest) -> GearPlan:
     return request.plan(Placement(replicas=kept), fewer)
 
 
-def _accurate_enough(made: GearPlan, request: PipelineRequest, predicted: ServingResult) -> GearPlan:
-    asked = request.objective.accuracy
-    if asked is not None and predicted.accuracy < asked:
+def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
+    """The plan without idle models; raises `Infeasible` where it has not the accuracy that was asked for."""
+    asked, accuracy = request.objective.accuracy, found.predicted.accuracy
+    if asked is not None and accuracy < asked:
         raise Infeasible(
-            f"within {request.latency_s * 1e3:.4g} ms the accuracy is {predicted.accuracy:.4f}, not {asked:.4g}",
-            nearest_accuracy=int(predicted.accuracy * 1e4) / 1e4,
+            f"within {request.latency_s * 1e3:.4g} ms the accuracy is {accuracy:.4f}, not {asked:.4g}",
+            nearest_accuracy=int(accuracy * 1e4) / 1e4,
             by_load=False,
         )
-    return msgspec.structs.replace(made, predictions={request.name: predicted})
+    made = _without_idle_models(found.plan, request)
+    return msgspec.structs.replace(made, predictions={request.name: found.predicted})
 
 
-def _infeasible(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:
+def signed(made: GearPlan, planner: str) -> GearPlan:
+    return msgspec.structs.replace(made, planner=planner)
+
+
+def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:
     model, device = steady.bottleneck(cheapest)
     node = next(node for node, cascade in cheapest.cascades.items() if model in cascade.models)
     cells = [steady.cell(cheapest, load_qps, size) for size in steady.sizes()]
