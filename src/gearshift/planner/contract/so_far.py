@@ -27,8 +27,8 @@ class OutOfTime(Exception):
 CUT_SHORT = (KeyboardInterrupt, OutOfTime)
 
 
-class SoFar:
-    """The best plan that a search for `request` has found, and its time limit and progress.
+class TimedSearch:
+    """A search's time limit, its progress, and the best plan that it has found.
 
     `report` tells progress as it is, `tell` with the accuracy of the best plan.
     """
@@ -37,13 +37,11 @@ class SoFar:
     share = 1.0
     """The share of the budget that `check` allows."""
 
-    def __init__(self, request: PlanRequest, progress: Progress = silent) -> None:
-        self.request, self.report = request, progress
-        self.otherwise: Callable[[], GearPlan | None] = lambda: None
-        """Gives a plan where the search is cut short before any is kept."""
+    def __init__(self, budget_s: float | None, progress: Progress = silent) -> None:
+        self.report = progress
         self._told, self._accuracy = ("planning", 0.0), 0.0
         self._began_s = time.monotonic()
-        self._budget_s = math.inf if request.budget_s is None else request.budget_s
+        self._budget_s = math.inf if budget_s is None else budget_s
 
     def check(self) -> None:
         if time.monotonic() - self._began_s > self.share * self._budget_s:
@@ -52,11 +50,6 @@ class SoFar:
     def end(self) -> None:
         self._budget_s = -math.inf
 
-    def remaining(self, request: PlanRequest) -> PlanRequest:
-        if self._budget_s == math.inf:
-            return request
-        return replace(request, budget_s=max(1e-9, self._began_s + self._budget_s - time.monotonic()))
-
     def tell(self, what: str, share: float) -> None:
         self._told = what, share
         self.report(with_best(what, self._accuracy if self.plan else None), share)
@@ -64,6 +57,25 @@ class SoFar:
     def keep(self, made: GearPlan, accuracy: float) -> None:
         self.plan, self._accuracy = made, accuracy
         self.tell(*self._told)
+
+    def best(self) -> GearPlan:
+        assert self.plan is not None
+        return self.plan
+
+
+class SoFar(TimedSearch):
+    """The best plan that a search for `request` has found."""
+
+    def __init__(self, request: PlanRequest, progress: Progress = silent) -> None:
+        super().__init__(request.budget_s, progress)
+        self.request = request
+        self.otherwise: Callable[[], GearPlan | None] = lambda: None
+        """Gives a plan where the search is cut short before any is kept."""
+
+    def remaining(self, request: PlanRequest) -> PlanRequest:
+        if self._budget_s == math.inf:
+            return request
+        return replace(request, budget_s=max(1e-9, self._began_s + self._budget_s - time.monotonic()))
 
     def offer(self, made: GearPlan) -> None:
         """Take a plan if it is more accurate on part A; raises `OutOfTime` if it is unfinished."""
@@ -74,10 +86,6 @@ class SoFar:
         on_part_a = replay(made, self.request, part=PART_A, seeds=1, on_time=self.check).result.accuracy
         if self.plan is made or on_part_a > self._accuracy:
             self.keep(made, on_part_a)
-
-    def best(self) -> GearPlan:
-        assert self.plan is not None
-        return self.plan
 
     def end_with(self, made: GearPlan) -> NoReturn:
         """End with the unfinished plan of a search within this one, where there is no other."""

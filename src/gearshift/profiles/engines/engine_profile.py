@@ -62,6 +62,9 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: Scheduler = "mixed"
     prefill_gives_token: bool = True
     """Whether clients get the first token at the end of the prompt's last step, or of the step after it."""
+    weights_bytes: int = 0
+    """Over all its devices; with `kv_bytes_per_token` it says what fits beside other models. 0: not known."""
+    kv_bytes_per_token: int = 0
 
     def __post_init__(self) -> None:
         known = min(self.prefill.tokens[-1], self.largest_batched_tokens)

@@ -1,0 +1,1 @@
+"""Gear plans of language models: gears by outstanding work, engines that batch by themselves."""

@@ -1,0 +1,176 @@
+"""The search on one placement: a first choice from steady load, then local search, then confirmation on part B."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+import msgspec
+import numpy as np
+
+from gearshift.gear import GearPlan, GearPrediction
+from gearshift.language_workload import LanguageWorkload
+from gearshift.placement import Placement
+from gearshift.planner.language.assigning import assigned, limits
+from gearshift.planner.language.candidates import CandidateTable
+from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
+from gearshift.planner.language.improving import Improvement
+from gearshift.planner.language.replays import Replayed, Replays, workloads_of
+from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.steady import Steady
+from gearshift.planner.space.bisection import narrowed
+from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.result import ServingResult
+from gearshift.simulator.engines.simulate_language import simulate_language
+
+LARGEST_MARGIN = 64.0
+MARGIN_PRECISION = 0.1
+CAREFUL = 1.25
+"""Ranges end at loads divided by this where part B does not confirm a choice."""
+MOST_CAREFUL = 12
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSearch:
+    """The search for `request` on one placement among `candidates`, by rising work there."""
+
+    request: LanguageRequest
+    placement: Placement
+    candidates: CandidateTable
+    on_a: tuple[LanguageWorkload, ...]
+    on_b: tuple[LanguageWorkload, ...]
+    check: Callable[[], None]
+
+    @cached_property
+    def maker(self) -> PlanMaker:
+        return PlanMaker(self.request, self.placement, self.candidates)
+
+    @cached_property
+    def steady(self) -> Steady:
+        return Steady(self.maker, self.check)
+
+    @cached_property
+    def replays(self) -> Replays:
+        return Replays(self.maker, self.on_a)
+
+    @cached_property
+    def confirming(self) -> Replays:
+        return self.replays if self.on_b is self.on_a else Replays(self.maker, self.on_b)
+
+    def holds(self, choice: Choice) -> bool:
+        self.check()
+        return self.replays.of(choice).holds(self.request.objective.percentile)
+
+    def constants(self) -> list[Choice]:
+        """One candidate at all loads, each, by falling quality."""
+        order = np.argsort(-self.candidates.quality, kind="stable")
+        return [self.maker.constant(int(candidate)) for candidate in order]
+
+    def best_constant(self) -> Choice | None:
+        """The best candidate that keeps the objective on the trace at all loads, and in steady load if asked to."""
+        for choice in self.constants():
+            if self.holds(choice):
+                return choice
+        return None
+
+    def from_steady(self) -> Choice | None:
+        """The gears of the least margin that holds on the trace; None where none does."""
+
+        def holds(margin: float) -> Choice | None:
+            choice = assigned(self.steady, margin)
+            return choice if self.holds(choice) else None
+
+        low = self.request.margin
+        if (found := holds(low)) is not None:
+            return found
+        cheapest = self.maker.constant(int(np.argmin(self.maker.bottleneck_s)))
+        if (found := holds(LARGEST_MARGIN)) is None:
+            return cheapest if self.holds(cheapest) else None
+        return narrowed(
+            holds,
+            found,
+            fails=low,
+            at_most=LARGEST_MARGIN,
+            precision=MARGIN_PRECISION,
+            middle=lambda a, b: (a * b) ** 0.5,
+        )
+
+    def draft(self) -> Choice | None:
+        """The better of gears from steady load and of one candidate for all."""
+        drafts = [choice for choice in (self.from_steady(), self.best_constant()) if choice is not None]
+        return max(drafts, key=lambda choice: self.replays.of(choice).quality, default=None)
+
+    def improved(self, choice: Choice, kept: Callable[[Choice], None], *, most_tried: int) -> Choice:
+        every = self.request.objective.scope == "every-range"
+        bounds = limits(self.steady, self.request.margin) if every else [inf] * len(self.candidates.stages)
+        search = Improvement(self.replays, bounds, self.check, kept, most_tried, self.request.seed)
+        return search.from_(choice)
+
+    def confirmed(self, choice: Choice) -> Choice | None:
+        """The choice, or a more careful one, that keeps the objective on part B too; None where none does."""
+        for _ in range(MOST_CAREFUL):
+            if self.on_b_holds(choice):
+                return choice
+            if (careful := self._more_careful(choice)) is None:
+                return None
+            choice = careful
+        return None
+
+    def on_b_holds(self, choice: Choice) -> bool:
+        self.check()
+        return self.confirming.of(choice).holds(self.request.objective.percentile)
+
+    def _more_careful(self, choice: Choice) -> Choice | None:
+        if len(choice) > 1:
+            return tuple(gear._replace(begins=gear.begins / CAREFUL) for gear in choice)
+        work = self.maker.bottleneck_s
+        cheaper = np.flatnonzero(work < work[choice[0].candidate])
+        if not len(cheaper):
+            return None
+        best = cheaper[np.argmax(self.candidates.quality[cheaper])]
+        return self.maker.constant(int(best))
+
+    def plan(self, choice: Choice, *, steadily: bool = True) -> GearPlan:
+        """The plan, with predictions for the trace on part B, and with those of steady load unless told otherwise."""
+        name = self.request.profile.operator
+        told = [self._predicted(choice, i) for i in range(len(choice))] if steadily else []
+        made = self.maker.plan(choice, told)
+        made = msgspec.structs.replace(made, predictions={name: self.predicted(choice)})
+        return without_idle_replicas(made)
+
+    def predicted(self, choice: Choice) -> ServingResult:
+        """The figures of part B: of the trace as it is, with the share late and the interval of all seeds."""
+        run = simulate_language(self.maker.tables(choice), self.request.profile, self.on_b[0])
+        result = run.result(self.request.profile, self.request.objective)
+        all_seeds = self.confirming.of(choice)
+        interval = (float(all_seeds.latency_s.min()), float(all_seeds.latency_s.max()))
+        several = len(self.on_b) > 1 and self.request.objective.percentile == 0.95
+        return msgspec.structs.replace(
+            result,
+            accuracy=all_seeds.quality,
+            share_late=float(all_seeds.share_late.mean()),
+            latency_p95_interval_s=interval if several else None,
+        )
+
+    def on_trace(self, choice: Choice) -> Replayed:
+        return self.replays.of(choice)
+
+    def _predicted(self, choice: Choice, i: int) -> GearPrediction:
+        gear = choice[i]
+        if i + 1 < len(choice):
+            cell = self.steady.at_load(gear.candidate, choice[i + 1].begins)
+        else:
+            cell = self.steady.at_load(gear.candidate, inf)
+        return GearPrediction(
+            load_qps=cell.rate_qps,
+            accuracy=cell.quality,
+            latency_p95_s=cell.latency_s,
+            share_late=cell.share_late,
+            utilisation=min(1.0, cell.utilisation),
+        )
+
+
+def both_parts(request: LanguageRequest) -> tuple[tuple[LanguageWorkload, ...], tuple[LanguageWorkload, ...]]:
+    """The trace's requests for planning and for judging; the same where the request has its prompts."""
+    on_a = workloads_of(request, PART_A)
+    return on_a, on_a if request.records is not None else workloads_of(request, PART_B)

@@ -1,0 +1,192 @@
+"""The planners of language models by name, and what each is asked for: a latency, a quality, both, or a frontier."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+import msgspec
+
+from gearshift.errors import Infeasible, InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.objective import Asked, Objective
+from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, TimedSearch, all_so_far, out_of_time
+from gearshift.planner.evaluate.assemble import with_pipeline
+from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.search import LanguageSearch, rounded_up_s
+from gearshift.planner.language.walk import walked
+from gearshift.planner.space.bisection import narrowed
+from gearshift.planner.space.pareto import undominated
+from gearshift.planner.space.request import Progress, silent
+
+DEFAULT = "optimal"
+LATENCY_PRECISION = 0.1
+FRONTIER_STEP = 1.5
+SAME_QUALITY = 1e-4
+
+
+class LanguagePlanner(NamedTuple):
+    """How a planner finds its best plan within a latency."""
+
+    best_within: Callable[[LanguageSearch], GearPlan]
+    single_models: bool = False
+
+
+PLANNERS = {
+    "optimal": LanguagePlanner(LanguageSearch.most_accurate),
+    "frontier": LanguagePlanner(walked),
+    "single": LanguagePlanner(LanguageSearch.best_constant, single_models=True),
+    "model-switching": LanguagePlanner(LanguageSearch.most_accurate, single_models=True),
+    "static-cascade": LanguagePlanner(LanguageSearch.best_constant),
+}
+
+
+def named(name: str) -> LanguagePlanner:
+    require(
+        name in PLANNERS,
+        f"there is no planner {name!r} of language models",
+        remedy=f"name one of {', '.join(PLANNERS)}",
+    )
+    return PLANNERS[name]
+
+
+def plan(name: str, request: LanguageRequest, *, progress: Progress = silent) -> GearPlan:
+    """The best plan within the objective; raises `Infeasible`, or `InvalidInput` for an unknown planner.
+
+    A plan that the budget or Ctrl-C cut short is the best so far, marked unfinished.
+    """
+    planner, objective = named(name), request.objective
+    require(
+        objective.latency_s is not None or objective.accuracy is not None,
+        "there is no objective",
+        remedy="give a latency, an accuracy, or both",
+    )
+    so_far = TimedSearch(request.budget_s, progress)
+    search = LanguageSearch(request, so_far, single_models=planner.single_models)
+    cut_short = False
+    try:
+        if objective.latency_s is None:
+            made = _fastest(planner, search)
+        else:
+            made = planner.best_within(search)
+            require_accuracy(made, request)
+    except CUT_SHORT as why:
+        if so_far.plan is None:
+            raise why if isinstance(why, KeyboardInterrupt) else out_of_time(request.budget_s) from None
+        made, cut_short = so_far.plan, True
+    so_far.report("planned", 1.0)
+    return _recorded(msgspec.structs.replace(made, planner=name, unfinished=cut_short), request)
+
+
+def frontier(name: str, request: LanguageRequest, *, progress: Progress = silent) -> list[GearPlan]:
+    """Plans that no other beats, one tried for each latency of a ladder, by rising latency."""
+    planner = named(name)
+    so_far = TimedSearch(request.budget_s, progress)
+    asked = request.within(1e6)
+    search = LanguageSearch(asked, so_far, single_models=planner.single_models)
+    try:
+        made = all_so_far(_rungs(planner, search, so_far))
+    except OutOfTime:
+        raise out_of_time(request.budget_s) from None
+    points = [(each.predictions[each.name].latency_s.at(request.objective.percentile), _quality(each)) for each in made]
+    so_far.report("planned", 1.0)
+    found = [made[i] for i in undominated(points)]
+    return [_recorded(msgspec.structs.replace(each, planner=name), request, each.pipeline.objective) for each in found]
+
+
+def fewest(name: str, request: LanguageRequest, *, most: int, progress: Progress = silent) -> GearPlan:
+    """The plan on the fewest devices like the first that keeps both objectives, up to `most`."""
+    why: Infeasible | None = None
+    for count in range(1, most + 1):
+        hardware = request.hardware.devices[0]
+        devices = tuple(msgspec.structs.replace(hardware, id=f"{hardware.kind}-{i}") for i in range(count))
+        on = replace(request, hardware=msgspec.structs.replace(request.hardware, devices=devices))
+        try:
+            return plan(name, on, progress=progress)
+        except Infeasible as error:
+            why = error
+        except InvalidInput:  # no model fits so few
+            continue
+    raise why or Infeasible(f"no model fits {most} devices like the first", by_load=False)
+
+
+def require_accuracy(made: GearPlan, request: LanguageRequest) -> None:
+    accuracy = request.objective.accuracy
+    if accuracy is not None and _quality(made) < accuracy:
+        raise Infeasible(
+            f"within {request.latency_s * 1e3:.4g} ms the best quality is {_quality(made):.4f}, not {accuracy:.4g}",
+            nearest_accuracy=int(_quality(made) * 1e4) / 1e4,
+        )
+
+
+def _quality(made: GearPlan) -> float:
+    """As predicted for the trace, on part B."""
+    return made.predictions[made.name].accuracy
+
+
+def _fastest(planner: LanguagePlanner, search: LanguageSearch) -> GearPlan:
+    """The plan with the lowest latency, to `LATENCY_PRECISION`, that has the accuracy asked for."""
+    request, so_far = search.request, search.so_far
+    accuracy = request.objective.accuracy
+    assert accuracy is not None
+    points = list(search.within(1e6).constants_s())
+    reaching = [seconds for seconds, quality in points if quality >= accuracy]
+    if not reaching:
+        best = max((quality for _, quality in points), default=0.0)
+        reason = f"no cascade has a quality of {accuracy:.4g}; the best has {best:.4f}"
+        raise Infeasible(reason, nearest_accuracy=int(best * 1e4) / 1e4, by_load=False)
+
+    def within(latency_s: float) -> GearPlan | None:
+        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
+        so_far.plan = None
+        try:
+            made = planner.best_within(search.within(latency_s))
+        except Infeasible:
+            return None
+        return made if _quality(made) >= accuracy else None
+
+    low, high = min(seconds for seconds, _ in points) / 2, min(reaching) * 1.05
+    found = within(high)
+    while found is None:
+        if high > 100 * max(seconds for seconds, _ in points):
+            raise search.within(high).infeasible()
+        low, high = high, 2 * high
+        found = within(high)
+    found = narrowed(
+        within, found, fails=low, at_most=high, precision=LATENCY_PRECISION, middle=lambda a, b: (a * b) ** 0.5
+    )
+    objective = msgspec.structs.replace(found.pipeline.objective, accuracy=accuracy)
+    return with_pipeline(found, objective=objective)
+
+
+def _rungs(planner: LanguagePlanner, search: LanguageSearch, so_far: TimedSearch) -> Iterator[GearPlan]:
+    points = list(search.constants_s())
+    latency_s, top_s = min(seconds for seconds, _ in points), max(seconds for seconds, _ in points)
+    best, made = -inf, 0
+    while latency_s < top_s * FRONTIER_STEP:
+        latency_s = rounded_up_s(latency_s)
+        so_far.plan = None
+        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms, {made} plans so far", min(0.99, latency_s / top_s))
+        try:
+            found = planner.best_within(search.within(latency_s))
+        except Infeasible:
+            found = None
+        if found is not None:
+            made += 1
+            best = max(best, _quality(found))
+            yield found
+            if best >= max(quality for _, quality in points) - SAME_QUALITY:
+                return
+        latency_s *= FRONTIER_STEP
+
+
+def _recorded(made: GearPlan, request: LanguageRequest, objective: Objective | None = None) -> GearPlan:
+    """The plan with what was asked for; what it keeps is in its own objective."""
+    asked = Asked(
+        objective=objective or request.objective,
+        ranges=request.most_gears,
+        most_candidates=request.most_candidates,
+        least_margin=request.least_margin,
+        budget_s=request.budget_s,
+    )
+    return with_pipeline(made, asked=asked)
