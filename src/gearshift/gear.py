@@ -27,6 +27,7 @@ SHARE_UNIT = 1 << 20
 Meter = Literal["backlog", "alpha"]
 LoadUnit = Literal["requests_per_s", "outstanding_requests", "queued_tokens", "drain_s"]
 Order = Literal["arrival", "gain"]
+RefineFor = Literal["gain", "rows"]
 
 
 class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -111,7 +112,9 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `cascades` are those that each node may use, from cheap to expensive. With several, one is
     chosen for each item by the time that remains: `timed` has a table for each cascade of a node,
     and `margin_s` is taken off that time (`policies/replanning.py`). Items wait in order of
-    `arrival`, or of expected `gain` until `answer_by_margin_s` before the objective's latency ends.
+    `arrival`, or of expected `gain` until `answer_by_margin_s` before the objective's latency ends;
+    batches that refine then have the size with the most gain, or the most rows, per second
+    (`refine_for`).
     """
 
     load_range: LoadRange
@@ -120,6 +123,7 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     predicted: GearPrediction | None = None
     order: Order | UnsetType = UNSET
     answer_by_margin_s: float | UnsetType = UNSET
+    refine_for: RefineFor | UnsetType = UNSET
     margin_s: float | UnsetType = UNSET
     timed: dict[str, tuple[TimedQuality, ...]] | UnsetType = UNSET
 
@@ -131,6 +135,13 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             margin_s = getattr(self, name)
             usable = margin_s is UNSET or 0 <= margin_s < math.inf
             require(usable, f"{name} is {margin_s}, needs a finite number from 0", where=where)
+        refines = self.answer_by_margin_s is not UNSET or self.refine_for is not UNSET
+        require(
+            self.order == "gain" or not refines,
+            "answer_by_margin_s or refine_for is set, and the order is not by gain",
+            where=where,
+            remedy="set order to gain",
+        )
         if self.timed is not UNSET:
             tables = {node: len(each) for node, each in self.timed.items()}
             needed = {node: len(each) for node, each in self.cascades.items()}
@@ -259,6 +270,11 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return len(self.nodes) > 1
 
     @property
+    def refines(self) -> bool:
+        """Whether rows wait in the order of expected gain, while there is time."""
+        return any(gear.order == "gain" for gear in self.gears)
+
+    @property
     def scales_load(self) -> bool:
         """Whether measured load may be scaled to the planned one: for an accuracy objective."""
         asked = self.objective if self.asked is None else self.asked.objective
@@ -283,8 +299,8 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `profiles` are those of the operators, `traces` those of the pipelines. `predictions` maps each
     pipeline to the results of simulation; `planner` names the planner; `unfinished` marks a plan
     whose search was interrupted. Fields that are left out by default, apart from those of choices by
-    time, are for engines of language models and refinement: this version does not serve plans that
-    have them, and says so.
+    time and of refinement, are for engines of language models: this version does not serve plans
+    that have them, and says so.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -23,6 +23,7 @@ from gearshift.gear import (
     TimedQuality,
 )
 from gearshift.plans.graph_tables import GraphTables, graph_tables
+from gearshift.plans.refine_tables import RefineTables, refine_tables
 from gearshift.plans.served import require_served
 from gearshift.request import NO_DEADLINE_NS
 
@@ -125,6 +126,7 @@ class PlanTables:
     largest_batch_size: Ints
     longest_wait_ns: Ints
     cores: Ints
+    refine: RefineTables
 
     @property
     def pipeline(self) -> PipelineTables:
@@ -226,6 +228,7 @@ def plan_tables(plan: GearPlan) -> PlanTables:
         largest_batch_size=largest.ravel(),
         longest_wait_ns=longest_wait_ns.ravel(),
         cores=cores.ravel() if plan.hardware.pool_cores is not None else np.zeros(0, dtype=np.int64),
+        refine=refine_tables(plan, replicas, index),
         **_cascade_rows(plan, index),
         **_timed_tables(plan),
     )
