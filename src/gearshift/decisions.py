@@ -36,6 +36,8 @@ class Decision(IntEnum):
     """Request a is sent to the engine of replica b, as the c-th that it has outstanding."""
     CANCEL = 15
     """Request a is taken from the engine of replica b after c tokens, as its stage was not sure."""
+    RELEASE = 16
+    """Item a is answered by model b in gear c, because its time to refine ended."""
 
 
 class Ending(IntEnum):
@@ -51,6 +53,8 @@ class Ending(IntEnum):
     """Its deadline passed while it waited."""
     EXECUTION = 5
     """Its deadline passed while it ran."""
+    TIME = 6
+    """Answered with what it had when its time to refine ended."""
 
 
 LogRow = tuple[int, int, int, int, int]

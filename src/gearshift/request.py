@@ -72,7 +72,7 @@ class Sample(msgspec.Struct, eq=False):
     refused: bool = False
     """Whether `error` is that a model had no worker or no answer: not the request's fault."""
     ending: Ending = Ending.ANSWERED
-    """How its deadline was missed, where that is its `error`."""
+    """How its deadline was missed, where that is its `error`; or that it was answered by time."""
     poisonous: bool = False
     """Whether `error` is that this sample ended its workers."""
     attempt: int = 1

@@ -16,7 +16,7 @@ from gearshift.objective import Objective
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.policies.batching import DEADLINE
+from gearshift.policies.batching import DEADLINE, FULL, REFINES
 from gearshift.profiles.profile import PART_B
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
@@ -36,11 +36,14 @@ from tests.conformance.plans import (
     cases_with_shared_workers,
 )
 from tests.conformance.recorded_passing import RecordedPassing
+from tests.conformance.refinements import with_refinement
 from tests.conformance.scenario import long_case, three_pipelines
 from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.often import often
 from tests.unit.planner.joint.strips import EDGES, strips
+
+BUSY = st.builds(FrontEnd, arrival_ns=st.integers(0, 3 * MS), answer_ns=st.integers(0, 3 * MS))
 
 
 def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
@@ -99,6 +102,31 @@ def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: C
 @settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_choose_alike_by_the_time_that_is_left(case: Case) -> None:
     assert_same_decisions(case)
+
+
+@given(cases().flatmap(with_refinement), BUSY)
+@settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_refine_alike_while_there_is_time(case: Case, front_end: FrontEnd) -> None:
+    assert_same_decisions(case, front_end=front_end)
+
+
+@given(cases().filter(lambda case: case.workload.deadline_ns is not None).flatmap(with_refinement))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_refine_alike_where_late_answers_are_wanted(case: Case) -> None:
+    assert_same_decisions(case, "answer")
+
+
+def test_random_plans_with_refinement_meet_every_way_in_which_time_ends() -> None:
+    kinds = set[tuple[int, int]]()
+
+    @given(cases().flatmap(with_refinement))
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case) -> None:
+        for _, kind, _, _, c in assert_same_decisions(case):
+            kinds.add((kind, c if kind == Decision.START else 0))
+
+    note()
+    assert kinds >= {(Decision.START, REFINES), (Decision.RELEASE, 0), (Decision.DEGRADE, 0), (Decision.START, FULL)}
 
 
 def test_router_and_simulator_choose_alike_in_a_planned_pipeline() -> None:
@@ -177,9 +205,6 @@ def test_router_and_simulator_let_samples_without_an_answer_go_first() -> None:
         elif kind == Decision.START and a == first and waits[then]:
             passed_over += min(due_ns[[*waits[then]]]) < min(due_ns[[*waits[first]]])
     assert passed_over > 20
-
-
-BUSY = st.builds(FrontEnd, arrival_ns=st.integers(0, 3 * MS), answer_ns=st.integers(0, 3 * MS))
 
 
 @given(st.one_of(cases(), cases_with_exits(), cases_with_cores()), BUSY)

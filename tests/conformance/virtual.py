@@ -96,7 +96,7 @@ def run_virtually(
         if sample.error:
             ended[sample.sequence] = sample.ending
             return
-        ended[sample.sequence] = Ending.DEGRADED if sample.degraded_by else Ending.ANSWERED
+        ended[sample.sequence] = Ending.DEGRADED if sample.degraded_by else sample.ending
         if not open_rows[first]:
             free_ns += front_end.answer_ns
         finished_ns[sample.sequence], written_ns[sample.sequence] = clock.now_ns(), free_ns
@@ -153,6 +153,7 @@ def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
     deadlines = [NO_DEADLINE_NS] * n if workload.deadline_ns is None else workload.deadline_ns.tolist()
     priorities = [LEAST_URGENT] * n if workload.priority is None else workload.priority.tolist()
     pipelines = [0] * n if workload.pipeline is None else workload.pipeline.tolist()
+    by_objective = tables.chooses or tables.refine.refines
     within_ns = [pipeline.answer_within_ns for pipeline in tables.pipelines]
     return [
         Sample(
@@ -161,7 +162,7 @@ def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
                 operator=tables.pipelines[pipelines[i]].name,
                 arrived_ns=at_ns,
                 deadline_ns=deadline_ns,
-                answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]) if tables.chooses else NO_DEADLINE_NS,
+                answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]) if by_objective else NO_DEADLINE_NS,
                 priority=priority,
                 pipeline=pipelines[i],
             ),

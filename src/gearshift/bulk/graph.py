@@ -60,6 +60,7 @@ class GraphRun:
             self._log,
             start=lambda replica, samples, reason: None,
             end=lambda sample, replica, ending, now_ns: None,
+            release=lambda sample, ending, now_ns: None,
         )
 
     async def answer(self, inputs: Arrays, rows: int, models: Models, is_late: Callable[[], bool]) -> Answers:

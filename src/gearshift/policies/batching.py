@@ -10,6 +10,8 @@ AUDIT = 4
 DEADLINE = 5
 """A batch that starts early, as it would end after its head's deadline otherwise; never a result
 of `start_reason`."""
+REFINES = 6
+"""A batch of rows that have an answer, and wait for a better one; never a result of `start_reason`."""
 
 
 def start_reason(

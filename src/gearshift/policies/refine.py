@@ -33,7 +33,7 @@ def refine_key(gain: float, greatest: float) -> int:
 def refine_until_ns(answer_by_ns: int, margin_ns: int, deadline_ns: int) -> int:
     """When a row's time to refine ends: the objective's, less the way back, or the client's if it is earlier."""
     by_objective_ns = answer_by_ns - margin_ns
-    return by_objective_ns if by_objective_ns <= deadline_ns else deadline_ns
+    return by_objective_ns if by_objective_ns < deadline_ns else deadline_ns
 
 
 def may_finish(until_ns: int, now_ns: int, run_ns: int) -> bool:
@@ -66,8 +66,7 @@ def refine_batch_size(
     """
     least_ns = left_ns[0] if count > 0 else 0
     for i in range(1, count):
-        if left_ns[i] < least_ns:
-            least_ns = left_ns[i]
+        least_ns = min(least_ns, left_ns[i])
     best, best_worth, best_run_ns, worth_of_all = 0, 0, 1, 0
     for size in range(1, (count if count < most else most) + 1):
         worth_of_all += 2 * levels[size - 1] + 1

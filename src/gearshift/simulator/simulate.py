@@ -246,6 +246,11 @@ def simulate_tables(
         "a scaler goes by deadlines and by run times on several core counts",
         remedy="give requests deadlines, and times by cores",
     )
+    require(
+        not tables.refine.refines or (exits is None and shared is None),
+        "a plan that orders by gain is not simulated with learned caches or scaled cores",
+        remedy="leave them out",
+    )
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses

@@ -87,7 +87,9 @@ class DeadlineRules:
 
 
 def end_early(sample: Sample, ending: Ending) -> Sample:
-    if ending == Ending.DEGRADED:
+    if ending == Ending.TIME:
+        sample.stage, sample.ending = sample.visited.bit_count() - 1, ending
+    elif ending == Ending.DEGRADED:
         sample.stage, sample.degraded_by = sample.visited.bit_count() - 1, TOO_LATE_FOR_MORE
     else:
         sample.ending, sample.error = ending, TOO_LATE[ending]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.batching import DEADLINE, NOT_YET, RETRY, batch_size, start_reason
+from gearshift.policies.batching import DEADLINE, NOT_YET, REFINES, RETRY, batch_size, start_reason
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
@@ -14,6 +14,7 @@ from gearshift.runtime.router.devices import Devices
 from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import WaitingQueue
+from gearshift.runtime.router.refining import Refining, Release
 from gearshift.runtime.router.retries import Retries
 
 Start = Callable[[int, list[Sample], int], None]
@@ -24,7 +25,9 @@ class Dispatch:
 
     `start(replica, samples, reason)` hands a batch to the backend, `end(sample, replica, ending,
     now_ns)` takes what is dropped. Devices that an event `touched` are looked at once it has been
-    handled. `lost` replicas start nothing. Backlog is counted in `pipeline_of` (nodes,).
+    handled. `lost` replicas start nothing. Backlog is counted in `pipeline_of` (nodes,). Where gears
+    order by gain, `release(sample, ending, now_ns)` takes what is answered for lack of time, and
+    alike replicas share the queues of the first of them.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Dispatch:
         *,
         start: Start,
         end: End,
+        release: Release,
     ) -> None:
         self._pipeline_of: list[Pipeline] = [*pipeline_of]
         self._only = pipelines[0] if len(pipeline_of) == 1 else None
@@ -52,6 +56,9 @@ class Dispatch:
         self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
         turns = [pipeline.turns for pipeline in pipelines]
         self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
+        self._refining: Refining | None = None
+        if tables.refine.refines:
+            self._refining = Refining(tables, pipelines[0], rules, self.settings, release)
         replicas = len(tables.replica_ids)
         self.running: list[Sequence[Sample]] = [() for _ in range(replicas)]
         self._in_batch = [False] * replicas
@@ -80,6 +87,9 @@ class Dispatch:
     # Queues.
 
     def queue(self, sample: Sample, replica: int, now_ns: int) -> None:
+        if self._refining is not None:
+            self._queue_alike(self._refining, sample, replica, now_ns)
+            return
         sample.replica = replica
         self.queues[replica].add(sample, now_ns)
         if self._only is not None:
@@ -91,10 +101,27 @@ class Dispatch:
         if self._log.wanted:
             self._log.write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
 
+    def _queue_alike(self, refining: Refining, sample: Sample, replica: int, now_ns: int) -> None:
+        """Queue a sample for all replicas that are like `replica`."""
+        leader = refining.queue_of[replica]
+        sample.replica = leader
+        if sample.visited:
+            if not refining.wait(sample, leader, now_ns):
+                return
+        else:
+            self.queues[leader].add(sample, now_ns)
+            self.waits((sample,))
+            self.by_deadline.routed(sample, leader, now_ns)
+        for other in refining.alike[leader]:
+            self.touched.extend(self._spans[other])
+        self._log.write(now_ns, Decision.ROUTE, sample.sequence, leader, sample.stage)
+
     def withdraw(self, sample: Sample, now_ns: int) -> None:
         """Remove a sample from where it waits, if it does."""
         if self._retries.remove(sample):
             self.waits_no_more((sample,))
+            return
+        if self._refining is not None and self._refining.withdraw(sample):
             return
         replica: int = sample.replica
         if replica < 0 or not self.queues[replica].remove(sample):
@@ -104,10 +131,24 @@ class Dispatch:
         self.by_deadline.watch(replica, now_ns)
 
     def clear(self, replica: int, now_ns: int) -> list[Sample]:
-        """Remove all samples from the queue of a replica."""
+        """Remove all samples from the queue of a replica; those that alike ones will take stay."""
+        if self._refining is not None:
+            return self._clear_alike(self._refining, replica, now_ns)
         queued = self.queues[replica].clear()
         self.by_deadline.watch(replica, now_ns)
         self.waits_no_more(queued)
+        for sample in queued:
+            sample.queue_ns += now_ns - sample.entered_ns
+        return queued
+
+    def _clear_alike(self, refining: Refining, replica: int, now_ns: int) -> list[Sample]:
+        leader = refining.queue_of[replica]
+        if not all(self._lost[other] for other in refining.alike[leader]):
+            return []
+        queued = self.queues[leader].clear()
+        self.by_deadline.watch(leader, now_ns)
+        self.waits_no_more(queued)
+        queued += refining.clear(leader)
         for sample in queued:
             sample.queue_ns += now_ns - sample.entered_ns
         return queued
@@ -147,6 +188,8 @@ class Dispatch:
         """Drop what is due; start on touched devices, and on those whose time to look again has come."""
         for replica in self.by_deadline.shed_due(now_ns):
             self.touch(replica)
+        if self._refining is not None:
+            self._refining.release_due(now_ns)
         due = sorted([*self.devices.due(now_ns), *((now_ns, device) for device in self.touched)])
         self.touched.clear()
         for _, device in due:
@@ -156,6 +199,8 @@ class Dispatch:
         first_ns = self.devices.next_wake_ns()
         if self.by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
+        if self._refining is not None:
+            first_ns = min(first_ns, self._refining.next_timer_ns())
         if self._retries.count and self._retries.next_ns is not None:
             first_ns = min(first_ns, self._retries.next_ns)
         return first_ns
@@ -166,6 +211,9 @@ class Dispatch:
             return
         self.devices.wake_ns[device] = NEVER_NS
         if self._retries.count and self._start_group(device, now_ns):
+            return
+        if self._refining is not None:
+            self._screen_or_refine(self._refining, device, now_ns)
             return
         chosen, chosen_key, chosen_reason = -1, (0, 0, 0, 0), NOT_YET
         limited, settings = False, self.settings
@@ -199,6 +247,59 @@ class Dispatch:
         if chosen >= 0 and not self.devices.any_busy(chosen):
             self._start_batch(chosen, chosen_reason, now_ns)
 
+    def _screen_or_refine(self, refining: Refining, device: int, now_ns: int) -> None:
+        """Start a batch that screens, or one that refines, on an idle device."""
+        screens, screen_key, reason = -1, (0, 0, 0, 0), NOT_YET
+        refines, best_level, best_until_ns = -1, 0, 0
+        for replica in self.devices.on_device[device]:
+            if self._lost[replica]:
+                continue
+            leader = refining.queue_of[replica]
+            queue, gains = self.queues[leader], refining.queues[leader]
+            if queue.limited:
+                self.by_deadline.shed(leader, now_ns)
+            if len(queue):
+                why = self._why_screen(replica, leader, device, now_ns)
+                head, oldest_ns = queue.head().request, queue.oldest().entered_ns
+                key = replica_key(False, head.priority, head.deadline_ns, oldest_ns)
+                if why != NOT_YET and (screens < 0 or key < screen_key):
+                    screens, screen_key, reason = replica, key, why
+            refining.release(leader, now_ns)
+            if len(gains):
+                level, until_ns = gains.best()
+                if refines < 0 or level > best_level or (level == best_level and until_ns < best_until_ns):
+                    refines, best_level, best_until_ns = replica, level, until_ns
+        rows, left_ns, size = refining.batch_size(refines, now_ns) if refines >= 0 else ([], [], 0)
+        if screens >= 0:
+            leader = refining.queue_of[screens]
+            queue = self.queues[leader]
+            waiting = len(queue)
+            if refining.screens(device, screens, waiting, queue.oldest(), refines, size, now_ns):
+                batch = self.by_deadline.fill(leader, refining.to_screen(screens, waiting), now_ns)
+                self.waits_no_more(batch)
+                refining.screened_last[device] = True
+                self._run(screens, batch, reason, now_ns)
+                return
+        if size:
+            refining.screened_last[device] = False
+            self._run(refines, refining.take(refines, rows, left_ns, size), REFINES, now_ns)
+
+    def _why_screen(self, replica: int, leader: int, device: int, now_ns: int) -> int:
+        """Why `replica` may screen now; where it may not, the device looks again when it may."""
+        queue, settings = self.queues[leader], self.settings
+        oldest_ns, wait_ns = queue.oldest().entered_ns, settings.longest_wait_ns[replica]
+        minimum = settings.minimum_queue_length[replica]
+        reason = start_reason(len(queue), oldest_ns, now_ns, minimum, wait_ns)
+        if reason != NOT_YET:
+            return reason
+        start_ns = oldest_ns + wait_ns
+        if queue.limited:
+            start_ns = self.by_deadline.start_by_ns(leader, start_ns)
+            if now_ns >= start_ns:
+                return DEADLINE
+        self.devices.wake_by(device, start_ns)
+        return NOT_YET
+
     def _start_batch(self, replica: int, reason: int, now_ns: int) -> None:
         size = batch_size(len(self.queues[replica]), self.settings.largest_batch_size[replica])
         batch = self.by_deadline.fill(replica, size, now_ns)
@@ -207,6 +308,13 @@ class Dispatch:
         else:
             self.waits_no_more(batch)
         self._run(replica, batch, reason, now_ns)
+
+    def lengths(self) -> list[int]:
+        """Samples that wait for each replica, at the first of those alike where they share a queue."""
+        lengths = [len(queue) for queue in self.queues]
+        if self._refining is not None:
+            lengths = [length + len(gains) for length, gains in zip(lengths, self._refining.queues, strict=True)]
+        return lengths
 
     def _start_group(self, device: int, now_ns: int) -> bool:
         for replica in self.devices.on_device[device]:
@@ -221,6 +329,11 @@ class Dispatch:
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
         others = [other for device in self._spans[replica] for other in self.devices.on_device[device]]
+        if self._refining is not None:
+            leaders = [self._refining.queue_of[other] for other in others]
+            if any(len(self._refining.queues[leader]) for leader in leaders):
+                return False
+            others = leaders
         if self._lost[replica] or self.devices.any_busy(replica) or any(len(self.queues[r]) for r in others):
             return False
         self._run(replica, [sample], reason, now_ns)

@@ -74,6 +74,7 @@ class Router:
             self._log,
             start=start,
             end=self._drop,
+            release=self._release,
         )
         self.by_deadline: DeadlineQueues = self._dispatch.by_deadline
         if tables.chooses:
@@ -254,7 +255,7 @@ class Router:
         return self._dispatch.run_if_idle(replica, sample, reason, now_ns)
 
     def queue_lengths(self) -> list[int]:
-        return [len(queue) for queue in self._dispatch.queues]
+        return self._dispatch.lengths()
 
     def running_lengths(self) -> list[int]:
         """Samples without a result in the batch that each replica runs."""
@@ -323,6 +324,11 @@ class Router:
         else:
             self._log.write(now_ns, Decision.DROP, sample.sequence, replica, ending)
             self._done(end_early(sample, ending))
+
+    def _release(self, sample: Sample, ending: Ending, now_ns: int) -> None:
+        """Answer a row with what it has, as its time to refine ended."""
+        kind = Decision.DEGRADE if ending == Ending.DEGRADED else Decision.RELEASE
+        self._answer(end_early(sample, ending), now_ns, kind)
 
     # Steps after a loss.
 

@@ -13,6 +13,7 @@ from gearshift.profiles.run_times import Exits, FrontEnd, fastest_ns
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.simulator.kernel.load_scaling import first_gears
 from gearshift.simulator.kernel.queues import NONE, longer
+from gearshift.simulator.kernel.refining import make_refining
 from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record, records
 from gearshift.workload import Workload
 
@@ -57,6 +58,7 @@ def make_settings(
         most_stages=tables.most_stages,
         several=several,
         chooses=True if several and by_deadline else None,
+        refines=True if tables.refine.refines else None,
         first_item=first_item,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
@@ -105,7 +107,9 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         is_touched=np.zeros(devices, dtype=np.int8),
         kept_ns=np.zeros(len(pipelines) * METER_KEEPS_ARRIVALS, dtype=np.int64),
         deadline_ns=longer(deadline_ns, items if len(deadline_ns) else 0),
-        answer_by_ns=answer_by_ns(tables, workload) if tables.chooses else np.zeros(0, dtype=np.int64),
+        answer_by_ns=answer_by_ns(tables, workload)
+        if tables.chooses or tables.refine.refines
+        else np.zeros(0, dtype=np.int64),
         waits_ns=np.zeros(int(np.diff(tables.choice_begin).max()), dtype=np.int64),
         gives_up_ns=np.full(replicas, NEVER_NS),
         free_ns=np.zeros(devices, dtype=np.int64),
@@ -113,6 +117,7 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         exit=np.zeros(replicas, dtype=np.int64),
         first_row=first_row,
         open_rows=np.bincount(first_row, minlength=samples if len(first_row) else 0),
+        refining=make_refining(tables, samples),
     )
 
 

@@ -147,8 +147,8 @@ def endangered(plan: Plan, settings: Settings, state: State, q: Queues, device: 
 @apart
 def fill(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, most: int, now_ns: int
-) -> int:
-    """Chain a batch that keeps its deadlines from `state.batch[replica]`; returns its size."""
+) -> Any:
+    """Chain a batch that keeps its deadlines; returns its first sample and its size."""
     first = last = NONE
     size = 0
     tightest_ns = NEVER_NS
@@ -178,9 +178,8 @@ def fill(
             first, last, size, tightest_ns = without_holders(
                 settings, state, q, out, replica, first, size, whole_run_ns, now_ns
             )
-    state.batch[replica] = first
     watch(plan, settings, state, q, replica, now_ns)
-    return size
+    return first, size
 
 
 @inlined

@@ -15,11 +15,12 @@ from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.kernel import choosing
 from gearshift.simulator.kernel.choosing import NO_CHOICE, first_model, model_now
 from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway, shed, watch
-from gearshift.simulator.kernel.exits import take_leaving
+from gearshift.simulator.kernel.exits import run_to_next_exit, take_leaving, touch_device
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
 from gearshift.simulator.kernel.graph import Graph, begin_row
 from gearshift.simulator.kernel.load_scaling import Scaling, ticked
 from gearshift.simulator.kernel.queues import Queues
+from gearshift.simulator.kernel.refining import release
 from gearshift.simulator.kernel.state import (
     Outcome,
     Plan,
@@ -32,7 +33,7 @@ from gearshift.simulator.kernel.state import (
     pipeline_of,
     write,
 )
-from gearshift.simulator.kernel.steps import route, run_to_next_exit, touch, touch_device
+from gearshift.simulator.kernel.steps import refine, route, touch
 from gearshift.support.compiled import apart, inlined
 
 ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
@@ -144,6 +145,9 @@ def stage_ended(
                 late = not in_time(state.deadline_ns[sample], now_ns, plan.fastest_ns[following])
             if late:
                 degrade(settings, state, q, out, sample, now_ns)
+            elif settings.refines is not None:
+                out.model[sample] = model
+                refine(plan, settings, state, q, out, sample, following, model, sure, now_ns)
             else:
                 route(plan, settings, state, q, out, sample, of_pipeline, following, now_ns)
         sample = following_sample
@@ -265,6 +269,8 @@ def timer(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores,
                 watch(plan, settings, state, q, replica, now_ns)
                 touch(plan, state, replica)
             run.next_timer_ns = min(run.next_timer_ns, state.gives_up_ns[replica])
+    if settings.refines is not None:
+        release_due(plan, settings, state, q, out, now_ns)
     run.touched = 0
     for device in range(settings.devices):
         if state.wakes_ns[device] <= now_ns or state.is_touched[device] != 0:
@@ -272,6 +278,14 @@ def timer(plan: Plan, settings: Settings, state: State, q: Queues, cores: Cores,
             touch_due(state, device, now_ns)
         else:
             run.next_timer_ns = min(run.next_timer_ns, state.wakes_ns[device])
+
+
+@inlined
+def release_due(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
+    for replica in range(settings.replicas):
+        if state.refining.release_ns[replica] <= now_ns:
+            release(plan, settings, state, q, out, replica, now_ns)
+        state.run.next_timer_ns = min(state.run.next_timer_ns, state.refining.release_ns[replica])
 
 
 @inlined
@@ -284,6 +298,10 @@ def timer_is_due(settings: Settings, state: State, cores: Cores, due_ns: int) ->
             if state.gives_up_ns[replica] <= due_ns:
                 return True
             if cores.in_force.shape[0] > 0 and cores.holds_ns[replica] <= due_ns:
+                return True
+    if settings.refines is not None:
+        for replica in range(settings.replicas):
+            if state.refining.release_ns[replica] <= due_ns:
                 return True
     return False
 

@@ -1,4 +1,4 @@
-"""The kernel's steps for learned caches: a batch shrinks from exit to exit.
+"""Batches that run, and those of learned caches, which shrink from exit to exit.
 
 The samples left in a batch are the chain of `state.batch`:
 
@@ -8,10 +8,13 @@ The samples left in a batch are the chain of `state.batch`:
     segment 2   a c, for 2                the device is free
 """
 
+from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Plan, State
-from gearshift.support.compiled import apart
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, write
+from gearshift.support.compiled import apart, inlined
+
+START, TAKE = int(decisions.Decision.START), int(decisions.Decision.TAKE)
 
 
 @apart
@@ -55,3 +58,57 @@ def take_leaving(plan: Plan, state: State, q: Queues, replica: int) -> int:
         sample = after
     state.batch[replica], state.batch_length[replica] = kept_first, kept
     return first
+
+
+@inlined
+def touch_device(state: State, device: int) -> None:
+    if state.busy[device] == 0 and state.is_touched[device] == 0:
+        state.is_touched[device] = 1
+        state.touched[state.run.touched] = device
+        state.run.touched += 1
+
+
+@apart
+def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica: int, done: int, now_ns: int) -> None:
+    run_ns = until_next_exit_ns(plan, state, q, replica, done)
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        out.busy_ns[plan.spans[i]] += run_ns
+    note_end(state, plan.spans[plan.spans_begin[replica]], now_ns + run_ns)
+
+
+@inlined
+def run_batch(
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    replica: int,
+    size: int,
+    reason: int,
+    now_ns: int,
+) -> None:
+    """Run the samples that are chained from `state.batch[replica]`."""
+    state.batch_length[replica] = size
+    run_ns = plan.run_ns[replica, size]
+    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+        device = plan.spans[i]
+        state.busy[device] = 1
+        state.wakes_ns[device] = NEVER_NS
+        if settings.by_deadline is None or not settings.by_exit:
+            out.busy_ns[device] += run_ns
+        if settings.by_deadline is not None:
+            state.free_ns[device] = now_ns + run_ns
+    lead = plan.spans[plan.spans_begin[replica]]
+    state.ending[lead] = replica
+    if settings.by_deadline is not None and settings.by_exit:
+        run_to_next_exit(plan, state, q, out, replica, 0, now_ns)
+    else:
+        note_end(state, lead, now_ns + run_ns)
+    out.batches[replica, size] += 1
+    if out.log.shape[0] > 0:
+        write(state, out, now_ns, START, replica, size, reason)
+        sample = state.batch[replica]
+        for _ in range(size):
+            write(state, out, now_ns, TAKE, replica, sample, 0)
+            sample = q.next[sample]

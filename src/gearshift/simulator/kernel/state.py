@@ -126,10 +126,11 @@ class Settings(NamedTuple):
 
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
-    for it contains no code for these. So are `several`, for plans of several nodes, and `chooses`:
-    with both, a node may have several implementations in a gear. Samples from `first_item` on are
-    items of graphs, made for the request rows before them. `refuses`: samples without any answer
-    may be dropped, too. `arrival_ns` and `answer_ns` are of the `FrontEnd`.
+    for it contains no code for these. So are `several`, for plans of several nodes, `chooses` (with
+    both, a node may have several implementations in a gear), and `refines`, for order by gain.
+    Samples from `first_item` on are items of graphs, made for the request rows before them.
+    `refuses`: samples without any answer may be dropped, too. `arrival_ns` and `answer_ns` are of
+    the `FrontEnd`.
     """
 
     replicas: int
@@ -138,6 +139,7 @@ class Settings(NamedTuple):
     most_stages: int
     several: Any
     chooses: Any
+    refines: Any
     first_item: int
     by_deadline: Any
     refuses: bool
@@ -161,12 +163,13 @@ class State(NamedTuple):
     per item `row`, and `replica`, whose queue it is in, or `NONE`; per request row `row_waits`, how
     many of its items are queued, and `is_over`.
 
-    Only with choices: `answer_by_ns` per request row, by the objective, and `waits_ns` of the choices
-    that are compared. Only with deadlines: `deadline_ns` per sample, `gives_up_ns` per replica (when the head of its
-    queue is dropped) and `free_ns` per device (when its batch ends). Only where batches shrink:
-    `record` per sample, `exit` per replica (the segment after which samples leave next). Only
+    Only with choices or refinement: `answer_by_ns` per request row, by the objective. Only with
+    choices: `waits_ns` of those that are compared. Only with deadlines: `deadline_ns` per sample,
+    `gives_up_ns` per replica (when the head of its queue is dropped) and `free_ns` per device (when
+    its batch ends). Only where batches shrink: `record` per sample, `exit` per replica (the segment
+    after which samples leave next). Only
     where requests have several rows: `first_row` per sample, and `open_rows` of the request of a
-    first row.
+    first row. `refining` is in `kernel/refining.py`; its arrays are empty where nothing refines.
     """
 
     run: Run
@@ -205,6 +208,7 @@ class State(NamedTuple):
     exit: Any
     first_row: Any
     open_rows: Any
+    refining: Any
 
 
 class Outcome(NamedTuple):
@@ -286,6 +290,17 @@ def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c:
             out.log[row, 3] = b
             out.log[row, 4] = c
         state.run.logged = row + 1
+
+
+@inlined
+def visits_of(state: State, sample: int) -> int:
+    """How many models a sample has visited."""
+    visits = 0
+    bits = state.visited[sample]
+    while bits != 0:
+        bits &= bits - 1
+        visits += 1
+    return visits
 
 
 @inlined

@@ -8,13 +8,14 @@ from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, order, routing
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
-from gearshift.simulator.kernel.exits import until_next_exit_ns
+from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, waits, waits_no_more, write
+from gearshift.simulator.kernel.refining import start_refining_on, touch_alike, wait_for_gain
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, visits_of, waits, waits_no_more, write
 from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
-ROUTE, START, TAKE = int(decisions.Decision.ROUTE), int(decisions.Decision.START), int(decisions.Decision.TAKE)
+ROUTE = int(decisions.Decision.ROUTE)
 
 choose_replica = inlined(routing.choose_replica)
 start_reason = inlined(batching.start_reason)
@@ -22,14 +23,6 @@ batch_size = inlined(batching.batch_size)
 replica_key = inlined(order.replica_key)
 is_starving = queues_module.is_starving
 add, head, take = queues_module.add, queues_module.head, queues_module.take
-
-
-@inlined
-def touch_device(state: State, device: int) -> None:
-    if state.busy[device] == 0 and state.is_touched[device] == 0:
-        state.is_touched[device] = 1
-        state.touched[state.run.touched] = device
-        state.run.touched += 1
 
 
 @inlined
@@ -53,26 +46,36 @@ def route(
     """Queue a sample of pipeline `number` at the replica of `model` whose turn it is."""
     ring = number * settings.models + model
     replica = choose_replica(ring, state.last, state.following, state.due, state.stride) - number * settings.replicas
+    if settings.refines is not None:
+        replica = state.refining.queue_of[replica]
     add(q, replica, sample, now_ns)
     waits(settings, state, sample, replica)
-    touch(plan, state, replica)
+    if settings.refines is not None:
+        touch_alike(plan, state, replica)
+    else:
+        touch(plan, state, replica)
     if settings.by_deadline is not None:
         watch(plan, settings, state, q, replica, now_ns)
     if out.log.shape[0] > 0:
-        visits = 0
-        bits = state.visited[sample]
-        while bits != 0:
-            bits &= bits - 1
-            visits += 1
-        write(state, out, now_ns, ROUTE, sample, replica, visits)
+        write(state, out, now_ns, ROUTE, sample, replica, visits_of(state, sample))
 
 
-@apart
-def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica: int, done: int, now_ns: int) -> None:
-    run_ns = until_next_exit_ns(plan, state, q, replica, done)
-    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
-        out.busy_ns[plan.spans[i]] += run_ns
-    note_end(state, plan.spans[plan.spans_begin[replica]], now_ns + run_ns)
+@inlined
+def refine(
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    sample: int,
+    model: int,
+    kept: int,
+    sure: float,
+    now_ns: int,
+) -> None:
+    """Queue a row that model `kept` has answered for `model`, or answer it if it could not finish."""
+    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
+    wait_for_gain(plan, settings, state, q, out, sample, replica, kept, sure, now_ns)
 
 
 @inlined
@@ -81,7 +84,8 @@ def start_batch(
 ) -> None:
     size = batch_size(q.length[replica], state.largest_batch_size[replica])
     if settings.by_deadline is not None:
-        size = fill(plan, settings, state, q, out, replica, size, now_ns)
+        first, size = fill(plan, settings, state, q, out, replica, size, now_ns)
+        state.batch[replica] = first
     else:
         state.batch[replica] = take(q, replica, size, now_ns, plan.starvation_ns[replica])
         if settings.several is None:
@@ -91,29 +95,7 @@ def start_batch(
             for _ in range(size):
                 waits_no_more(settings, state, left)
                 left = q.next[left]
-    state.batch_length[replica] = size
-    run_ns = plan.run_ns[replica, size]
-    for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
-        device = plan.spans[i]
-        state.busy[device] = 1
-        state.wakes_ns[device] = NEVER_NS
-        if settings.by_deadline is None or not settings.by_exit:
-            out.busy_ns[device] += run_ns
-        if settings.by_deadline is not None:
-            state.free_ns[device] = now_ns + run_ns
-    lead = plan.spans[plan.spans_begin[replica]]
-    state.ending[lead] = replica
-    if settings.by_deadline is not None and settings.by_exit:
-        run_to_next_exit(plan, state, q, out, replica, 0, now_ns)
-    else:
-        note_end(state, lead, now_ns + run_ns)
-    out.batches[replica, size] += 1
-    if out.log.shape[0] > 0:
-        write(state, out, now_ns, START, replica, size, reason)
-        sample = state.batch[replica]
-        for _ in range(size):
-            write(state, out, now_ns, TAKE, replica, sample, 0)
-            sample = q.next[sample]
+    run_batch(plan, settings, state, q, out, replica, size, reason, now_ns)
 
 
 @inlined
@@ -168,7 +150,10 @@ def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, ou
     for i in range(state.run.touched):
         device = state.touched[i]
         state.is_touched[device] = 0
-        start_on(plan, settings, state, q, out, device, now_ns)
+        if settings.refines is not None:
+            start_refining_on(plan, settings, state, q, out, device, now_ns)
+        else:
+            start_on(plan, settings, state, q, out, device, now_ns)
     state.run.touched = 0
 
 

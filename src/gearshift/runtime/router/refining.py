@@ -1,0 +1,154 @@
+"""Screening and refining, where gears order by gain: the router's steps for `policies/refine.py`.
+
+The simulator's kernel has the same in `simulator/kernel/refining.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from gearshift.clock import NEVER_NS
+from gearshift.decisions import Ending
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.refine import (
+    SCREEN,
+    expected_gain,
+    may_finish,
+    refine_batch_size,
+    refine_key,
+    refine_until_ns,
+    release_at_ns,
+    screen_batch_size,
+    screen_or_refine,
+)
+from gearshift.request import Sample
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.gain_queue import GainQueue
+from gearshift.runtime.router.pipeline import GearSettings, Pipeline
+
+Release = Callable[[Sample, Ending, int], None]
+
+
+class Refining:
+    """The queues of rows to refine: one for each kind of alike replicas, at the first of them.
+
+    `release(sample, ending, now_ns)` takes rows that are answered with what they have.
+    """
+
+    def __init__(
+        self,
+        tables: PlanTables,
+        pipeline: Pipeline,
+        rules: DeadlineRules,
+        settings: GearSettings,
+        release: Release,
+    ) -> None:
+        refine = tables.refine
+        self._pipeline, self._rules, self._settings, self._release = pipeline, rules, settings, release
+        self.queue_of: list[int] = refine.queue_of.tolist()
+        self.alike = [[r for r, of in enumerate(self.queue_of) if of == leader] for leader in range(len(self.queue_of))]
+        """The replicas that share the queues of a replica; empty unless it is the first of them."""
+        self.queues = [GainQueue() for _ in self.queue_of]
+        self.release_ns: dict[int, int] = {}
+        self._model_of: list[int] = tables.replica_model.tolist()
+        self._models = len(tables.models)
+        self._margin_ns: list[int] = refine.margin_ns.tolist()
+        self._for_gain: list[bool] = [each != 0 for each in refine.for_gain.tolist()]
+        self._gain_begin: list[int] = refine.gain_begin.tolist()
+        self._gain_certainty: list[float] = refine.gain_certainty.tolist()
+        self._gains: list[float] = refine.gains.tolist()
+        self._greatest = refine.greatest
+        self.screened_last = [False] * len(tables.device_ids)
+
+    def wait(self, sample: Sample, leader: int, now_ns: int) -> bool:
+        """Queue a row with an answer; answer it, and return False, if it could not finish."""
+        until_ns = self._until_ns(sample)
+        if not may_finish(until_ns, now_ns, self._rules.run_ns[leader][1]):
+            self._release(sample, self._ending(sample, until_ns), now_ns)
+            return False
+        pair = sample.model * self._models + self._model_of[leader]
+        begin, end = self._gain_begin[pair], self._gain_begin[pair + 1]
+        gain = expected_gain(sample.certainty, begin, end, self._gain_certainty, self._gains)
+        sample.entered_ns = now_ns
+        self.queues[leader].add(sample, until_ns, refine_key(gain, self._greatest))
+        self._watch(leader)
+        return True
+
+    def withdraw(self, sample: Sample) -> bool:
+        """Remove a row that waits to be refined; False if it does not."""
+        leader: int = sample.replica
+        removed = leader >= 0 and self.queues[leader].remove(sample)
+        if removed:
+            self._watch(leader)
+        return removed
+
+    def clear(self, leader: int) -> list[Sample]:
+        gone = self.queues[leader].clear()
+        self._watch(leader)
+        return gone
+
+    def next_timer_ns(self) -> int:
+        return min(self.release_ns.values(), default=NEVER_NS)
+
+    def release_due(self, now_ns: int) -> None:
+        for leader in sorted(leader for leader, at_ns in self.release_ns.items() if at_ns <= now_ns):
+            self.release(leader, now_ns)
+
+    def release(self, leader: int, now_ns: int) -> None:
+        """Answer the rows that could not finish any more."""
+        queue = self.queues[leader]
+        while self.release_ns.get(leader, NEVER_NS) <= now_ns:
+            sample, until_ns = queue.first()
+            queue.remove(sample)
+            self._watch(leader)
+            sample.queue_ns += now_ns - sample.entered_ns
+            self._release(sample, self._ending(sample, until_ns), now_ns)
+
+    def batch_size(self, replica: int, now_ns: int) -> tuple[list[Sample], list[int], int]:
+        """The rows looked at, the time that each has left, and the size of the best batch of them."""
+        most = self._settings.largest_batch_size[replica]
+        looked_at = list(islice(self.queues[self.queue_of[replica]].in_order(), 2 * most))
+        left_ns = [until_ns - now_ns for _, until_ns, _ in looked_at]
+        levels = [level for _, _, level in looked_at]
+        for_gain = self._for_gain[self._pipeline.gear]
+        size = refine_batch_size(len(looked_at), most, self._rules.run_ns[replica], left_ns, levels, for_gain)
+        return [sample for sample, _, _ in looked_at], left_ns, size
+
+    def take(self, replica: int, rows: Sequence[Sample], left_ns: Sequence[int], size: int) -> list[Sample]:
+        """Remove the first `size` of the rows that can finish in a batch of that size."""
+        run_ns, leader = self._rules.run_ns[replica][size], self.queue_of[replica]
+        batch = [row for row, left in zip(rows, left_ns, strict=True) if left >= run_ns][:size]
+        for sample in batch:
+            self.queues[leader].remove(sample)
+        self._watch(leader)
+        return batch
+
+    def screens(
+        self, device: int, replica: int, waiting: int, oldest: Sample, refines: int, size: int, now_ns: int
+    ) -> bool:
+        """Whether an idle device screens with `replica`, or refines a batch of this size with `refines`."""
+        if size == 0:
+            return True
+        most, run_ns = self._settings.largest_batch_size[replica], self._rules.run_ns
+        to_screen = screen_batch_size(waiting, most, run_ns[replica])
+        screen_ns, refine_ns = run_ns[replica][to_screen], run_ns[refines][size]
+        screened_last, answer_by_ns = self.screened_last[device], self._until_ns(oldest)
+        goes = screen_or_refine(screened_last, waiting, most, answer_by_ns, now_ns, screen_ns, refine_ns)
+        return goes == SCREEN
+
+    def to_screen(self, replica: int, waiting: int) -> int:
+        """The size of a batch to screen."""
+        return screen_batch_size(waiting, self._settings.largest_batch_size[replica], self._rules.run_ns[replica])
+
+    def _until_ns(self, sample: Sample) -> int:
+        request, margin_ns = sample.request, self._margin_ns[self._pipeline.gear]
+        return refine_until_ns(request.answer_by_ns, margin_ns, self._rules.aimed_ns(request))
+
+    def _ending(self, sample: Sample, until_ns: int) -> Ending:
+        return Ending.DEGRADED if until_ns == self._rules.aimed_ns(sample.request) else Ending.TIME
+
+    def _watch(self, leader: int) -> None:
+        queue = self.queues[leader]
+        if len(queue):
+            self.release_ns[leader] = release_at_ns(queue.first()[1], self._rules.run_ns[leader][1])
+        else:
+            self.release_ns.pop(leader, None)

@@ -1,0 +1,390 @@
+"""Refinement in the kernel: `runtime/router/refining.py` on arrays.
+
+The rows that wait to be refined by alike replicas, the first of which is r, are in a doubly linked
+list by the end of their time, and in one of `LEVELS` lists for their level, in the same order:
+
+    first[r] -> ... -> last[r]                              Queues.next, Queues.previous
+    first_at[r * LEVELS + level] -> ... -> last_at[...]     next_at, previous_at
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gearshift import decisions
+from gearshift.clock import NEVER_NS
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies import batching, order
+from gearshift.policies import refine as policies
+from gearshift.policies.refine import LEVELS, SCREEN
+from gearshift.simulator.kernel import queues as queues_module
+from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
+from gearshift.simulator.kernel.exits import run_batch, touch_device
+from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, visits_of, write
+from gearshift.support.compiled import apart, inlined
+
+NOT_YET, DEADLINE, REFINES = batching.NOT_YET, batching.DEADLINE, batching.REFINES
+ROUTE, RELEASE = int(decisions.Decision.ROUTE), int(decisions.Decision.RELEASE)
+TIME = int(decisions.Ending.TIME)
+
+expected_gain = inlined(policies.expected_gain)
+refine_key = inlined(policies.refine_key)
+refine_until_ns = inlined(policies.refine_until_ns)
+may_finish = inlined(policies.may_finish)
+release_at_ns = inlined(policies.release_at_ns)
+screen_batch_size = inlined(policies.screen_batch_size)
+refine_batch_size = inlined(policies.refine_batch_size)
+screen_or_refine = inlined(policies.screen_or_refine)
+start_reason = inlined(batching.start_reason)
+batch_size = inlined(batching.batch_size)
+replica_key = inlined(order.replica_key)
+head, take = queues_module.head, queues_module.take
+
+
+class Refining(NamedTuple):
+    """The tables of `RefineTables`, and the rows that wait to be refined.
+
+    Per row `until_ns`, when its time to refine ends, and `level`. Per replica, used of the first of
+    those alike: `length`, `release_ns` (when the next row is answered as it is) and `top`, no level
+    above which has rows. `screened_last` per device. `row`, `left_ns` and `row_level` are of the
+    rows that the next batch is chosen from.
+    """
+
+    queue_of: Any
+    margin_ns: Any
+    for_gain: Any
+    gain_begin: Any
+    gain_certainty: Any
+    gains: Any
+    greatest: float
+    until_ns: Any
+    level: Any
+    length: Any
+    release_ns: Any
+    top: Any
+    first: Any
+    last: Any
+    first_at: Any
+    last_at: Any
+    next_at: Any
+    previous_at: Any
+    screened_last: Any
+    row: Any
+    left_ns: Any
+    row_level: Any
+
+
+def make_refining(tables: PlanTables, samples: int) -> Refining:
+    refine, replicas = tables.refine, len(tables.replica_ids)
+    rows, queues = (samples, replicas) if refine.refines else (0, 0)
+    looked_at = 2 * int(tables.largest_batch_size.max())
+    return Refining(
+        queue_of=refine.queue_of,
+        margin_ns=refine.margin_ns,
+        for_gain=refine.for_gain,
+        gain_begin=refine.gain_begin,
+        gain_certainty=refine.gain_certainty,
+        gains=refine.gains,
+        greatest=refine.greatest,
+        until_ns=np.zeros(rows, dtype=np.int64),
+        level=np.zeros(rows, dtype=np.int8),
+        length=np.zeros(queues, dtype=np.int64),
+        release_ns=np.full(queues, NEVER_NS),
+        top=np.zeros(queues, dtype=np.int64),
+        first=np.full(queues, NONE, dtype=np.int32),
+        last=np.full(queues, NONE, dtype=np.int32),
+        first_at=np.full(queues * LEVELS, NONE, dtype=np.int32),
+        last_at=np.full(queues * LEVELS, NONE, dtype=np.int32),
+        next_at=np.full(rows, NONE, dtype=np.int32),
+        previous_at=np.full(rows, NONE, dtype=np.int32),
+        screened_last=np.zeros(len(tables.device_ids), dtype=np.int8),
+        row=np.zeros(looked_at, dtype=np.int32),
+        left_ns=np.zeros(looked_at, dtype=np.int64),
+        row_level=np.zeros(looked_at, dtype=np.int64),
+    )
+
+
+@inlined
+def touch_alike(plan: Plan, state: State, leader: int) -> None:
+    """List the idle devices of all replicas that share the queues of `leader`."""
+    model, queue_of = plan.replica_model[leader], state.refining.queue_of
+    for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
+        if queue_of[replica] == leader:
+            for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
+                touch_device(state, plan.spans[i])
+
+
+@inlined
+def deadline_of(settings: Settings, state: State, sample: int) -> int:
+    return NEVER_NS if settings.by_deadline is None else state.deadline_ns[sample]
+
+
+@inlined
+def wait_for_gain(
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    sample: int,
+    replica: int,
+    kept: int,
+    sure: float,
+    now_ns: int,
+) -> None:
+    """Queue a row with an answer for `replica` and those alike, or answer it if it could not finish."""
+    refining = state.refining
+    leader = refining.queue_of[replica]
+    margin_ns = refining.margin_ns[state.gear_row[0]]
+    until_ns = refine_until_ns(state.answer_by_ns[sample], margin_ns, deadline_of(settings, state, sample))
+    refining.until_ns[sample] = until_ns
+    if not may_finish(until_ns, now_ns, plan.run_ns[leader, 1]):
+        answer_by_time(settings, state, q, out, sample, now_ns)
+        return
+    pair = kept * settings.models + plan.replica_model[replica]
+    begin, end = refining.gain_begin[pair], refining.gain_begin[pair + 1]
+    gain = expected_gain(sure, begin, end, refining.gain_certainty, refining.gains)
+    refining.level[sample] = refine_key(gain, refining.greatest)
+    q.entered_ns[sample] = now_ns
+    _add(plan, state, q, leader, sample)
+    touch_alike(plan, state, leader)
+    if out.log.shape[0] > 0:
+        write(state, out, now_ns, ROUTE, sample, leader, visits_of(state, sample))
+
+
+@inlined
+def _add(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
+    refining = state.refining
+    until_ns = refining.until_ns[sample]
+    before = refining.last[leader]
+    while before != NONE and _ends_later(refining, before, until_ns, sample):
+        before = q.previous[before]
+    after = refining.first[leader] if before == NONE else q.next[before]
+    q.previous[sample], q.next[sample] = before, after
+    if before == NONE:
+        refining.first[leader] = sample
+    else:
+        q.next[before] = sample
+    if after == NONE:
+        refining.last[leader] = sample
+    else:
+        q.previous[after] = sample
+    level = refining.level[sample]
+    at = leader * LEVELS + level
+    before = refining.last_at[at]
+    while before != NONE and _ends_later(refining, before, until_ns, sample):
+        before = refining.previous_at[before]
+    after = refining.first_at[at] if before == NONE else refining.next_at[before]
+    refining.previous_at[sample], refining.next_at[sample] = before, after
+    if before == NONE:
+        refining.first_at[at] = sample
+    else:
+        refining.next_at[before] = sample
+    if after == NONE:
+        refining.last_at[at] = sample
+    else:
+        refining.previous_at[after] = sample
+    refining.top[leader] = max(refining.top[leader], level)
+    refining.length[leader] += 1
+    _watch(plan, state, leader)
+
+
+@inlined
+def _ends_later(refining: Refining, other: int, until_ns: int, sample: int) -> bool:
+    other_ns = refining.until_ns[other]
+    return other_ns > until_ns or (other_ns == until_ns and other > sample)
+
+
+@inlined
+def _remove(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
+    refining = state.refining
+    before, after = q.previous[sample], q.next[sample]
+    if before == NONE:
+        refining.first[leader] = after
+    else:
+        q.next[before] = after
+    if after == NONE:
+        refining.last[leader] = before
+    else:
+        q.previous[after] = before
+    at = leader * LEVELS + refining.level[sample]
+    before, after = refining.previous_at[sample], refining.next_at[sample]
+    if before == NONE:
+        refining.first_at[at] = after
+    else:
+        refining.next_at[before] = after
+    if after == NONE:
+        refining.last_at[at] = before
+    else:
+        refining.previous_at[after] = before
+    refining.length[leader] -= 1
+
+
+@inlined
+def _watch(plan: Plan, state: State, leader: int) -> None:
+    refining = state.refining
+    first = refining.first[leader]
+    at_ns = NEVER_NS
+    if first != NONE:
+        at_ns = release_at_ns(refining.until_ns[first], plan.run_ns[leader, 1])
+    refining.release_ns[leader] = at_ns
+    state.run.next_timer_ns = min(state.run.next_timer_ns, at_ns)
+
+
+@inlined
+def answer_by_time(settings: Settings, state: State, q: Queues, out: Outcome, sample: int, now_ns: int) -> None:
+    if state.refining.until_ns[sample] == deadline_of(settings, state, sample):
+        degrade(settings, state, q, out, sample, now_ns)
+        return
+    gear = state.pipelines[0].gear
+    finish(settings, state, out, sample, now_ns)
+    state.run.done += 1
+    out.gear[sample] = gear
+    out.ended[sample] = TIME
+    write(state, out, now_ns, RELEASE, sample, out.model[sample], gear)
+
+
+@apart
+def release(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, leader: int, now_ns: int) -> None:
+    """Answer the rows that could not finish any more."""
+    refining = state.refining
+    while refining.release_ns[leader] <= now_ns:
+        sample = refining.first[leader]
+        _remove(plan, state, q, leader, sample)
+        _watch(plan, state, leader)
+        answer_by_time(settings, state, q, out, sample, now_ns)
+
+
+@inlined
+def _best_level(state: State, leader: int) -> Any:
+    refining = state.refining
+    level = refining.top[leader]
+    while level > 0 and refining.first_at[leader * LEVELS + level] == NONE:
+        level -= 1
+    refining.top[leader] = level
+    return level
+
+
+@inlined
+def _batch_size(plan: Plan, state: State, replica: int, most: int, for_gain: bool, now_ns: int) -> Any:
+    """The size of the best batch to refine; the rows that were looked at are in `row`, `count` of them."""
+    refining = state.refining
+    leader = refining.queue_of[replica]
+    level, count = _best_level(state, leader), 0
+    waiting = min(2 * most, refining.length[leader])
+    while count < waiting:
+        sample = refining.first_at[leader * LEVELS + level]
+        while sample != NONE and count < waiting:
+            refining.row[count] = sample
+            refining.left_ns[count] = refining.until_ns[sample] - now_ns
+            refining.row_level[count] = level
+            count += 1
+            sample = refining.next_at[sample]
+        level -= 1
+    run_ns = plan.run_ns[replica]
+    return count, refine_batch_size(count, most, run_ns, refining.left_ns, refining.row_level, for_gain)
+
+
+@inlined
+def _take(plan: Plan, state: State, q: Queues, replica: int, count: int, size: int) -> Any:
+    """Chain the first `size` rows that can finish, of the `count` that were looked at."""
+    refining = state.refining
+    leader, run_ns = refining.queue_of[replica], plan.run_ns[replica, size]
+    first = last = NONE
+    taken = 0
+    for i in range(count):
+        if taken < size and refining.left_ns[i] >= run_ns:
+            sample = refining.row[i]
+            _remove(plan, state, q, leader, sample)
+            q.next[sample] = NONE
+            if last == NONE:
+                first = sample
+            else:
+                q.next[last] = sample
+            last = sample
+            taken += 1
+    _watch(plan, state, leader)
+    return first
+
+
+@inlined
+def start_refining_on(
+    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int
+) -> None:
+    """Start a batch that screens, or one that refines, on an idle device."""
+    if state.busy[device] != 0:
+        return
+    refining = state.refining
+    wake_ns = NEVER_NS
+    screens = refines = NONE
+    reason = NOT_YET
+    screen_key = (0, 0, 0, 0)
+    best_level, best_until_ns = 0, 0
+    for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
+        replica = plan.on_device[i]
+        leader = refining.queue_of[replica]
+        if settings.by_deadline is not None:
+            shed(plan, settings, state, q, out, leader, now_ns)
+        length = q.length[leader]
+        if length > 0:
+            oldest_ns, wait_ns = q.entered_ns[q.first[leader]], state.longest_wait_ns[replica]
+            why = start_reason(length, oldest_ns, now_ns, state.minimum_queue_length[replica], wait_ns)
+            first, start_ns = head(q, leader), oldest_ns + wait_ns
+            if why == NOT_YET and settings.by_deadline is not None:
+                run_ns = plan.run_ns[leader, batch_size(length, state.largest_batch_size[leader])]
+                start_ns = start_by_ns(start_ns, state.deadline_ns[first], run_ns)
+                if now_ns >= start_ns:
+                    why = DEADLINE
+            if why == NOT_YET:
+                wake_ns = min(wake_ns, start_ns)
+            else:
+                key = replica_key(False, 0, 0, oldest_ns)
+                if q.by_urgency:
+                    key = replica_key(False, q.priority[first], q.deadline_ns[first], oldest_ns)
+                if screens == NONE or key < screen_key:
+                    screens, screen_key, reason = replica, key, why
+        if refining.release_ns[leader] <= now_ns:
+            release(plan, settings, state, q, out, leader, now_ns)
+        if refining.length[leader] > 0:
+            level = _best_level(state, leader)
+            until_ns = refining.until_ns[refining.first_at[leader * LEVELS + level]]
+            if refines == NONE or level > best_level or (level == best_level and until_ns < best_until_ns):
+                refines, best_level, best_until_ns = replica, level, until_ns
+    state.wakes_ns[device] = wake_ns
+    state.run.next_timer_ns = min(state.run.next_timer_ns, wake_ns)
+    count = size = 0
+    if refines != NONE:
+        for_gain = refining.for_gain[state.gear_row[0]] != 0
+        count, size = _batch_size(plan, state, refines, state.largest_batch_size[refines], for_gain, now_ns)
+    if screens != NONE:
+        leader, most = refining.queue_of[screens], state.largest_batch_size[screens]
+        to_screen = screen_batch_size(q.length[leader], most, plan.run_ns[screens])
+        goes = SCREEN
+        if size > 0:
+            oldest = q.first[leader]
+            margin_ns = refining.margin_ns[state.gear_row[0]]
+            answer_by_ns = refine_until_ns(state.answer_by_ns[oldest], margin_ns, deadline_of(settings, state, oldest))
+            goes = screen_or_refine(
+                refining.screened_last[device] != 0,
+                q.length[leader],
+                most,
+                answer_by_ns,
+                now_ns,
+                plan.run_ns[screens, to_screen],
+                plan.run_ns[refines, size],
+            )
+        if goes == SCREEN:
+            if settings.by_deadline is not None:
+                filled, to_screen = fill(plan, settings, state, q, out, leader, to_screen, now_ns)
+                state.batch[screens] = filled
+            else:
+                state.batch[screens] = take(q, leader, to_screen, now_ns, plan.starvation_ns[leader])
+                state.pipelines[0].waiting -= to_screen
+            refining.screened_last[device] = 1
+            run_batch(plan, settings, state, q, out, screens, to_screen, reason, now_ns)
+            return
+    if size > 0:
+        state.batch[refines] = _take(plan, state, q, refines, count, size)
+        refining.screened_last[device] = 0
+        run_batch(plan, settings, state, q, out, refines, size, REFINES, now_ns)
