@@ -1,0 +1,1 @@
+"""Language models in engines that batch by themselves: the router before them, and the links to them."""
