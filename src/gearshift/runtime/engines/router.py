@@ -114,12 +114,8 @@ class EngineRouter:
             self._place_again(request, now_ns)
 
     def lost(self, replica: int, now_ns: int) -> None:
-        """All that the replica had has failed, and it gets nothing more."""
-        if self.is_lost[replica]:
-            return
+        """The replica gets nothing more; what it has goes on until that fails as well."""
         self.is_lost[replica] = True
-        for request in list(self.sent[replica]):
-            self.failed(request, now_ns)
         model = self._replica_model[replica]
         for request in list(self.queues[model]):
             if not self._usable(model, request):
@@ -130,32 +126,28 @@ class EngineRouter:
         """A lost replica is back."""
         self.is_lost[replica] = False
 
-    def left(self, request: EngineRequest, now_ns: int) -> None:
+    def left(self, request: EngineRequest) -> None:
         """Nobody waits for the answer any more."""
-        if request.replica != NOWHERE:
-            self._driver.cancel(request.replica, request)
-            self._take_from_engine(request)
-        elif request in self.queues[request.model]:
-            self._unqueue(request)
-        else:
+        if self._withdraw(request):
+            self.requests -= 1
+
+    def expired(self, request: EngineRequest, now_ns: int) -> None:
+        """A later stage would answer too late: give what there is, or nothing."""
+        if request.answered:
             return
-        self.requests -= 1
+        request.degraded = True
+        if request.whole_answer_of != NOWHERE:
+            self._withdraw(request)
+            self._answer_with_whole(request, now_ns)
+        elif request.replica != NOWHERE and request.tokens:
+            self._answer(request, now_ns)
+        elif self._withdraw(request):
+            self._give_up(request)
 
     def tick(self, now_ns: int) -> None:
         """Every 100 ms: measure the load, and shift."""
         tables, starts = self.tables, self._range_starts
-        drain_ns = max(
-            model_drain_ns(
-                self._begin[model],
-                self._begin[model + 1],
-                self._settings,
-                self._waiting_ns[model],
-                self._work_ns,
-                self._shares,
-            )
-            for model in range(len(tables.models))
-        )
-        self.load = outstanding_load(tables.load_unit, self.requests, self.prompt_tokens, drain_ns)
+        self.load = outstanding_load(tables.load_unit, self.requests, self.prompt_tokens, self.drain_ns)
         asked = gear_asked_for(METER_BACKLOG, self.gear, self.load, 0, 0.0, starts, len(starts))
         gear, self._eased_ticks = gear_in_force(
             self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
@@ -253,6 +245,15 @@ class EngineRouter:
         """Where the gear in force begins in the arrays of replicas' settings."""
         return self.gear * len(self._replica_model)
 
+    @property
+    def drain_ns(self) -> int:
+        """The time to clear what the busiest model's replicas have and what waits for them."""
+        begin, waiting_ns, work_ns = self._begin, self._waiting_ns, self._work_ns
+        return max(
+            model_drain_ns(begin[model], begin[model + 1], self._settings, waiting_ns[model], work_ns, self._shares)
+            for model in range(len(self.queues))
+        )
+
     def _first_stage(self, request: EngineRequest) -> int:
         return first_stage(request.by_id, self._stage_count[self.gear], self._thresholds, self._decide_at, self._row)
 
@@ -277,9 +278,7 @@ class EngineRouter:
             certainty = _certainty(certainty_at, at)
             model = self._next_model(request, stage, certainty)
         if model == ANSWER:
-            request.answered, request.decided_at, request.gear = True, request.tokens, self.gear
-            self._log.write(now_ns, Decision.ANSWER, request.number, request.model, self.gear)
-            self._driver.answered(request)
+            self._answer(request, now_ns)
             return
         self._log.write(now_ns, Decision.CANCEL, request.number, request.replica, request.tokens)
         if ended:
@@ -288,6 +287,11 @@ class EngineRouter:
             self._driver.cancel(request.replica, request)
         self._take_from_engine(request)
         self._enqueue(request, model, self._stage_of(model), now_ns)
+
+    def _answer(self, request: EngineRequest, now_ns: int) -> None:
+        request.answered, request.decided_at, request.gear = True, request.tokens, self.gear
+        self._log.write(now_ns, Decision.ANSWER, request.number, request.model, self.gear)
+        self._driver.answered(request)
 
     def _next_model(self, request: EngineRequest, stage: int, certainty: float) -> int:
         """By `next_step`, past models that have no replica; if none is left the answer is degraded."""
@@ -338,16 +342,30 @@ class EngineRouter:
                 return
         request.degraded = True
         if request.whole_answer_of != NOWHERE:
-            request.model, request.answered, request.gear = request.whole_answer_of, True, self.gear
-            self._log.write(now_ns, Decision.ANSWER, request.number, request.model, self.gear)
-            self._driver.answered(request)
-            self._finish(request)
+            self._answer_with_whole(request, now_ns)
             return
-        for model in reversed(self._stage_models[self._row : self._row + self._stage_count[self.gear]]):
+        in_gear = self._stage_models[self._row : self._row + self._stage_count[self.gear]]
+        for model in (*reversed(in_gear), *reversed(range(len(self.queues)))):
             if self._usable(model, request):
-                self._enqueue(request, model, self._stage_of(model), now_ns, first=first)
+                self._enqueue(request, model, max(0, self._stage_of(model)), now_ns, first=first)
                 return
         self._give_up(request)
+
+    def _answer_with_whole(self, request: EngineRequest, now_ns: int) -> None:
+        request.model = request.whole_answer_of
+        self._answer(request, now_ns)
+        self._finish(request)
+
+    def _withdraw(self, request: EngineRequest) -> bool:
+        """Take the request from where it is; False if it is nowhere."""
+        if request.replica != NOWHERE:
+            self._driver.cancel(request.replica, request)
+            self._take_from_engine(request)
+        elif request in self.queues[request.model]:
+            self._unqueue(request)
+        else:
+            return False
+        return True
 
     def _later_models(self, model: int) -> Iterator[int]:
         """The model itself, and those of the stages after it in the gear in force."""

@@ -130,11 +130,11 @@ def test_a_full_engine_gets_no_more_and_what_waits_goes_first_come_first_served(
     first, second, third = (request(number) for number in range(3))
     for one in (first, second, third):
         router.begin(one)
-    router.left(second, 1)
+    router.left(second)
     router.ended(first, None, 2)
     router.dispatch(2)
     assert [row[2] for row in router.rows if row[1] == SEND] == [0, 2]
-    router.left(third, 3)
+    router.left(third)
     assert router.ends.cancelled == [(1, 2)]
     assert router.is_idle
 
@@ -175,6 +175,7 @@ def test_what_a_lost_replica_had_goes_to_another_first() -> None:
     for one in asked:
         router.begin(one)
     router.lost(0, 5)
+    router.failed(asked[0], 5)
     router.dispatch(5)
     assert list(router.queues[SMALL]) == [asked[0], asked[2]]
     router.found(0)
@@ -232,7 +233,7 @@ def test_after_something_was_shown_a_fault_ends_the_request() -> None:
     router, one = Router(ALONE), request(0)
     router.begin(one)
     router.tokens(one, 1, None, 1)
-    router.lost(1, 2)
+    router.failed(one, 2)
     assert router.ends.failures == [0]
     assert router.is_idle
 
@@ -246,7 +247,20 @@ def test_without_any_replica_a_request_is_not_taken() -> None:
     assert router.is_idle
 
 
-EVENTS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 30), st.floats(-1, 0)), max_size=120)
+def test_a_deadline_takes_what_there_is() -> None:
+    router = Router(cascade(-0.5, 16), most_outstanding=1)
+    running, waiting = request(0), request(1)
+    router.begin(running)
+    router.begin(waiting)
+    router.tokens(running, 2, -1.0, 1)
+    router.expired(running, 2)
+    router.expired(waiting, 2)
+    assert (running.answered, running.degraded, router.ends.failures) == (True, True, [1])
+    router.ended(running, None, 3)
+    assert router.is_idle
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30), st.floats(-1, 0)), max_size=120)
 
 
 @settings(max_examples=often(200), deadline=None)
@@ -269,12 +283,16 @@ def test_whatever_happens_each_request_ends_once_and_nothing_is_left(
             router.tick(now_ns)
         elif kind == 3 and waiting:
             one = waiting[place % len(waiting)]
-            router.left(one, now_ns)
+            router.left(one)
             left.add(one.number)
         elif kind == 4:
             router.lost(place % 4, now_ns)
-        elif kind == 5:
+        elif kind == 5 and running:
+            router.failed(running[place % len(running)], now_ns)
+        elif kind == 8:
             router.found(place % 4)
+        elif kind == 9 and (running or waiting):
+            router.expired([*running, *waiting][place % len([*running, *waiting])], now_ns)
         elif kind == 6 and running:
             one = running[place % len(running)]
             router.tokens(one, one.tokens + 1, certainty, now_ns)

@@ -1,0 +1,121 @@
+"""Metrics of a server of language models, in Prometheus format."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+
+from gearshift.observability.metrics import SECONDS, Counter, Histogram
+
+OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
+REASONS = "queue_full", "not_ready", "no_engine", "deadline"
+
+
+class LanguageServing(Protocol):
+    """Values read from the service when metrics are requested."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def gear(self) -> int: ...
+
+    @property
+    def pinned(self) -> bool: ...
+
+    @property
+    def load(self) -> float: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def open_requests(self) -> int: ...
+
+    def outstanding(self, replica: int) -> int: ...
+
+    def replicas_ready(self, model: int) -> int: ...
+
+
+class LanguageMetrics:
+    """Times are in seconds from arrival; tokens are those that engines gave."""
+
+    def __init__(self, operator: str, models: Sequence[str], replicas: Sequence[str]) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=SECONDS)
+        self._operator, self._models, self._replicas = operator, models, replicas
+        self._requests = counter("gearshift_requests", "Requests by outcome.", ["operator", "outcome"])
+        self._refused = counter("gearshift_dropped", "Requests refused, by why.", ["reason"])
+        self._answers = counter("gearshift_answers", "Answers by model.", ["model"])
+        self._latency = histogram("gearshift_request_latency_seconds", "From arrival to the last token.", ["model"])
+        self._ttft = histogram("gearshift_ttft_seconds", "From arrival to the first token that is shown.", ["model"])
+        self._per_token = histogram("gearshift_per_token_seconds", "Mean time between an answer's tokens.", ["model"])
+        self._prompt = counter("gearshift_prompt_tokens", "Tokens of prompts, as engines count.", ["model"])
+        self._output = counter("gearshift_output_tokens", "Tokens of answers that were given.", ["model"])
+        self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
+        self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
+        self._shifts = counter("gearshift_shifts", "Gear shifts.")
+        for outcome in OUTCOMES:
+            self._requests.labels(operator, outcome)
+        for reason in REASONS:
+            self._refused.labels(reason)
+        for model in models:
+            for family in (self._answers, self._prompt, self._output, self._discarded):
+                family.labels(model)
+            for times in (self._latency, self._ttft, self._per_token):
+                times.labels(model)
+        for replica in replicas:
+            self._restarts.labels(replica)
+
+    def watch(self, serving: LanguageServing, last_gear: int) -> None:
+        def gauge(name: str, text: str, value: Callable[[], float]) -> None:
+            Gauge(name, text, registry=self._registry).set_function(value)
+
+        gauge("gearshift_ready", "1 when requests are let in and no model lacks an engine.", lambda: serving.ready)
+        gauge("gearshift_gear", "The gear in force, from 0.", lambda: serving.gear)
+        gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", lambda: last_gear)
+        gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", lambda: serving.pinned)
+        gauge("gearshift_load", "The load that was measured last, in the plan's unit.", lambda: serving.load)
+        gauge("gearshift_waiting_requests", "Requests that wait for an engine.", lambda: serving.waiting)
+        gauge("gearshift_open_requests", "Requests whose answer has not ended.", lambda: serving.open_requests)
+        ready = Gauge("gearshift_replicas_ready", "Engines that serve.", ["model"], registry=self._registry)
+        for number, model in enumerate(self._models):
+            ready.labels(model).set_function(partial(serving.replicas_ready, number))
+        sent = Gauge("gearshift_outstanding", "Requests that an engine has.", ["replica"], registry=self._registry)
+        for number, replica in enumerate(self._replicas):
+            sent.labels(replica).set_function(partial(serving.outstanding, number))
+
+    def answered(self, model: str, outcome: str, *, ttft_s: float, total_s: float, output_tokens: int) -> None:
+        self._requests.labels(self._operator, outcome).inc()
+        self._answers.labels(model).inc()
+        self._ttft.labels(model).observe(ttft_s)
+        self._latency.labels(model).observe(total_s)
+        self._output.labels(model).inc(output_tokens)
+        if output_tokens > 1:
+            self._per_token.labels(model).observe(max(0.0, total_s - ttft_s) / (output_tokens - 1))
+
+    def ended(self, outcome: str) -> None:
+        """A request without an answer."""
+        self._requests.labels(self._operator, outcome).inc()
+
+    def refused(self, reason: str) -> None:
+        self.ended("refused")
+        self._refused.labels(reason).inc()
+
+    def prompt(self, model: str, tokens: int) -> None:
+        self._prompt.labels(model).inc(tokens)
+
+    def discarded(self, model: str, tokens: int) -> None:
+        self._discarded.labels(model).inc(tokens)
+
+    def lost(self, replica: str) -> None:
+        self._restarts.labels(replica).inc()
+
+    def shifted(self) -> None:
+        self._shifts.labels().inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,199 @@
+"""The answer to one request: held while no stage has decided, then passed on as it comes."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from gearshift.runtime.engines.asked import Asked
+from gearshift.runtime.engines.chunk import Usage, decode_chunk, tokens_in
+from gearshift.runtime.engines.engine_request import EngineRequest
+from gearshift.runtime.engines.link import Call, Fault
+from gearshift.runtime.engines.token_certainty import TokenCertainty
+from gearshift.runtime.service.room import HeldBytes
+
+DONE = b"[DONE]"
+CHUNK_BYTES = 64
+"""Memory of a held chunk beside its bytes."""
+LARGEST_HELD_BYTES = 8 << 20
+"""Bound on the chunks of one answer that are held."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTokens:
+    """What one stage has cost: tokens of the prompt (0: not known), and those it gave."""
+
+    model: str
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Held:
+    """Chunks that may not be shown yet; their bytes count in `memory`."""
+
+    __slots__ = ("_bytes", "_chunks", "_memory")
+
+    def __init__(self, memory: HeldBytes) -> None:
+        self._memory, self._bytes = memory, 0
+        self._chunks: list[bytes] = []
+
+    def add(self, data: bytes) -> bool:
+        """False where it would be too much."""
+        size_bytes = len(data) + CHUNK_BYTES
+        if self._bytes + size_bytes > LARGEST_HELD_BYTES:
+            return False
+        self._chunks.append(data)
+        self._bytes += size_bytes
+        self._memory.held_bytes += size_bytes
+        return True
+
+    def take(self) -> list[bytes]:
+        self._memory.held_bytes -= self._bytes
+        chunks, self._chunks, self._bytes = self._chunks, [], 0
+        return chunks
+
+
+class Reader(Protocol):
+    """Takes the answer on the client's behalf; `ended` or `failed` comes last."""
+
+    def begin(self, stream: "AnswerStream") -> None:
+        """A stage has decided to answer, so that model, gear and certainty are known."""
+        ...
+
+    def chunk(self, data: bytes) -> None: ...
+
+    def ended(self, stream: "AnswerStream") -> None: ...
+
+    def failed(self, fault: Fault) -> None:
+        """There is no answer, or after `begin` no whole one."""
+        ...
+
+
+class Owner(Protocol):
+    """The service that a stream belongs to."""
+
+    def now_ns(self) -> int: ...
+
+    def tokens_came(self, stream: "AnswerStream") -> None: ...
+
+    def stage_ended(self, stream: "AnswerStream") -> None: ...
+
+    def stage_failed(self, stream: "AnswerStream", fault: Fault) -> None: ...
+
+
+class AnswerStream:
+    """Listens to the engine that works on the request (`Listener`), and tells `owner` and `reader`.
+
+    `held` are chunks that may not be shown yet. `whole_answer` are those of the last stage that
+    ended and was not sure, with its `whole_usage`.
+    """
+
+    __slots__ = (
+        "_finished", "_owner", "answered_ns", "arrived_ns", "asked", "call", "certainty",
+        "certainty_shown", "count", "deadline", "fault", "first_ns", "held", "last_ns", "reader", "request", "stages",
+        "usage", "whole_answer", "whole_usage",
+    )  # fmt: skip
+
+    def __init__(
+        self, owner: Owner, request: EngineRequest, asked: Asked, reader: Reader, memory: HeldBytes, arrived_ns: int
+    ) -> None:
+        self._owner, self.request, self.asked, self.reader = owner, request, asked, reader
+        self.call: Call | None = None
+        self.arrived_ns = arrived_ns
+        self.first_ns = self.answered_ns = self.last_ns = 0
+        """When the answering model's first token came, when its stage decided, when its last token came."""
+        self.deadline: asyncio.TimerHandle | None = None
+        self.fault = Fault("no engine is left that could answer")
+        """Of the last stage that failed."""
+        self.stages: list[StageTokens] = []
+        """Of those that did not answer."""
+        self.held, self.whole_answer = Held(memory), Held(memory)
+        self.usage: Usage | None = None
+        self.whole_usage: Usage | None = None
+        self.certainty_shown = float("nan")
+        self.begin_stage(None)
+
+    def begin_stage(self, certainty: TokenCertainty | None) -> None:
+        self.certainty, self.count, self.usage, self._finished = certainty, 0, None, False
+
+    # From the engine -----------------------------------------------------------------------------
+
+    def event(self, data: bytes) -> None:
+        if data == DONE:
+            self._finished = True
+            return
+        try:
+            chunk = decode_chunk(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._break(Fault(f"an engine gave a chunk that cannot be read: {error}"))
+            return
+        if chunk.error is not None:
+            self._break(Fault("an engine ended its answer with an error", body=data[:2000]))
+            return
+        self.usage = chunk.usage or self.usage
+        if not chunk.choices:
+            return
+        first, tokens = chunk.first, 0
+        if first is not None:
+            pairs = [] if first.logprobs is None else first.logprobs.pairs()
+            tokens = tokens_in(first, pairs)
+            self._finished = self._finished or bool(first.finish_reason)
+            if self.certainty is not None:
+                for pair in pairs:
+                    self.certainty.add(*pair)
+        if self.request.answered:
+            self.reader.chunk(data)
+        elif not self.held.add(data):
+            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
+            return
+        if tokens:
+            self.last_ns = self._owner.now_ns()
+            if self.count == 0:
+                self.first_ns = self.last_ns
+            self.count += tokens
+            self._owner.tokens_came(self)
+
+    def ended(self) -> None:
+        if self._finished:
+            self._owner.stage_ended(self)
+        else:
+            self._owner.stage_failed(self, Fault("an engine ended its answer before it was whole"))
+
+    def failed(self, fault: Fault) -> None:
+        self._owner.stage_failed(self, fault)
+
+    def _break(self, fault: Fault) -> None:
+        if self.call is not None:
+            self.call.cancel()
+        self._owner.stage_failed(self, fault)
+
+    # Decisions -----------------------------------------------------------------------------------
+
+    def give_way(self, model: str, *, keep: bool) -> None:
+        """The stage has not answered; with `keep` its answer is whole, and may still be given."""
+        prompt_tokens = 0 if self.usage is None else self.usage.prompt_tokens
+        self.stages.append(StageTokens(model, prompt_tokens, self.output_tokens))
+        if keep:
+            self.whole_answer, self.held, self.whole_usage = self.held, self.whole_answer, self.usage
+        self.held.take()
+        self.begin_stage(None)
+
+    def show(self, *, whole: bool) -> None:
+        """Hand over what was held: of the present stage, or the `whole` answer of an earlier one."""
+        if whole:
+            self.usage = self.whole_usage
+        shown = (self.whole_answer if whole else self.held).take()
+        self.let_go()
+        self.reader.begin(self)
+        for data in shown:
+            self.reader.chunk(data)
+
+    def let_go(self) -> None:
+        """Give back the memory of all that is held."""
+        self.held.take()
+        self.whole_answer.take()
+
+    @property
+    def output_tokens(self) -> int:
+        return self.count if self.usage is None else max(self.count, self.usage.completion_tokens)

@@ -1,0 +1,65 @@
+"""What a client asks of language models, and how an endpoint is asked for it."""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import msgspec
+
+from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
+
+CHAT, TEXT = "/chat/completions", "/completions"
+_TRUE = msgspec.Raw(b"true")
+_STREAM_OPTIONS = msgspec.Raw(b'{"include_usage":true}')
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Asked:
+    """`fields` are those of the body, as they came; `choices` counts the answers that are wanted.
+
+    `top_logprobs` is None where no log-probabilities are wanted. `most_tokens` bounds the answer,
+    `size_bytes` is about that of the prompt.
+    """
+
+    path: str
+    fields: dict[str, msgspec.Raw]
+    size_bytes: int
+    most_tokens: int = NO_MOST_TOKENS
+    choices: int = 1
+    top_logprobs: int | None = None
+    whole: bool = False
+    id: str = ""
+    deadline_s: float | None = field(default=None)
+    """From now, where the client has one."""
+
+    @property
+    def is_chat(self) -> bool:
+        return self.path == CHAT
+
+    @property
+    def by_id(self) -> float:
+        """A number in [0, 1), the same for the same id."""
+        return int.from_bytes(blake2b(self.id.encode(), digest_size=8).digest()) / 2**64 * (1 - 2**-53)
+
+    def body(self, model: str, *, least_top_logprobs: int | None) -> bytes:
+        """The body for an endpoint that knows the model as `model`, streamed, with usage.
+
+        Log-probabilities are asked for where the client wants them, or `least_top_logprobs` is given.
+        """
+        fields = self.fields | {
+            "model": msgspec.Raw(msgspec.json.encode(model)),
+            "stream": _TRUE,
+            "stream_options": _STREAM_OPTIONS,
+        }
+        if least_top_logprobs is not None:
+            top = max(least_top_logprobs, self.top_logprobs or 0)
+            if self.is_chat:
+                fields["logprobs"] = _TRUE
+                if top:
+                    fields["top_logprobs"] = _number(top)
+            else:
+                fields["logprobs"] = _number(max(1, top))
+        return msgspec.json.encode(fields)
+
+
+def _number(value: int) -> msgspec.Raw:
+    return msgspec.Raw(str(value).encode())

@@ -1,0 +1,1 @@
+"""Engines that are emulated, for tests, benchmarks and the demo."""

@@ -1,0 +1,103 @@
+"""An engine that Gearshift starts by a command, on a port of its own."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gearshift.runtime.engines.supervise import ANY_CORES, GRACE_S
+
+LAST_LINES = 20
+LONGEST_LINE = 500
+
+log = logging.getLogger(__name__)
+
+
+class EngineProcess:
+    """One run of `command`, which is made for a free port; it ends with this process.
+
+    `ended` is set when it has ended; `last_lines` are of its output.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[int], Sequence[str]],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        cores: frozenset[int] = frozenset(),
+    ) -> None:
+        self._name, self._command, self._folder = name, command, folder
+        self._environment, self._cores = environment, cores
+        self.port = 0
+        self.ended = asyncio.Event()
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.port = free_port()
+        cores = ",".join(map(str, sorted(self._cores))) or ANY_CORES
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gearshift.runtime.engines.supervise", cores, *self._command(self.port)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=self._folder,
+            env=self._environment,
+            start_new_session=True,
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def stop(self) -> None:
+        """End it, and all that it has started; returns when it is gone."""
+        process = self._process
+        if process is None or self._reading is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(2 * GRACE_S):
+                await asyncio.shield(self._reading)
+        except TimeoutError:
+            process.kill()
+            await self._reading
+
+    @property
+    def said(self) -> str:
+        """The end of its output, for messages."""
+        return " | ".join(line for line in list(self.last_lines)[-3:] if line)[-LONGEST_LINE:]
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        rest = b""
+        assert process.stdout is not None
+        while part := await process.stdout.read(1 << 16):
+            *lines, rest = (rest + part).split(b"\n")
+            rest = rest[-LONGEST_LINE:]
+            for line in lines:
+                text = line[:LONGEST_LINE].decode(errors="replace").rstrip()
+                self.last_lines.append(text)
+                log.debug("%s: %s", self._name, text)
+        await process.wait()
+        self.ended.set()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def engine_environment(cuda: str | None, threads: int) -> dict[str, str]:
+    """This process's variables, without the server's own; with `CUDA_VISIBLE_DEVICES`, where given."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GEARSHIFT_")}
+    if threads:
+        own["OMP_NUM_THREADS"] = str(threads)
+    return own if cuda is None else own | {"CUDA_VISIBLE_DEVICES": cuda}

@@ -1,0 +1,218 @@
+"""One replica of a plan: an endpoint that is watched, and started again where Gearshift starts it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, Protocol
+
+from gearshift.errors import ModelFailed
+from gearshift.runtime.engines.engine_process import EngineProcess
+from gearshift.runtime.engines.link import EngineLink, Fault
+
+Health = Literal["healthy", "busy", "unreachable", "refusing"]
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+"""Between attempts to reach an endpoint, or to start one."""
+MOST_START_PROBE_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class OnChange(Protocol):
+    def lost(self, replica: int) -> None: ...
+
+    def found(self, replica: int) -> None: ...
+
+
+class EngineReplica:
+    """`number` is the replica's in the tables; `name` is its model's at the endpoint.
+
+    `make` makes the process to start, or None where the endpoint of `url` runs already.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        id: str,
+        name: str,
+        *,
+        url: str = "",
+        make: Callable[[], EngineProcess] | None = None,
+        key: str | None = None,
+        longest_start_s: float = 300.0,
+        longest_silence_s: float = 300.0,
+        probe_s: float = 3.0,
+        longest_probe_s: float = 10.0,
+    ) -> None:
+        self.number, self.id, self.name = number, id, name
+        self._url, self._make, self._key = url, make, key
+        self._longest_start_s, self._longest_silence_s = longest_start_s, longest_silence_s
+        self._probe_s, self._longest_probe_s = probe_s, longest_probe_s
+        self.process: EngineProcess | None = None
+        self.link = self._new_link(url or "http://127.0.0.1:1/v1")
+        self._on_change: OnChange | None = None
+        self._suspected = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._is_lost = False
+
+    async def start(self) -> None:
+        """Start the engine and wait until it answers; raises `ModelFailed`."""
+        await self._begin()
+        why = await self._until_healthy()
+        if why:
+            raise ModelFailed(f"the engine of replica {self.id!r} does not answer: {why}")
+
+    def watch(self, on_change: OnChange) -> None:
+        self._on_change = on_change
+        self._watch = asyncio.get_running_loop().create_task(self._keep_watching())
+
+    def suspect(self, fault: Fault) -> None:
+        """It could not be reached: it counts as lost until it answers."""
+        log.warning("replica %r: %s", self.id, fault.reason)
+        self._lose()
+        self._suspected.set()
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+        self.link.close()
+        if self.process is not None:
+            await self.process.stop()
+
+    # Watching ------------------------------------------------------------------------------------
+
+    async def _keep_watching(self) -> None:
+        while True:
+            health = await self._until_suspect()
+            if health in ("healthy", "refusing"):
+                self._find()
+                continue
+            self._lose()
+            if self.process is None:
+                self.link.fail_all(Fault(f"{self.link.url} does not answer"))
+                await self._until_back()
+            else:
+                await self._restart()
+            self._find()
+
+    async def _until_suspect(self) -> Health:
+        """Wait until the process has ended, somebody suspects the endpoint, or it answers no probe; its health then."""
+        while True:
+            ended = None if self.process is None else asyncio.ensure_future(self.process.ended.wait())
+            suspected = asyncio.ensure_future(self._suspected.wait())
+            waits = {one for one in (ended, suspected) if one is not None}
+            await asyncio.wait(waits, timeout=self._probe_s, return_when=asyncio.FIRST_COMPLETED)
+            for one in waits:
+                one.cancel()
+            if self.process is not None and self.process.ended.is_set():
+                return "unreachable"
+            if self._suspected.is_set():
+                return await self._health()
+            if not self.link.heard_within(self._probe_s) and (health := await self._health()) != "healthy":
+                return health
+
+    async def _restart(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if self.process is not None:
+                log.warning("the engine of replica %r is started again: %s", self.id, self.process.said or "it is gone")
+                await self.process.stop()
+            self.link.fail_all(Fault(f"the engine of replica {self.id!r} is gone"))
+            await self._begin()
+            why = await self._until_healthy()
+            if not why:
+                return
+            log.error("the engine of replica %r does not start: %s", self.id, why)
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _until_back(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while await self._health() != "healthy":
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S / 10, 2 * pause_s)
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            if self._on_change is not None:
+                self._on_change.lost(self.number)
+
+    def _find(self) -> None:
+        self._suspected.clear()
+        if self._is_lost:
+            self._is_lost = False
+            if self._on_change is not None:
+                self._on_change.found(self.number)
+
+    # Starting ------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        if self._make is None:
+            return
+        self.process = self._make()
+        await self.process.start()
+        self.link.close()
+        self.link = self._new_link(f"http://127.0.0.1:{self.process.port}/v1")
+
+    def _new_link(self, url: str) -> EngineLink:
+        return EngineLink(url, key=self._key, longest_silence_s=self._longest_silence_s)
+
+    async def _until_healthy(self) -> str:
+        """Empty as soon as the engine answers; else why it does not."""
+        due_s, pause_s, health = time.monotonic() + self._longest_start_s, FIRST_PAUSE_S, "unreachable"
+        while time.monotonic() < due_s:
+            if self.process is not None and self.process.ended.is_set():
+                return f"its command has ended; it said: {self.process.said or 'nothing'}"
+            health = await self._health(min(MOST_START_PROBE_S, self._longest_probe_s))
+            if health == "healthy":
+                return ""
+            if health == "refusing":
+                return "it takes no request with this key; see api_key_env"
+            await asyncio.sleep(pause_s)
+            pause_s = min(1.0, 2 * pause_s)
+        said = "" if self.process is None else f"; it said: {self.process.said or 'nothing'}"
+        return f"{self.link.url} is {health} after {self._longest_start_s:g} s{said}"
+
+    async def _health(self, longest_s: float | None = None) -> Health:
+        """Ask for its models; any answer but of a server that is still loading tells that it is there."""
+        answer: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
+        call = self.link.get("/models", _Probe(answer))
+        try:
+            async with asyncio.timeout(longest_s or self._longest_probe_s):
+                fault = await answer
+        except TimeoutError:
+            return "busy"
+        finally:
+            call.cancel()
+        if fault is None:
+            return "healthy"
+        if fault.status in (401, 403):
+            return "refusing"
+        if fault.status == 0:
+            return "unreachable"
+        return "healthy" if fault.status < 500 else "busy"
+
+
+class _Probe:
+    """A `Listener` that waits for an answer of any kind."""
+
+    def __init__(self, answer: "asyncio.Future[Fault | None]") -> None:
+        self._answer = answer
+
+    def event(self, data: bytes) -> None:
+        pass
+
+    def ended(self) -> None:
+        self._set(None)
+
+    def failed(self, fault: Fault) -> None:
+        self._set(fault)
+
+    def _set(self, fault: Fault | None) -> None:
+        if not self._answer.done():
+            self._answer.set_result(fault)

@@ -1,0 +1,412 @@
+"""Joins router, engines and clients: every accepted request gets exactly one answer."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from gearshift.clock import NS_PER_S, Clock, WallClock
+from gearshift.errors import NotReady, QueueFull
+from gearshift.observability.journal import Journal
+from gearshift.observability.language_metrics import LanguageMetrics
+from gearshift.policies.engines.deciding import DECIDES_BY_ID
+from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
+from gearshift.runtime.engines.asked import Asked
+from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
+from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.prompt_sizes import PromptSizes
+from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.token_certainty import OfTokens, TokenCertainty
+from gearshift.runtime.service.room import HeldBytes
+
+CLIENTS_FAULTS = frozenset({400, 413, 422})
+"""Statuses of endpoints for requests that no other engine would answer either."""
+TOO_LONG = b"context length", b"context_length", b"context size", b"context_size", b"too long", b"maximum context"
+"""Parts of what endpoints say of a prompt that their model has no room for."""
+LONGEST_RETRY_S = 60
+TICKS_PER_LOOK = 10
+STOPPED = "the server stopped before this request was answered; send it again"
+
+
+class Engine(Protocol):
+    """A replica of the plan; `name` is its model's at the endpoint."""
+
+    @property
+    def link(self) -> EngineLink: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class Engines(Protocol):
+    """The replicas of a plan, in the order of its tables."""
+
+    @property
+    def all(self) -> Sequence[Engine]: ...
+
+    def suspect(self, replica: int, fault: Fault) -> None:
+        """It could not be reached: look whether it is there."""
+        ...
+
+
+class LanguageService:
+    """Serves one pipeline of language models.
+
+    `of_tokens` makes a certainty of log-probabilities, where `likeliest_other` needs those of the
+    second likeliest tokens too. At most `most_waiting` requests wait for engines.
+    """
+
+    def __init__(
+        self,
+        tables: EngineTables,
+        engines: Engines,
+        *,
+        of_tokens: OfTokens,
+        likeliest_other: bool = False,
+        most_waiting: int = 10_000,
+        most_held_bytes: int = 256 << 20,
+        clock: Clock | None = None,
+        metrics: LanguageMetrics | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.tables, self._engines = tables, engines
+        self._clock, self._journal = clock or WallClock(), journal or Journal()
+        self.metrics = metrics or LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
+        self._of_tokens, self._least_top = of_tokens, 2 if likeliest_other else 0
+        self.router = EngineRouter(tables, self)
+        self.held, self.most_waiting = HeldBytes(most_held_bytes), most_waiting
+        self._sizes = PromptSizes(len(tables.models))
+        self._by_certainty = _models_by_certainty(tables)
+        self._streams: dict[EngineRequest, AnswerStream] = {}
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+        self._next_number, self._ticks = 0, 0
+        self._arrived = 0
+        self.rate_qps = 0.0
+        self.accepting = self._drained = self._ending = self._dispatches = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.metrics.watch(self, len(tables.stage_count) - 1)
+
+    # Life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to accept requests; the engines are there."""
+        self._tick()
+        self.accepting = not (self._drained or self._ending)
+        self._journal.write("ready", replicas=len(self.tables.replicas))
+
+    async def drain(self, longest_s: float) -> bool:
+        """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
+        self._ending = True
+        self.refuse_new()
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._none_open.wait()
+        except TimeoutError:
+            self._fail_open()
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End at once: unanswered requests fail."""
+        self._ending, self.accepting = True, False
+        self._fail_open()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._journal.write("stop")
+
+    def refuse_new(self) -> None:
+        """Refuse new requests from now on; accepted ones are answered, however long that takes."""
+        self._journal.write("drain", unanswered=self.open_requests)
+        self._drained, self.accepting = True, False
+
+    def undo_drain(self) -> None:
+        """Accept new requests again; raises `NotReady` if the service is ending."""
+        if self._ending:
+            raise NotReady("the server is ending")
+        if self._drained:
+            self._journal.write("drain_undone")
+            self._drained, self.accepting = False, self._timer is not None
+
+    # Requests ------------------------------------------------------------------------------------
+
+    def require_room(self, size_bytes: int) -> None:
+        """Raise `NotReady` or `QueueFull` where a request of this size would not be accepted now."""
+        if not self.accepting:
+            self.metrics.refused("not_ready")
+            raise NotReady("the server is ending" if self._drained or self._ending else "the server is starting")
+        if all(self.router.is_lost):
+            self.metrics.refused("no_engine")
+            raise NotReady("no engine answers")
+        if self.waiting >= self.most_waiting or self.held.all_held_bytes + size_bytes > self.held.most_bytes:
+            self.metrics.refused("queue_full")
+            again_s = self.retry_after_s
+            raise QueueFull(f"{self.waiting} requests wait already; try again in {again_s} s", again_s)
+
+    def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
+        """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
+        self.require_room(asked.size_bytes)
+        request = EngineRequest(
+            self._next_number,
+            asked.by_id,
+            self._sizes.tokens(asked.size_bytes),
+            asked.most_tokens,
+            asked.choices,
+            asked.whole,
+        )
+        self._next_number += 1
+        self._arrived += 1
+        now_ns = self._clock.now_ns()
+        stream = AnswerStream(self, request, asked, reader, self.held, now_ns)
+        self._streams[request] = stream
+        self._none_open.clear()
+        self.held.held_bytes += asked.size_bytes
+        if asked.deadline_s is not None:
+            stream.deadline = self._loop.call_later(asked.deadline_s, self._expire, stream)
+        self.router.arrive(request, now_ns)
+        self._dispatch_soon()
+        return stream
+
+    def withdraw(self, stream: AnswerStream) -> None:
+        """The client has left: nobody works on its request any more, and its reader hears nothing."""
+        if stream.request in self._streams:
+            self.router.left(stream.request)
+            self._close(stream)
+            self.metrics.ended("cancelled")
+            self._dispatch_soon()
+
+    def _expire(self, stream: AnswerStream) -> None:
+        stream.fault = Fault("the deadline passed before a model could answer", status=504)
+        self.router.expired(stream.request, self._clock.now_ns())
+        self._dispatch_soon()
+
+    def _close(self, stream: AnswerStream) -> None:
+        del self._streams[stream.request]
+        stream.let_go()
+        stream.call = None
+        self.held.held_bytes -= stream.asked.size_bytes
+        if stream.deadline is not None:
+            stream.deadline.cancel()
+        if not self._streams:
+            self._none_open.set()
+
+    def _fail_open(self) -> None:
+        for stream in list(self._streams.values()):
+            self.router.left(stream.request)
+            self._fail(stream, Fault(STOPPED, status=503, retry_after_s=1))
+
+    def _fail(self, stream: AnswerStream, fault: Fault) -> None:
+        self._close(stream)
+        self.metrics.ended("failed")
+        stream.reader.failed(fault)
+
+    # What engines report (`answer_stream.Owner`) -------------------------------------------------
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
+    def tokens_came(self, stream: AnswerStream) -> None:
+        self.router.tokens(stream.request, stream.count, partial(_certainty, stream), self._clock.now_ns())
+        self._dispatch_soon()
+
+    def stage_ended(self, stream: AnswerStream) -> None:
+        request, model = stream.request, stream.request.model
+        if stream.usage is not None and stream.usage.prompt_tokens > 0:
+            self._sizes.learn(model, stream.asked.size_bytes, stream.usage.prompt_tokens)
+            self.metrics.prompt(self.tables.models[model], stream.usage.prompt_tokens)
+        stream.call = None
+        self.router.ended(request, partial(_certainty, stream), self._clock.now_ns())
+        if not request.answered:
+            self._gave_way(stream, model, keep=True)
+        self._dispatch_soon()
+
+    def stage_failed(self, stream: AnswerStream, fault: Fault) -> None:
+        request, replica = stream.request, stream.request.replica
+        stream.call = None
+        if replica == NOWHERE:
+            return
+        stream.fault = fault
+        too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
+        if fault.status in CLIENTS_FAULTS and not too_long:
+            self.router.left(request)
+            self._fail(stream, fault)
+        else:
+            if fault.unreachable:
+                self._engines.suspect(replica, fault)
+            if too_long:
+                request.failed_replicas |= self._replicas_of(request.model)
+            if not request.answered and stream.count:
+                self._gave_way(stream, request.model, keep=False)
+            stream.held.take()
+            self.router.failed(request, self._clock.now_ns())
+        self._dispatch_soon()
+
+    def lost(self, replica: int) -> None:
+        """The replica is not there: it gets nothing more."""
+        if not self.router.is_lost[replica]:
+            self.metrics.lost(self.tables.replicas[replica])
+            self._journal.write("lost", replica=self.tables.replicas[replica])
+            self.router.lost(replica, self._clock.now_ns())
+            self._dispatch_soon()
+
+    def found(self, replica: int) -> None:
+        self._journal.write("found", replica=self.tables.replicas[replica])
+        self.router.found(replica)
+        self._dispatch_soon()
+
+    def _gave_way(self, stream: AnswerStream, model: int, *, keep: bool) -> None:
+        name = self.tables.models[model]
+        self.metrics.discarded(name, stream.output_tokens)
+        stream.give_way(name, keep=keep)
+
+    def _replicas_of(self, model: int) -> int:
+        """Bits of the model's replicas."""
+        begin, end = self.tables.replica_begin[model : model + 2].tolist()
+        return (1 << int(end)) - (1 << int(begin))
+
+    # What the router decides (`router.EngineDriver`) ---------------------------------------------
+
+    def send(self, replica: int, request: EngineRequest) -> None:
+        stream, engine = self._streams[request], self._engines.all[replica]
+        decides = self._by_certainty[request.model]
+        stream.begin_stage(TokenCertainty(self._of_tokens) if decides else None)
+        least = self._least_top if decides else stream.asked.top_logprobs
+        body = stream.asked.body(engine.name, least_top_logprobs=least)
+        stream.call = engine.link.post(stream.asked.path, body, stream)
+
+    def cancel(self, replica: int, request: EngineRequest) -> None:
+        stream = self._streams[request]
+        if stream.call is not None:
+            stream.call.cancel()
+            stream.call = None
+        if not request.answered:
+            self._gave_way(stream, request.model, keep=False)
+
+    def answered(self, request: EngineRequest) -> None:
+        stream = self._streams[request]
+        stream.answered_ns = self._clock.now_ns()
+        stream.certainty = None
+        stream.show(whole=request.replica == NOWHERE)
+
+    def finished(self, request: EngineRequest) -> None:
+        stream = self._streams[request]
+        self._close(stream)
+        now_ns = self._clock.now_ns()
+        self.metrics.answered(
+            self.tables.models[request.model],
+            "degraded" if request.degraded else "answered",
+            ttft_s=(stream.answered_ns - stream.arrived_ns) / NS_PER_S,
+            total_s=(now_ns - stream.arrived_ns) / NS_PER_S,
+            output_tokens=stream.output_tokens,
+        )
+        stream.reader.ended(stream)
+
+    def unanswered(self, request: EngineRequest) -> None:
+        stream = self._streams[request]
+        self._fail(stream, stream.fault)
+
+    def _dispatch_soon(self) -> None:
+        if not self._dispatches:
+            self._dispatches = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatches = False
+        self.router.dispatch(self._clock.now_ns())
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(METER_WINDOW_NS / NS_PER_S, self._tick)
+        router, before = self.router, self.router.gear
+        router.tick(self._clock.now_ns())
+        if router.gear != before:
+            self._shifted(before)
+        self._ticks += 1
+        if self._ticks % TICKS_PER_LOOK == 0:
+            self.rate_qps, self._arrived = self._arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S), 0
+            for engine in self._engines.all:
+                engine.link.look()
+        self._dispatch_soon()
+
+    def _shifted(self, before: int) -> None:
+        router = self.router
+        self.metrics.shifted()
+        self._journal.write(
+            "shift",
+            before=before,
+            after=router.gear,
+            direction="downshift" if router.gear > before else "upshift",
+            reason="pin" if router.pinned else "load",
+            load=round(router.load, 3),
+            waiting=self.waiting,
+        )
+
+    # For operators -------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        models = range(len(self.tables.models))
+        placed = [model for model in models if self._replicas_of(model)]
+        return self.accepting and all(self.replicas_ready(model) for model in placed)
+
+    @property
+    def gear(self) -> int:
+        return self.router.gear
+
+    @property
+    def pinned(self) -> bool:
+        return self.router.pinned
+
+    @property
+    def load(self) -> float:
+        return self.router.load
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self.router.queues))
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._streams)
+
+    @property
+    def retry_after_s(self) -> int:
+        return max(1, min(LONGEST_RETRY_S, math.ceil(self.router.drain_ns / NS_PER_S)))
+
+    def outstanding(self, replica: int) -> int:
+        return self.router.outstanding[replica]
+
+    def replicas_ready(self, model: int) -> int:
+        begin, end = self.tables.replica_begin[model : model + 2].tolist()
+        return sum(not lost for lost in self.router.is_lost[begin:end])
+
+    def pin(self, gear: int | None) -> None:
+        """Keep a gear in force, or let the load choose again."""
+        before = self.router.gear
+        if gear is None:
+            self._journal.write("free", gear=before)
+            self.router.pinned = False
+            return
+        self._journal.write("pin", gear=gear)
+        self.router.pin(gear, self._clock.now_ns())
+        if gear != before:
+            self._shifted(before)
+        self._dispatch_soon()
+
+
+def _certainty(stream: AnswerStream, at: int) -> float:
+    stream.certainty_shown = float("-inf") if stream.certainty is None else stream.certainty.at(at)
+    return stream.certainty_shown
+
+
+def _models_by_certainty(tables: EngineTables) -> list[bool]:
+    """For each model whether a gear has it at a stage that decides by its certainty."""
+    found = [False] * len(tables.models)
+    for gear, stages in enumerate(tables.stage_count.tolist()):
+        for row in range(gear * tables.most_stages, gear * tables.most_stages + stages - 1):
+            if tables.decide_at[row] != DECIDES_BY_ID:
+                found[int(tables.stage_models[row])] = True
+    return found

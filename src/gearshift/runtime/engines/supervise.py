@@ -1,0 +1,65 @@
+"""Run an engine that ends, with all that it starts, when standard input ends: the parent holds its other end.
+
+python -P -m gearshift.runtime.engines.supervise CORES COMMAND ...
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+
+from gearshift.support.process_end import die_with_parent
+from gearshift.support.processors import pin
+
+ANY_CORES = "any"
+GRACE_S = 3.0
+"""Between SIGTERM and SIGKILL."""
+
+
+def main() -> int:
+    cores, command = sys.argv[1], sys.argv[2:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent decides by closing its end
+    if cores != ANY_CORES:
+        pin({int(core) for core in cores.split(",")})
+    try:
+        engine = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=partial(_begin, os.getpid()),  # noqa: PLW1509  there are no threads yet
+        )
+    except OSError as error:
+        print(f"{command[0]} cannot be started: {error.strerror}", flush=True)  # noqa: T201  for the parent
+        return 127
+    threading.Thread(target=_end_with_parent, args=(engine.pid,), daemon=True).start()
+    status = engine.wait()
+    _signal(engine.pid, signal.SIGKILL)  # what it has left running
+    return status if status >= 0 else 128 - status
+
+
+def _begin(parent: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent(parent)
+
+
+def _end_with_parent(group: int) -> None:
+    while os.read(0, 1024):
+        pass
+    _signal(group, signal.SIGTERM)
+    time.sleep(GRACE_S)
+    _signal(group, signal.SIGKILL)
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
