@@ -7,12 +7,14 @@ for each cell of the grid.
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import GearshiftError, require
+from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.space.pareto import hypervolume
 from gearshift.planner.space.request import PlanRequest
@@ -32,11 +34,34 @@ Job = tuple[str, PlanRequest]
 """The name of a planner, or Cocktail+, and its request."""
 
 
+class Asked(Protocol):
+    """A request to a planner, of one pipeline or of several; of several latencies the longest."""
+
+    @property
+    def hardware(self) -> Hardware: ...
+    @property
+    def latency_s(self) -> float: ...
+    @property
+    def percentile(self) -> float: ...
+
+
+R = TypeVar("R", bound=Asked)
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of several pipelines gets, beside its own latency objective; `share` of all requests are its."""
+
+    latency_objective_s: float
+    share: float
+    predicted: ServingResult
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One planner on some devices for one latency objective: its plan's prediction, or its `error`.
 
     The objective is kept by `percentile` of the requests. `unfinished` is a plan that the budget
-    cut short. For Cocktail+ `devices` is the average over the trace; 0 where it failed.
+    cut short. For Cocktail+ `devices` is the average over the trace; 0 where it failed. A plan of
+    several `pipelines` has their predictions there, and the longest of their objectives.
     """
 
     planner: str
@@ -46,20 +71,44 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     planning_s: float
     unfinished: bool = False
     predicted: ServingResult | None = None
+    pipelines: dict[str, Predicted] | UnsetType = UNSET
     error: dict[str, Any] | None = None
+
+    @property
+    def of_each(self) -> list[Predicted]:
+        """The pipelines, of which there may be one; none where there is no plan."""
+        if self.pipelines is not UNSET:
+            return list(self.pipelines.values())
+        if self.predicted is None:
+            return []
+        return [Predicted(latency_objective_s=self.latency_objective_s, share=1.0, predicted=self.predicted)]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The mean over the requests of all pipelines."""
+        return sum(each.share * each.predicted.accuracy for each in self.of_each) if self.of_each else None
+
+    @property
+    def share_late(self) -> float | None:
+        return sum(each.share * each.predicted.share_late for each in self.of_each) if self.of_each else None
 
     @property
     def point(self) -> tuple[float, float] | None:
         """The latency in seconds that the plan promises, and its accuracy.
 
         The latency is the objective that the plan was made for, so that a plan may use all of it;
-        for a plan that does not keep it on the trace, it is the predicted latency.
+        for a plan that does not keep it on the trace, it is the predicted latency. With several
+        pipelines it grows as that of the one which misses its objective by most.
         """
-        if self.predicted is None:
+        if self.accuracy is None:
             return None
-        kept = self.predicted.share_late <= 1 - self.percentile + ROUNDING
-        at_least = 0.0 if kept else self.predicted.latency_s.at(self.percentile)
-        return max(self.latency_objective_s, at_least), self.predicted.accuracy
+        scale_s = self.latency_objective_s
+        needed_s = [
+            each.predicted.latency_s.at(self.percentile) * (scale_s / each.latency_objective_s)
+            for each in self.of_each
+            if each.predicted.share_late > 1 - self.percentile + ROUNDING
+        ]
+        return max([scale_s, *needed_s]), self.accuracy
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,15 +172,25 @@ def require_comparable(names: Sequence[str], profile: Profile) -> None:
 
 
 def run_planner(planner: str, request: PlanRequest) -> Run:
-    """Run a planner; every exception becomes the run's `error`."""
+    """Run a planner of one operator; every exception becomes the run's `error`."""
+    return ran(planner, request, _cocktail if planner == COCKTAIL else _planned)
+
+
+def _cocktail(_: str, request: PlanRequest) -> dict[str, Any]:
+    simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
+    return {"devices": simulated.mean_devices, "predicted": simulated.result}
+
+
+def _planned(planner: str, request: PlanRequest) -> dict[str, Any]:
+    made = planners.plan(planner, request)
+    return {"unfinished": made.unfinished, "predicted": made.predictions[request.profile.operator]}
+
+
+def ran(planner: str, request: R, find: Callable[[str, R], dict[str, Any]]) -> Run:
+    """The run with the fields that `find` returns; every exception becomes its `error`."""
     began, found = time.perf_counter(), dict[str, Any]()
     try:
-        if planner == COCKTAIL:
-            simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
-            found = {"devices": simulated.mean_devices, "predicted": simulated.result}
-        else:
-            made = planners.plan(planner, request)
-            found = {"unfinished": made.unfinished, "predicted": made.predictions[request.profile.operator]}
+        found = find(planner, request)
     except GearshiftError as known:
         found = {"error": known.facts()}
     except Exception as bug:  # noqa: BLE001 - the boundary of a run: it must not end the others
@@ -139,18 +198,18 @@ def run_planner(planner: str, request: PlanRequest) -> Run:
     return _run(planner, request, planning_s=time.perf_counter() - began, **found)
 
 
-def died(planner: str, request: PlanRequest, how: str) -> Run:
+def died(planner: str, request: Asked, how: str) -> Run:
     return _run(planner, request, planning_s=0.0, error={"kind": "died", "message": how})
 
 
-def _run(planner: str, request: PlanRequest, **found: Any) -> Run:
+def _run(planner: str, request: Asked, **found: Any) -> Run:
     asked = {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
-    latency_s, percentile = request.latency_s, request.objective.percentile
+    latency_s, percentile = request.latency_s, request.percentile
     return Run(planner=planner, latency_objective_s=latency_s, percentile=percentile, **(asked | found))
 
 
-def rows_of_grid(runs: Sequence[Run], profile: Profile, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:
-    return tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, worst_accuracy(profile))
+def rows_of_grid(runs: Sequence[Run], worst: float, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:
+    return tuple(sorted(accuracies)) if accuracies else accuracy_steps(runs, worst)
 
 
 def cocktail_jobs(request: PlanRequest, accuracies: Sequence[float], latencies_s: Sequence[float]) -> list[Job]:
@@ -164,22 +223,23 @@ def cocktail_jobs(request: PlanRequest, accuracies: Sequence[float], latencies_s
 
 def compared(
     runs: Sequence[Run],
-    profile: Profile,
+    worst: float,
     *,
     baselines: Sequence[str] = BASELINES,
     accuracies: Sequence[float] | None = None,
 ) -> Comparison:
     """Compute the grid of fewest devices, and hypervolumes.
 
-    `accuracies` are the rows of the grid, by default those of `rows_of_grid`.
+    `worst` is the accuracy of the worst models, below which nothing counts. `accuracies` are the
+    rows of the grid, by default those of `rows_of_grid`.
     """
     planned = [run for run in runs if run.planner != COCKTAIL]
     names = tuple(dict.fromkeys(run.planner for run in planned))
     columns = tuple(dict.fromkeys(run.planner for run in runs))
     counts = tuple(sorted({int(run.devices) for run in planned}))
     latencies_s = tuple(sorted({run.latency_objective_s for run in runs}))
-    reference = REFERENCE_FACTOR * latencies_s[-1], worst_accuracy(profile)
-    rows = rows_of_grid(planned, profile, accuracies)
+    reference = REFERENCE_FACTOR * latencies_s[-1], worst
+    rows = rows_of_grid(planned, worst, accuracies)
     against = tuple(name for name in columns if name in baselines)
     return Comparison(
         planners=names,
@@ -215,7 +275,7 @@ def worst_accuracy(profile: Profile) -> float:
 
 
 def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:
-    best = max((run.predicted.accuracy for run in runs if run.predicted is not None), default=worst)
+    best = max((run.accuracy for run in runs if run.accuracy is not None), default=worst)
     steps = [worst + (best - worst) * (k + 1) / ACCURACIES for k in range(ACCURACIES)]
     return tuple(sorted({math.floor(step * 1e3 + 1e-9) / 1e3 for step in steps}))
 

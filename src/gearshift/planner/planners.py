@@ -27,6 +27,8 @@ MODULES = {
     "static-cascade": "gearshift.planner.baselines.static_cascade",
     "placement-heuristic": "gearshift.planner.baselines.placement_heuristic",
 }
+OF_GRAPHS = ("joint", "greedy", "apart")
+"""Planners of a pipeline of several nodes (`comparing/graphs.py`); the first is the default."""
 
 
 def named(name: str) -> "Planner":
@@ -100,3 +102,10 @@ def _recorded(
     from gearshift.planner.beyond import recorded
 
     return recorded(made, request, objectives, load=load)
+
+
+def require_graph_planner(name: str) -> None:
+    if name not in OF_GRAPHS:
+        raise InvalidInput(
+            f"planner {name!r} plans no pipeline of several nodes", remedy=f"name one of {', '.join(OF_GRAPHS)}"
+        )

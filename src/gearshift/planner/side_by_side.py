@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -13,26 +13,34 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 import msgspec
 
-from gearshift.planner.compare import Job, Run, died, run_planner
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.compare import Asked, R, Run, died
+from gearshift.planner.space.request import Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
 
-def run_side_by_side(jobs: Sequence[Job], *, processes: int, progress: Progress = silent) -> list[Run]:
+def run_side_by_side(
+    run: Callable[[str, R], Run],
+    jobs: Sequence[tuple[str, R]],
+    *,
+    processes: int,
+    progress: Progress = silent,
+    graphs: bool = False,
+) -> list[Run]:
     """Run each job in a process, at most `processes` at once; results in the order of `jobs`.
 
-    A process that dies gives a run with an error. However this ends, no process is left.
+    `run` is a function of a module, which the process imports; `graphs` says whether it simulates
+    pipelines of several nodes. A process that dies gives a run with an error. However this ends, no process is left.
     """
     context = multiprocessing.get_context("spawn")
     waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
     progress("compiling", 0.0)
-    warm_up()  # once here, or every process would compile
+    warm_up(("task", "then") if graphs else ("task",))  # once here, or every process would compile
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 with interrupts_held():
                     number, job = waiting.popleft()
-                    receiver, process = _start(context, job)
+                    receiver, process = _start(context, run, job)
                     running[receiver] = number, process
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
@@ -70,15 +78,15 @@ def interrupts_held() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _start(context: SpawnContext, job: Job) -> tuple[Connection, SpawnProcess]:
+def _start(context: SpawnContext, run: Callable[[str, R], Run], job: tuple[str, R]) -> tuple[Connection, SpawnProcess]:
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, *job))
+    process = context.Process(target=_work, args=(sender, run, *job))
     process.start()
     sender.close()
     return receiver, process
 
 
-def _answer(receiver: Connection, process: SpawnProcess, job: Job) -> Run:
+def _answer(receiver: Connection, process: SpawnProcess, job: tuple[str, Asked]) -> Run:
     try:
         return msgspec.json.decode(receiver.recv_bytes(), type=Run)
     except (EOFError, OSError):
@@ -89,11 +97,11 @@ def _answer(receiver: Connection, process: SpawnProcess, job: Job) -> Run:
         receiver.close()
 
 
-def _work(sender: Connection, planner: str, request: PlanRequest) -> None:
+def _work(sender: Connection, run: Callable[[str, R], Run], planner: str, request: R) -> None:
     """The process's main function. Output of native code goes to standard error."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)
-    sender.send_bytes(msgspec.json.encode(run_planner(planner, request)))
+    sender.send_bytes(msgspec.json.encode(run(planner, request)))
 
 
 def _end_with_parent() -> None:
@@ -105,6 +113,4 @@ def _end_with_parent() -> None:
 
 def _said(run: Run) -> str:
     what = f"{run.planner}, {run.devices:.4g} device{'s' * (run.devices != 1)}, {run.latency_objective_s * 1e3:.4g} ms"
-    if run.predicted is None:
-        return f"{what}: no plan"
-    return f"{what}: accuracy {run.predicted.accuracy:.4f}"
+    return f"{what}: no plan" if run.accuracy is None else f"{what}: accuracy {run.accuracy:.4f}"

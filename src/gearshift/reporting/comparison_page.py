@@ -8,7 +8,7 @@ import numpy as np
 
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.space.pareto import undominated
-from gearshift.reporting.comparison_columns import IN_TABLES, Kind, planned_in, why_not
+from gearshift.reporting.comparison_columns import Kind, cells, planned_in, titles, why_not
 from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
 from gearshift.reporting.headline import counted
 from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
@@ -121,12 +121,11 @@ def _volumes(found: Comparison) -> str:
 
 
 def _runs(found: Comparison) -> str:
-    names = (*(column.title for column in IN_TABLES), "planned in", "why not")
-    rows = "".join(_run(run) for run in found.runs if run.planner in found.planners)
-    return html_table(names, rows, text=("why not",))
+    planned = [run for run in found.runs if run.planner in found.planners]
+    names = (*titles(planned), "planned in", "why not")
+    return html_table(names, "".join(_run(run, shown) for run, shown in cells(planned, FORMATS)), text=("why not",))
 
 
-def _run(run: Run) -> str:
-    cells = [*(column.cell(run, FORMATS) for column in IN_TABLES), planned_in(run)]
-    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+def _run(run: Run, cells: list[str]) -> str:
+    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in [*cells, planned_in(run)])
     return f"<tr>{shown}<td class='text'>{html.escape(why_not(run))}</td></tr>"

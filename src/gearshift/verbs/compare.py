@@ -55,6 +55,8 @@ def compare(
         compared,
         require_comparable,
         rows_of_grid,
+        run_planner,
+        worst_accuracy,
     )
     from gearshift.planner.side_by_side import run_side_by_side
 
@@ -65,7 +67,7 @@ def compare(
     plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
     require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    hardware = _by_count(devices, measured, asked.pop("memory_bytes", None))
+    hardware = by_count(devices, measured, asked.pop("memory_bytes", None))
 
     def request(count: int, latency_s: float) -> PlanRequest:
         return plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked)
@@ -73,16 +75,17 @@ def compare(
     slos_s = sorted(set(latencies_s))
     jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
     at_once = processes or usable_processors()
-    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
+    runs, worst = run_side_by_side(run_planner, jobs, processes=at_once, progress=progress), worst_accuracy(measured)
     if COCKTAIL in planners:
-        cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, measured, accuracies), slos_s)
-        runs += run_side_by_side(cells, processes=at_once, progress=progress)
-    return compared(runs, measured, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
+        cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
+        runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
+    return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
 
 
-def _by_count(
+def by_count(
     devices: Sequence[int | Hardware | PathLike], profile: Profile, memory_bytes: int | None
 ) -> dict[int, Hardware]:
+    """The hardwares by their number of devices; raises `InvalidInput` where two have the same."""
     hardware: dict[int, Hardware] = {}
     for each in devices:
         on = hardware_of(each, profile, memory_bytes=memory_bytes)

@@ -10,6 +10,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
+from gearshift.planner.planners import OF_GRAPHS, require_graph_planner
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
@@ -37,6 +38,7 @@ def plan_pipeline(
     percentile: float = 0.95,
     devices: int | Hardware | PathLike = 1,
     memory_bytes: int | None = None,
+    planner: str = OF_GRAPHS[0],
     budgets: Literal["equal", "proportional"] | None = None,
     trace_source: SourceFile | None = None,
     out: PathLike | None = None,
@@ -54,15 +56,19 @@ def plan_pipeline(
 
     Gears choose among several cascades by the time left where simulation says that it helps;
     `replanning=False` gives each node one cascade, and so does a certificate, which is for the
-    tuples that were tested. With `budgets` the plan is a baseline instead: one gear whose nodes
-    choose a model by a share of the time left (Gati section 5.2), whether or not that keeps the
-    objective. `trace_source` names the file of a trace that is given as `Trace`.
+    tuples that were tested. The `planner` is one of `planners.OF_GRAPHS`; of the baselines among
+    them `greedy` keeps the objective, with plain gears, and `apart` need not. With `budgets` the
+    plan is another baseline: one gear whose nodes choose a model by a share of the time left (Gati
+    section 5.2), whether or not that keeps the objective. `trace_source` names the file of a trace
+    that is given as `Trace`.
     """
-    from gearshift.planner.joint.candidates import candidates_of, single_models
-    from gearshift.planner.joint.certified import certified_tuples, with_certificate
-    from gearshift.planner.joint.replanning.budgets import plan_by_budgets
-    from gearshift.planner.joint.replanning.search import plan_pipeline as search
-
+    promised = any(value is not None for value in (confidence, recall, precision))
+    _require_possible(planner, budgets, promised=promised, plain=asked.get("replanning") is False)
+    require(
+        accuracy is None or planner != "apart",
+        "an accuracy is given, and operators that are planned apart promise none",
+        remedy="leave it out, or --planner",
+    )
     request = pipeline_request(
         profiles,
         trace,
@@ -82,28 +88,51 @@ def plan_pipeline(
         out=out,
         **asked,
     )
-    progress("finding the joint front of tuples", 0.05)
-    promised = any(value is not None for value in (confidence, recall, precision))
-    require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
-    require(
-        budgets is None or asked.get("replanning") is not False,
-        "budgets are ways to choose by the time left, and no such choice is wanted",
-        remedy="leave out --budgets, or --without-replanning",
-    )
-    if budgets is not None:
-        made = plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
-    else:
-        front = candidates_of(request)
-        progress(f"choosing among {len(front)} tuples", 0.2)
-        if promised:
-            certified = certified_tuples(request, front)
-            tested = [one.candidate for one in certified]
-            made = with_certificate(search(replace(request, replanning=False), tested), request, certified)
-        else:
-            made = search(request, front)
+    made = _found(request, planner, budgets, promised=promised, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made
+
+
+def _require_possible(planner: str, budgets: str | None, *, promised: bool, plain: bool) -> None:
+    require_graph_planner(planner)
+    require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
+    require(
+        budgets is None or not plain,
+        "budgets are ways to choose by the time left, and no such choice is wanted",
+        remedy="leave out --budgets, or --without-replanning",
+    )
+    for what, given in (("budgets are given", budgets is not None), ("a certificate is wanted", promised)):
+        require(
+            not given or planner == OF_GRAPHS[0],
+            f"{what}, and planner {planner!r} plans without",
+            remedy="leave one of them out",
+        )
+
+
+def _found(
+    request: "PipelineRequest",
+    planner: str,
+    budgets: Literal["equal", "proportional"] | None,
+    *,
+    promised: bool,
+    progress: Progress,
+) -> GearPlan:
+    from gearshift.planner.comparing.graphs import PLANNERS
+    from gearshift.planner.joint.candidates import candidates_of, single_models
+    from gearshift.planner.joint.certified import certified_tuples, with_certificate
+    from gearshift.planner.joint.replanning.budgets import plan_by_budgets
+    from gearshift.planner.joint.replanning.search import plan_pipeline as search
+
+    progress("finding the joint front of tuples", 0.05)
+    if budgets is not None:
+        return plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
+    if not promised:
+        return PLANNERS[planner](request)
+    certified = certified_tuples(request, candidates_of(request))
+    progress(f"choosing among {len(certified)} tuples that passed", 0.2)
+    tested = [one.candidate for one in certified]
+    return with_certificate(search(replace(request, replanning=False), tested), request, certified)
 
 
 def pipeline_request(

@@ -112,3 +112,62 @@ def test_the_trace_of_the_only_pipeline_may_have_its_name_and_is_given_once(verb
     assert "sums=" not in told.stderr
     twice = run(verb, plan, "--trace", "a.csv", "--trace", "b.csv")
     assert "--trace is given 2 times, for one pipeline; leave all but one out" in twice.stderr
+
+
+def test_a_graph_is_planned_by_greedy_steps_if_asked(graph: Path) -> None:
+    folder = graph.parent
+    done = run(
+        *("plan", folder / "profile", "--trace", folder / "strips.csv", "--p95-ms", 50, "--devices", 2, "--ranges", 2),
+        *("--planner", "greedy", "--out", folder / "greedy.json"),
+    )
+    assert done.exit_code == 0, done.output
+    made = read_plan(folder / "greedy.json")
+    assert (made.planner, made.predictions["strips"].share_late <= 0.05) == ("greedy", True)
+
+
+@pytest.mark.long
+def test_planners_of_a_graph_are_compared_in_tables_files_and_a_page(graph: Path, tmp_path: Path) -> None:
+    folder = graph.parent
+    done = run(
+        *("compare", folder / "profile", "--trace", folder / "strips.csv", "--p95-ms", "0.1,50", "--devices", "2"),
+        *("--planners", "greedy,apart", "--ranges", 2, "--accuracies", "0.5,1", "--jobs", 2),
+        *("--csv", tmp_path / "c.csv", "--grid-csv", tmp_path / "g.csv", "--out", tmp_path / "c.html"),
+        *("--json", tmp_path / "c.json"),
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["planners"] == found["baselines"] == ["greedy", "apart"]
+    outcomes = [(one["planner"], one["latency_objective_s"], one["error"] is None) for one in found["runs"]]
+    assert outcomes == [("greedy", 1e-4, False), ("greedy", 0.05, True), ("apart", 1e-4, False), ("apart", 0.05, True)]
+    assert "greedy, 2, 0.1 ms: the tuple of least work misses 0.1 ms" in done.output
+    assert "Hypervolume" in done.output
+    assert [cell["devices"] for cell in found["grid"] if cell["accuracy"] == 1] == [None] * 4
+    assert "Planners for strips" in (tmp_path / "c.html").read_text()
+    assert len((tmp_path / "c.csv").read_text().splitlines()) == 5
+    assert len((tmp_path / "g.csv").read_text().splitlines()) == 9
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "told"),
+    [
+        ("plan", ["--planner", "single"], "planner 'single' plans no pipeline of several nodes; name one of joint,"),
+        ("plan", ["--planner", "greedy", "--budgets", "equal"], "budgets are given, and planner 'greedy' plans with"),
+        ("plan", ["--planner", "apart", "--accuracy", 0.5], "operators that are planned apart promise none"),
+        ("compare", ["--planners", "optimal"], "planner 'optimal' plans no pipeline of several nodes"),
+        ("compare", ["--pipeline", "cats"], "the profile has no pipeline 'cats'; name one of strips"),
+        ("compare", ["--budget-s", 5], "--budget-s is given, and a pipeline of several nodes is planned without"),
+        ("compare", ["--scope", "trace"], "--scope is given, and a pipeline of several nodes is planned without"),
+        ("compare", ["--accuracies", "0.5,2"], "accuracy is 2.0; give a number from 0 to 1"),
+    ],
+)
+def test_what_plans_no_graph_is_refused(graph: Path, verb: str, options: list[object], told: str) -> None:
+    done = run(verb, graph.parent / "profile", "--trace", graph.parent / "strips.csv", "--p95-ms", 50, *options)
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+def test_a_planner_of_graphs_is_refused_for_one_operator(graph: Path) -> None:
+    cats = graph.parent / "profile" / "cats"
+    done = run("plan", cats, "--trace", graph.parent / "cats.csv", "--p95-ms", 50, "--planner", "greedy")
+    assert done.exit_code == 2
+    assert "planner 'greedy' plans a pipeline of several nodes; leave it out" in done.output

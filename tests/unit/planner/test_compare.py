@@ -23,6 +23,7 @@ from gearshift.planner.compare import (
     fewest,
     require_comparable,
     run_planner,
+    worst_accuracy,
 )
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
 from gearshift.planner.space.request import PlanRequest
@@ -32,6 +33,7 @@ from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
 from tests.unit.simulator.compared.test_cocktail import independent_profile
 
+WORST = worst_accuracy(PROFILE)
 IMPOSSIBLE = Objective(latency_s=1e-6)
 
 
@@ -66,7 +68,7 @@ RUNS = [
 
 
 def cells(**changed: Any) -> dict[tuple[str, float, int], tuple[float | None, float | None, bool]]:
-    found = compared(RUNS, PROFILE, accuracies=[0.8, 0.9, 0.95, 0.99], **changed)
+    found = compared(RUNS, WORST, accuracies=[0.8, 0.9, 0.95, 0.99], **changed)
     return {
         (c.planner, c.accuracy, round(c.latency_s * 1e3)): (c.devices, c.saving, c.saving_at_least) for c in found.grid
     }
@@ -97,7 +99,7 @@ def test_without_baselines_there_are_no_savings() -> None:
 
 
 def test_hypervolumes_grow_with_better_plans() -> None:
-    found = compared(RUNS, PROFILE)
+    found = compared(RUNS, WORST)
     volumes = {(v.planner, v.devices): v.hypervolume for v in found.hypervolumes}
     assert volumes["ours", 1] < volumes["ours", 2] < volumes["ours", 4]
     assert volumes["single", 4] < volumes["ours", 4]
@@ -107,7 +109,7 @@ def test_hypervolumes_grow_with_better_plans() -> None:
 def test_using_all_of_an_objective_costs_a_planner_nothing() -> None:
     """Both promise 100 ms; that one needs 20 of them only is no merit where the other is more accurate."""
     tight, loose = run("tight", 1, 100, (99, 0.90)), run("loose", 1, 100, (20, 0.85))
-    volumes = {v.planner: v.hypervolume for v in compared([tight, loose], PROFILE).hypervolumes}
+    volumes = {v.planner: v.hypervolume for v in compared([tight, loose], WORST).hypervolumes}
     assert (tight.point, loose.point) == ((0.1, 0.90), (0.1, 0.85))
     assert volumes["tight"] > volumes["loose"]
 
@@ -125,7 +127,7 @@ def test_a_plan_that_is_late_on_the_trace_counts_at_the_latency_it_needs_there()
 
 def test_cocktail_is_a_column_of_the_grid_but_no_planner() -> None:
     """It needs 1.5 devices on average where `single` needs 2."""
-    found = compared([*RUNS, run(COCKTAIL, 1.5, 50, (45, 0.82))], PROFILE, accuracies=[0.8, 0.9])
+    found = compared([*RUNS, run(COCKTAIL, 1.5, 50, (45, 0.82))], WORST, accuracies=[0.8, 0.9])
     grid = {(c.planner, c.accuracy): c for c in found.grid if c.latency_s == 0.05}
     assert (found.planners, found.columns) == (("ours", "single"), ("ours", "single", COCKTAIL))
     assert (grid[COCKTAIL, 0.8].devices, grid["ours", 0.8].saving) == (1.5, 1.5)
@@ -141,7 +143,7 @@ def test_a_plan_that_the_budget_cut_short_is_marked(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(planners, "plan", lambda planner, request, given=given: given)
         marked = run_planner("single", little_request())
         assert (marked.error, marked.unfinished) == (None, unfinished)
-        found = compared([marked], PROFILE)
+        found = compared([marked], WORST)
         assert (", unfinished" in comparison_page(found, title="", note="")) == unfinished
         assert as_csv(found).splitlines()[1].split(",")[-2] == str(unfinished)
 
@@ -201,7 +203,7 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     deadly: PlanRequest = dataclasses.replace(fine, trace=Deadly())  # type: ignore[arg-type]
     told: list[str] = []
     jobs = [("single", request) for request in (fine, impossible, deadly)]
-    runs = run_side_by_side(jobs, processes=2, progress=lambda what, _: told.append(what))
+    runs = run_side_by_side(run_planner, jobs, processes=2, progress=lambda what, _: told.append(what))
     assert runs[0].predicted is not None
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]
     assert runs[2].error == {"kind": "died", "message": "its process ended with status 3"}

@@ -2,13 +2,12 @@ import re
 
 from gearshift.planner.compare import Run, compared
 from gearshift.reporting.comparison_page import comparison_page
-from tests.unit.planner.little import PROFILE
-from tests.unit.planner.test_compare import RUNS, run
+from tests.unit.planner.test_compare import RUNS, WORST, run
 from tests.unit.reporting.test_report_page import NASTY, Elements, figures
 
 
 def page(runs: list[Run], **changed: object) -> str:
-    return comparison_page(compared(runs, PROFILE, **changed), title="Planners", note=NASTY)  # type: ignore[arg-type]
+    return comparison_page(compared(runs, WORST, **changed), title="Planners", note=NASTY)  # type: ignore[arg-type]
 
 
 def test_there_is_a_frontier_per_device_count_with_a_line_per_planner() -> None:

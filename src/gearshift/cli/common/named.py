@@ -6,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from gearshift.cli.common.option_table import listed
 from gearshift.errors import require
 
 T = TypeVar("T")
@@ -34,6 +35,27 @@ class NamedNumber(click.ParamType[Named[float]]):
         return Named(name, float(click.FLOAT(number, param, ctx)))
 
 
+class NamedList(click.ParamType[Named[list[str]]]):
+    """Parts between commas, or NAME=PARTS."""
+
+    name = "[NAME=]NUMBERS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Named[list[str]]:
+        if isinstance(value, Named):
+            return value
+        name, _, parts = str(value).rpartition("=")
+        return Named(name, listed(parts))
+
+
+def numbers_of(flag: str, parts: Sequence[str]) -> list[float]:
+    try:
+        found = [float(part) for part in parts]
+    except ValueError:
+        found = []
+    require(bool(found), f"{flag} is {','.join(parts)!r}", remedy="give numbers between commas")
+    return found
+
+
 class Repeated(click.Option):
     """An option that can be given several times; its environment variable holds one value."""
 
@@ -45,12 +67,12 @@ class Repeated(click.Option):
         return None if value is None else (value,)
 
 
-def the_last(given: Sequence[Named[float]]) -> float | None:
+def the_last(given: Sequence[Named[T]]) -> T | None:
     """The value for an only operator: as for any option, the last one that is given."""
     return given[-1].value if given else None
 
 
-def require_only(flag: str, given: Iterable[Named[float]], operator: str) -> None:
+def require_only(flag: str, given: Iterable[Named[T]], operator: str) -> None:
     for each in given:
         require(
             each.name in ("", operator),
@@ -59,7 +81,7 @@ def require_only(flag: str, given: Iterable[Named[float]], operator: str) -> Non
         )
 
 
-def by_operator(flag: str, given: Iterable[Named[float]], names: Iterable[str]) -> dict[str, float]:
+def by_operator(flag: str, given: Iterable[Named[T]], names: Iterable[str]) -> dict[str, T]:
     """The values by operator; one without a name is for all that have none of their own."""
     known, values = list(names), list(given)
     for each in values:

@@ -4,20 +4,29 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from gearshift.cli.common.named import Named, NamedList, Repeated, numbers_of, require_only, the_last
 from gearshift.cli.common.option_table import PATH, listed, options_of, require_positive
 from gearshift.cli.common.option_table import devices as devices_of
-from gearshift.cli.common.options import TRACE_OPTIONS, require_one_latency, the_trace, trace_options
+from gearshift.cli.common.options import (
+    TRACE_OPTIONS,
+    require_one_latency,
+    the_only_trace,
+    the_trace,
+    traces_options,
+)
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
+from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
 from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, comparable
+from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
-from gearshift.reporting.comparison_columns import COLUMNS, IN_TABLES, Kind, csv_row, planned_in, why_not
+from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare
@@ -26,18 +35,16 @@ GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving
 
 FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds}
 
-T = TypeVar("T", int, float)
-
 
 @click.command("compare")
-@click.argument("profile", type=PATH)
-@trace_options
+@click.argument("profiles", type=PATH, nargs=-1, required=True, metavar="PROFILE...")
+@traces_options
 @click.option(
     "--planners",
     type=listed,
     metavar="NAMES",
     help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
-    " predictions are recorded].",
+    f" predictions are recorded]; for a pipeline of several nodes of {', '.join(registry.OF_GRAPHS)}.",
 )
 @click.option(
     "--devices",
@@ -47,24 +54,27 @@ T = TypeVar("T", int, float)
     show_default=True,
     help="Numbers of devices like the profiled one, or JSON or TOML files that list devices.",
 )
-@click.option("--p95-ms", type=listed, metavar="NUMBERS", help="Latency objectives in milliseconds.")
-@click.option("--latency-ms", type=listed, metavar="NUMBERS", help="As --p95-ms, for another --percentile.")
+@click.option("--p95-ms", cls=Repeated, type=NamedList(), help="Latency objectives in milliseconds.")
+@click.option("--latency-ms", cls=Repeated, type=NamedList(), help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
 @options_of(compare)
+@click.option("--pipeline", help="The pipeline to compare plans of, of a profile that has several.")
 @click.option("--csv", "csv_path", type=PATH, help="Also write the runs as CSV.")
 @click.option("--grid-csv", type=PATH, help="Also write the grid of fewest devices as CSV.")
 @click.option("--out", type=PATH, help="Also write a page with charts.")
 @verb
 def command(
     output: Output,
-    profile: Path,
+    profiles: tuple[Path, ...],
+    trace: tuple[str, ...],
     planners: list[str] | None,
     devices: list[str],
-    p95_ms: list[str] | None,
-    latency_ms: list[str] | None,
+    p95_ms: tuple[Named[list[str]], ...],
+    latency_ms: tuple[Named[list[str]], ...],
     percentile: float | None,
     accuracies: list[str] | None,
+    pipeline: str | None,
     csv_path: Path | None,
     grid_csv: Path | None,
     out: Path | None,
@@ -72,71 +82,83 @@ def command(
 ) -> None:
     """Plan from PROFILE and a trace with every planner, number of devices and objective.
 
-    A run that fails is a row with the reason.
+    A run that fails is a row with the reason. For a pipeline of several nodes, the joint plan is
+    compared with greedy steps and with operators that are planned apart.
     """
-    latencies_s = _latencies_s(p95_ms, latency_ms, percentile)
-    measured = read_profile(profile)
-    of_trace = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
-    arrivals = the_trace(**of_trace, seed=options["seed"])
+    options |= {
+        "planners": planners,
+        "devices": [devices_of(each) for each in devices],
+        "percentile": 0.95 if percentile is None else percentile,
+        "accuracies": None if accuracies is None else numbers_of("--accuracies", accuracies),
+    }
     paths = [path for path in (csv_path, grid_csv, out) if path is not None]
-    for path in paths:
-        require_writable(path)
-    with output.progress() as tell:
-        found = compare(
-            measured,
-            arrivals,
-            planners=comparable(measured) if planners is None else planners,
-            devices=[devices_of(each) for each in devices],
-            latencies_s=latencies_s,
-            percentile=0.95 if percentile is None else percentile,
-            accuracies=None if accuracies is None else numbers("--accuracies", accuracies, float),
-            progress=tell,
-            **options,
-        )
+    latencies_ms = _latencies_ms(p95_ms, latency_ms, percentile)
+    if holds_profiles(profiles[0]):
+        require(len(profiles) == 1, "a pipeline is planned alone", remedy="give its profile alone")
+        done = compare_one_graph(output, profiles[0], trace, latencies_ms, paths, pipeline=pipeline, options=options)
+    else:
+        require(pipeline is None, "--pipeline is given, and the profile is of one operator", remedy="leave it out")
+        require(len(profiles) == 1, "several operators are not compared yet", remedy="give one profile")
+        done = _compare_operator(output, profiles[0], trace, latencies_ms, paths, options)
+    found = done.found
     if csv_path is not None:
         write_atomically(csv_path, as_csv(found).encode())
     if grid_csv is not None:
         write_atomically(grid_csv, grid_as_csv(found).encode())
     if out is not None:
-        note = f"Profile {profile}, trace {of_trace['trace']}."
-        if not measured.predictions.labelled:
-            note += f" {NO_LABELS.capitalize()}."
-        write_atomically(out, comparison_page(found, title=f"Planners for {measured.operator}", note=note).encode())
+        notes = [done.note, *(f"{sentence.capitalize()}." for sentence in done.doubts)]
+        write_atomically(out, comparison_page(found, title=done.title, note=" ".join(notes)).encode())
     output.json(found)
     show(output, found)
     if options["scope"] == "trace":
         output.say(THIS_TRACE_ALONE)
-    if not measured.predictions.labelled:
-        output.say(NO_LABELS)
+    for sentence in done.doubts:
+        output.say(sentence)
     for path in paths:
         output.say(f"wrote {path}")
 
 
-def _latencies_s(p95_ms: list[str] | None, latency_ms: list[str] | None, percentile: float | None) -> list[float]:
-    require_one_latency(p95_ms, latency_ms, percentile)
-    flag, given = ("--latency-ms", latency_ms) if p95_ms is None else ("--p95-ms", p95_ms)
-    require(given is not None, "no latency is given", remedy="give --p95-ms")
-    latencies_ms = numbers(flag, given or [], float)
-    for ms in latencies_ms:
+def _compare_operator(
+    output: Output,
+    profile: Path,
+    trace: Sequence[str],
+    latencies_ms: Sequence[Named[list[float]]],
+    paths: Sequence[Path],
+    options: dict[str, Any],
+) -> Compared:
+    measured = read_profile(profile)
+    require_only("--p95-ms", latencies_ms, measured.operator)
+    path = the_only_trace(tuple(trace), measured.operator)
+    assert path is not None
+    arrivals = the_trace(path, seed=options["seed"], **{name: options.pop(name) for name in TRACE_OPTIONS})
+    for each in paths:
+        require_writable(each)
+    if options["planners"] is None:
+        options["planners"] = comparable(measured)
+    with output.progress() as tell:
+        latencies_s = seconds_of_all(the_last(latencies_ms) or [])
+        found = compare(measured, arrivals, latencies_s=latencies_s, progress=tell, **options)
+    doubts = () if measured.predictions.labelled else (NO_LABELS,)
+    return Compared(found, f"Planners for {measured.operator}", f"Profile {profile}, trace {path}.", doubts)
+
+
+def _latencies_ms(
+    p95_ms: tuple[Named[list[str]], ...], latency_ms: tuple[Named[list[str]], ...], percentile: float | None
+) -> tuple[Named[list[float]], ...]:
+    require_one_latency(p95_ms or None, latency_ms or None, percentile)
+    flag, given = ("--latency-ms", latency_ms) if not p95_ms else ("--p95-ms", p95_ms)
+    require(bool(given), "no latency is given", remedy="give --p95-ms")
+    numbers = tuple(Named(each.name, numbers_of(flag, each.value)) for each in given)
+    for ms in (ms for each in numbers for ms in each.value):
         require_positive(flag, ms, "milliseconds")
-    return [ms / 1e3 for ms in latencies_ms]
-
-
-def numbers(option: str, parts: list[str], kind: Callable[[str], T]) -> list[T]:
-    try:
-        found = [kind(part) for part in parts]
-    except ValueError:
-        found = []
-    require(bool(found), f"{option} is {','.join(parts)!r}", remedy="give numbers between commas")
-    return found
+    return numbers
 
 
 def show(output: Output, found: Comparison) -> None:
-    rows = table("Plans as predicted", *(column.title for column in IN_TABLES), "planned in")
     planned = [run for run in found.runs if run.planner in found.planners]
-    for run in planned:
-        outcome = planned_in(run) if run.error is None else str(run.error["kind"])
-        rows.add_row(*(column.cell(run, FORMATS) for column in IN_TABLES), outcome)
+    rows = table("Plans as predicted", *titles(planned), "planned in")
+    for run, shown in cells(planned, FORMATS):
+        rows.add_row(*shown, planned_in(run) if run.error is None else str(run.error["kind"]))
     output.show(rows)
     for run in planned:
         if run.error is not None:
@@ -145,8 +167,8 @@ def show(output: Output, found: Comparison) -> None:
     slo = f"p{found.percentile * 100:g}"
     grid = table("Fewest devices (saving)" if found.baselines else "Fewest devices", "accuracy", slo, *found.columns)
     for start in range(0, len(found.grid), len(found.columns)):
-        cells = found.grid[start : start + len(found.columns)]
-        grid.add_row(percent(cells[0].accuracy), milliseconds(cells[0].latency_s), *map(cell_text, cells))
+        row = found.grid[start : start + len(found.columns)]
+        grid.add_row(percent(row[0].accuracy), milliseconds(row[0].latency_s), *map(cell_text, row))
     output.show(grid)
     output.say("")
     volumes = table("Hypervolume", "devices", *found.planners)
@@ -156,7 +178,7 @@ def show(output: Output, found: Comparison) -> None:
 
 
 def as_csv(found: Comparison) -> str:
-    return _csv([column.name for column in COLUMNS], map(csv_row, found.runs))
+    return _csv(csv_titles(found.runs), csv_rows(found.runs))
 
 
 def grid_as_csv(found: Comparison) -> str:

@@ -73,7 +73,13 @@ STEADY, LEAST_GAPS = 0.2, 10
     type=NamedNumber(),
     help="The accuracy that must be reached, from 0 to 1; NAME=0.9 for one of several operators.",
 )
-@options_of(plan, without={*DeviceOptions.__annotations__, "accuracy"})
+@click.option(
+    "--planner",
+    type=click.Choice([*planners.MODULES, *planners.OF_GRAPHS]),
+    help=f"The planner that searches  [default: {planners.DEFAULT}; for a pipeline of several nodes one of "
+    f"{', '.join(planners.OF_GRAPHS)}, by default {planners.OF_GRAPHS[0]}].",
+)
+@options_of(plan, without={*DeviceOptions.__annotations__, "accuracy", "planner"})
 @click.option(
     "--with",
     "beside",
@@ -123,7 +129,9 @@ def command(
     --p95-ms are then given for each, by its name.
     """
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
-    if holds_profiles(profiles[0]):
+    of_graph = holds_profiles(profiles[0])
+    options["planner"] = options["planner"] or (planners.OF_GRAPHS[0] if of_graph else planners.DEFAULT)
+    if of_graph:
         require(len(profiles) == 1 and beside is None, "a pipeline is planned alone", remedy="give its profile alone")
         options["accuracy"], options["frontier"] = the_last(accuracy), frontier
         latency = the_last(p95_ms) if p95_ms else the_last(latency_ms)
@@ -143,6 +151,10 @@ def command(
     given |= {f"--{name}": options.pop(name) for name in OF_CLASS}
     for flag, value in given.items():
         require(not value, f"{flag} is given, and the profile is of one operator", remedy="leave it out")
+    planner = options["planner"]
+    require(
+        planner in planners.MODULES, f"planner {planner!r} plans a pipeline of several nodes", remedy="leave it out"
+    )
     if len(profiles) > 1 or beside is not None:
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)

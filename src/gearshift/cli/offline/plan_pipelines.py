@@ -11,7 +11,6 @@ from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import results_table, show_gears, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.planner import planners
 from gearshift.reporting.headline import headline
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan_pipeline import plan_pipeline
@@ -20,7 +19,7 @@ from gearshift.verbs.plan_request import trace_file
 OF_CLASS = "recall", "precision", "positive"
 PASSED_ON = (
     "accuracy", "confidence", *OF_CLASS, "devices", "memory_bytes", "ranges", "max_qps", "least_margin", "budgets",
-    "seed",
+    "seed", "planner",
 )  # fmt: skip
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
 
@@ -43,8 +42,6 @@ def plan_graph(
             f"{flag} is given, and a pipeline of several nodes is planned without",
             remedy=f"leave {flag} out",
         )
-    planner = options.pop("planner")
-    require(planner == planners.DEFAULT, f"planner {planner!r} plans one operator", remedy="leave --planner out")
     if latency_ms is None:
         require(False, "no latency is given", remedy="give --p95-ms")
         return

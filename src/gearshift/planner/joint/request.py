@@ -54,6 +54,10 @@ class PipelineRequest:
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
 
     @property
+    def percentile(self) -> float:
+        return self.objective.percentile
+
+    @property
     def may_choose(self) -> bool:
         """Whether gears may allow several implementations."""
         return self.replanning and self.objective.confidence is None

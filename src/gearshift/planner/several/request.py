@@ -49,6 +49,15 @@ class SeveralRequest:
         return next(iter(self.requests.values())).hardware
 
     @property
+    def latency_s(self) -> float:
+        """The longest latency objective of the pipelines."""
+        return max(request.latency_s for request in self.requests.values())
+
+    @property
+    def percentile(self) -> float:
+        return next(iter(self.requests.values())).percentile
+
+    @property
     def free(self) -> tuple[str, ...]:
         """The names of the pipelines that are to be planned."""
         return tuple(name for name in self.requests if self.fixed is None or name not in self.fixed.pipelines)

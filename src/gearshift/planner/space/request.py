@@ -83,6 +83,10 @@ class PlanRequest:
         """The latency objective; infinite where there is none."""
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
 
+    @property
+    def percentile(self) -> float:
+        return self.objective.percentile
+
     def upper_ends(self) -> NDArray[np.float64]:
         """Upper ends (ranges,) up to `max_qps`, by default 1.2 times the peak second."""
         return equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges)

@@ -1,0 +1,1 @@
+"""Verbs for pipelines of several nodes, and for several pipelines at once."""

@@ -1,0 +1,75 @@
+"""Compare planners of a pipeline of several nodes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gearshift.errors import require
+from gearshift.hardware import Hardware
+from gearshift.objective import Objective
+from gearshift.planner import planners as registry
+from gearshift.profiles.several import as_one
+from gearshift.support.files import PathLike
+from gearshift.support.processors import usable_processors
+from gearshift.verbs.compare import by_count
+from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.plan_pipeline import pipeline_request
+from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.compare import Comparison
+    from gearshift.planner.joint.request import PipelineRequest
+
+BASELINES = "greedy", "apart"
+
+
+def compare_graph(
+    profiles: PathLike,
+    trace: Trace | PathLike,
+    *,
+    devices: Sequence[int | Hardware | PathLike],
+    latencies_s: Sequence[float],
+    planners: Sequence[str] = registry.OF_GRAPHS,
+    pipeline: str | None = None,
+    percentile: float = 0.95,
+    memory_bytes: int | None = None,
+    accuracies: Sequence[float] | None = None,
+    baselines: Sequence[str] | None = None,
+    processes: int | None = None,
+    progress: Progress = silent,
+    **asked: Any,
+) -> "Comparison":
+    """As `compare`, for a pipeline that `profile` recorded: its planners are `planners.OF_GRAPHS`.
+
+    `profiles`, `pipeline` and what else is `asked` are as in `plan_pipeline`. Latencies and
+    accuracies are of the whole graph, from one end to the other.
+    """
+    from gearshift.planner.compare import compared
+    from gearshift.planner.comparing.graphs import run_graph_planner, worst_composed
+    from gearshift.planner.side_by_side import run_side_by_side
+
+    for name in (*planners, *(baselines or ())):
+        registry.require_graph_planner(name)
+    for accuracy in accuracies or ():
+        Objective(accuracy=accuracy)  # refuses bad ones at once
+    require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
+    slos_s = sorted(set(latencies_s))
+    objective = Objective(percentile=percentile, latency_s=slos_s[0])
+    base = pipeline_request(profiles, trace, objective=objective, pipeline=pipeline, devices=1, **asked)
+    hardware = by_count(devices, as_one(base.profiles), memory_bytes)
+
+    def request(count: int, latency_s: float) -> "PipelineRequest":
+        return replace(
+            base,
+            hardware=hardware[count],
+            objective=msgspec.structs.replace(objective, latency_s=latency_s),
+        )
+
+    names = dict.fromkeys(planners)
+    jobs = [(name, request(count, slo_s)) for name in names for count in sorted(hardware) for slo_s in slos_s]
+    at_once = processes or usable_processors()
+    runs = run_side_by_side(run_graph_planner, jobs, processes=at_once, progress=progress, graphs=True)
+    against = BASELINES if baselines is None else baselines
+    return compared(runs, worst_composed(base), baselines=against, accuracies=accuracies)
