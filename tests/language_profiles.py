@@ -31,9 +31,7 @@ def engine_of(model: str, *, tensor_parallel: int = 1, memory_known: bool = True
         "largest_running": 32,
         **(memory if memory_known else {}),
     }
-    return EngineProfile(
-        model=model, device_kind="gpu", tensor_parallel=tensor_parallel, **{**given, **fields}
-    )
+    return EngineProfile(model=model, device_kind="gpu", tensor_parallel=tensor_parallel, **{**given, **fields})
 
 
 def ranked_answers(prompts: int = 120, seed: int = 0, *, ranked: bool = True) -> AnswerRecords:
@@ -53,7 +51,9 @@ def ranked_answers(prompts: int = 120, seed: int = 0, *, ranked: bool = True) ->
     )
 
 
-def language_profile(*, ranks: tuple[str, ...] = MODELS, tensor_parallel: tuple[int, ...] = (1,), **fields: Any) -> LanguageProfile:
+def language_profile(
+    *, ranks: tuple[str, ...] = MODELS, tensor_parallel: tuple[int, ...] = (1,), **fields: Any
+) -> LanguageProfile:
     engines = tuple(engine_of(model, tensor_parallel=tp, **fields) for model in MODELS for tp in tensor_parallel)
     return LanguageProfile(
         operator="chat", engines=engines, answers=ranked_answers(ranked=bool(ranks)), ranks=ranks, sha256="0" * 64

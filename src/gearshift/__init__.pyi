@@ -38,6 +38,7 @@ from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import diff_pipelines as diff_pipelines
 from gearshift.verbs.inspect import inspect as inspect
+from gearshift.verbs.language.simulate import simulate_language as simulate_language
 from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier

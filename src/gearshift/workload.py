@@ -30,7 +30,7 @@ class Trace:
 
     `reading` says how the trace was read from a file, if it was, and `of_counts` whether the file
     has requests per second. `left_ns` (n,) is the time from arrival to deadline, `NO_DEADLINE_NS`
-    where there is none.
+    where there is none. `prompt_tokens` and `output_tokens` (n,) are those of language models.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -39,6 +39,8 @@ class Trace:
     reading: Reading | None = None
     left_ns: NDArray[np.int64] | None = None
     of_counts: bool = False
+    prompt_tokens: NDArray[np.int64] | None = None
+    output_tokens: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         require(len(self.arrivals_ns) > 0, "the trace has no requests")
@@ -51,6 +53,9 @@ class Trace:
         if self.left_ns is not None:
             require(len(self.left_ns) == len(self), "the trace has another number of deadlines than of arrivals")
             require(bool(np.all(self.left_ns > 0)), "a deadline of the trace is not after its arrival")
+        for tokens in (self.prompt_tokens, self.output_tokens):
+            alike = tokens is None or (len(tokens) == len(self) and int(tokens.min()) >= 1)
+            require(alike, "the trace has no token for a request, or another number of them than of arrivals")
 
     def __len__(self) -> int:
         return len(self.arrivals_ns)

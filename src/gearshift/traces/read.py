@@ -18,7 +18,8 @@ from gearshift.errors import require
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 from gearshift.traces.generate import Arrivals, arrivals_of_rates, require_not_too_many
-from gearshift.traces.rows import Rows, check_arrivals, check_counts, check_deadlines, read_rows
+from gearshift.traces.published import as_rows
+from gearshift.traces.rows import TOKENS, Rows, check_arrivals, check_counts, check_deadlines, check_tokens, read_rows
 from gearshift.workload import Reading, Trace
 
 _ROWS_AT_ONCE = 1_000_000
@@ -39,7 +40,9 @@ def read_trace(
     arrival into floor(s) copies, and one more with probability s - floor(s): the first at its
     instant, the others uniformly within half the gap to either neighbour, so that bursts stay
     bursts. `arrivals` is not used. An additional column `deadline_s` may give the seconds from
-    arrival within which a request wants its answer; an empty field means none.
+    arrival within which a request wants its answer; an empty field means none. The additional
+    columns `prompt_tokens` and `output_tokens` give the tokens of language models; the published
+    forms of `published.as_rows` have them too.
 
     Columns `second` (whole, rising) and `requests` (whole) hold counts; a missing second has none.
     Counts times `rate_scale` are rates per second: `uniform` spreads them evenly, with exactly
@@ -87,15 +90,18 @@ def read_as_for(
 def _trace_of(path: Path, data: bytes, how: Reading) -> Trace:
     scale = how.rate_scale
     require(0 < scale <= 1e9, f"rate_scale is {scale}", remedy="give a positive number up to a thousand million")
-    rows = read_rows(path, data)
+    rows = read_rows(path, as_rows(path, data))
     of_counts = rows.columns[0] == "second"
     window = _window(path, how.start_s, how.duration_s, check_counts(rows) if of_counts else check_arrivals(rows))
     options: tuple[object, ...]
+    left_ns = tokens = None
     if of_counts:
-        times_ns, left_ns = _arrivals_of_counts(rows, scale, window, how.arrivals, how.seed), None
+        times_ns = _arrivals_of_counts(rows, scale, window, how.arrivals, how.seed)
         options = scale, how.arrivals, how.seed if how.arrivals == "poisson" else 0
     else:
-        times_ns, left_ns = _arrivals_of_rows(rows, scale, window, how.seed)
+        times_ns, rows_of = _arrivals_of_rows(rows, scale, window, how.seed)
+        left_ns = check_deadlines(rows)[rows_of] if "deadline_s" in rows.columns else None
+        tokens = check_tokens(rows)[rows_of] if TOKENS[0] in rows.columns else None
         options = scale, how.seed if scale != 1 else 0
     require(
         len(times_ns) > 0, "no requests are left", where=str(path), remedy="widen the window or raise the rate scale"
@@ -108,13 +114,21 @@ def _trace_of(path: Path, data: bytes, how: Reading) -> Trace:
         reading=how,
         left_ns=left_ns,
         of_counts=of_counts,
+        prompt_tokens=None if tokens is None else tokens[:, 0],
+        output_tokens=None if tokens is None else tokens[:, 1],
     )
 
 
 def write_trace(trace: Trace, path: PathLike) -> None:
-    """Write arrivals, and deadlines if any, in seconds with nine decimals, whole or not at all."""
-    left_ns = trace.left_ns
-    parts = ["arrival_s\n" if left_ns is None else "arrival_s,deadline_s\n"]
+    """Write arrivals, and deadlines or tokens if any, in seconds with nine decimals, whole or not at all.
+
+    Raises `InvalidInput` for a trace with both.
+    """
+    left_ns, tokens = trace.left_ns, (trace.prompt_tokens, trace.output_tokens)
+    named = [name for name, column in zip(TOKENS, tokens, strict=True) if column is not None]
+    require(not named or left_ns is None, "the trace has deadlines and tokens", remedy="leave one of them out")
+    columns = ["arrival_s", *named, *([] if left_ns is None else ["deadline_s"])]
+    parts = [",".join(columns) + "\n"]
     for begin in range(0, len(trace), _ROWS_AT_ONCE):
         chunk = slice(begin, begin + _ROWS_AT_ONCE)
         fields = [_seconds(trace.arrivals_ns[chunk])]
@@ -122,6 +136,7 @@ def write_trace(trace: Trace, path: PathLike) -> None:
             given = left_ns[chunk] < NO_DEADLINE_NS
             written = zip(_seconds(left_ns[chunk]), given.tolist(), strict=True)
             fields.append([text if has_one else "" for text, has_one in written])
+        fields += [list(map(str, column[chunk].tolist())) for column in tokens if column is not None]
         parts += [",".join(row) + "\n" for row in zip(*fields, strict=True)]
     write_atomically(path, "".join(parts).encode())
 
@@ -149,13 +164,13 @@ def _window(path: Path, start_s: float, duration_s: float | None, end_s: float) 
 
 def _arrivals_of_rows(
     rows: Rows, scale: float, window: tuple[float, float], seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Arrivals, and the time from each to its deadline where the trace has deadlines."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Arrivals, and the row of each."""
     all_ns = np.rint(rows.values[:, 0] * NS_PER_S).astype(np.int64)
     first, times_ns = _cut_ns(all_ns, window)
     window_ns = round((window[1] - window[0]) * NS_PER_S)
     times_ns, rows_of = _scale_arrivals(times_ns, scale, seed, rows.path, window_ns=window_ns)
-    return times_ns, check_deadlines(rows)[first + rows_of] if len(rows.columns) > 1 else None
+    return times_ns, first + rows_of
 
 
 def _cut_ns(times_ns: NDArray[np.int64], window: tuple[float, float]) -> tuple[int, NDArray[np.int64]]:

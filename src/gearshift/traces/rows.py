@@ -22,9 +22,14 @@ from gearshift.traces.generate import MOST_REQUESTS
 
 LONGEST_S = 10_000_000
 LONGEST_DEADLINE_S = 86_400
+MOST_TOKENS = 100_000_000
 _ACCESS_LOG = re.compile(r"\[\d\d/\w\w\w/\d{4}:\d\d:\d\d:\d\d")
-_FORMS = "give a column `arrival_s` (seconds), and perhaps `deadline_s`, or the columns `second,requests`"
-_COLUMNS = ("arrival_s",), ("arrival_s", "deadline_s"), ("second", "requests")
+_FORMS = (
+    "give a column `arrival_s` (seconds), and perhaps `deadline_s`, or `prompt_tokens` and `output_tokens`, or the "
+    "columns `second,requests`"
+)
+TOKENS = ("prompt_tokens", "output_tokens")
+_COLUMNS = ("arrival_s",), ("arrival_s", "deadline_s"), ("arrival_s", *TOKENS), ("second", "requests")
 _OPTIONAL = "deadline_s"
 
 
@@ -172,6 +177,16 @@ def check_deadlines(rows: Rows) -> NDArray[np.int64]:
     rows.check(1, seconds > LONGEST_DEADLINE_S, "is more than a day", remedy=remedy)
     given = np.isfinite(seconds)
     return np.where(given, np.rint(np.where(given, seconds, 0.0) * NS_PER_S).astype(np.int64), NO_DEADLINE_NS)
+
+
+def check_tokens(rows: Rows) -> NDArray[np.int64]:
+    """The tokens (rows, 2) of prompts and of answers."""
+    for column in (1, 2):
+        tokens = rows.values[:, column]
+        remedy = f"give a whole number from 1 to {MOST_TOKENS}"
+        usable = (tokens >= 1) & (tokens <= MOST_TOKENS) & (tokens == np.floor(tokens))
+        rows.check(column, ~usable, "is no number of tokens", remedy=remedy)
+    return rows.values[:, 1:].astype(np.int64)
 
 
 def check_counts(rows: Rows) -> float:

@@ -7,19 +7,27 @@ from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_diff import diff as diff_plans
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.store import is_language_profile, read_language_profile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profiles
+from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 
 
-def inspect(path: PathLike) -> GearPlan | Profile:
+def inspect(path: PathLike) -> GearPlan | Profile | LanguageProfile:
     """Read and check the plan or profile at `path`; check a plan against its profile, if found."""
     place = Path(path)
+    if is_language_profile(place):
+        return read_language_profile(place)
     if place.is_dir():
         return read_profile(place)
     made = read_plan(place)
-    if all((place.parent / source.path).is_dir() for source in made.profiles.values()):
+    if plans_language(made):
+        if (place.parent / made.profile.path).is_dir():
+            plan_and_language_profile(place)
+    elif all((place.parent / source.path).is_dir() for source in made.profiles.values()):
         plan_and_profiles(place)
     return made
 

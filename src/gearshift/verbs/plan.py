@@ -10,10 +10,12 @@ from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Progress, silent, trace_for
+from gearshift.verbs.language.inputs import is_of_language
 from gearshift.verbs.options import Option
 from gearshift.verbs.plan_request import ByOperator, PlanOptions, SearchOptions, plan_request, several_request
 from gearshift.workload import Trace
@@ -25,7 +27,7 @@ Planner = Annotated[str, Option("The planner that searches.", choices=tuple(plan
 
 
 def plan(
-    profile: Profile | PathLike,
+    profile: Profile | LanguageProfile | PathLike,
     trace: Trace | PathLike,
     *,
     planner: Planner = planners.DEFAULT,
@@ -41,12 +43,19 @@ def plan(
     each gear sets a cascade and its cores, for the fewest core-seconds that keep a latency and an
     accuracy. Models must then have been measured on several core counts.
 
+    For language models (a profile of theirs) `ttft_s`, `per_token_s` or `total_s` takes the place of a
+    latency; load is outstanding work, counted in `load_unit`.
+
     Objectives and the other options are those of `plan_request`. Raises `Infeasible` when there is
     no plan, with the nearest feasible objectives; each of these is planned for, which takes time
     within `budget_s`.
     """
     from gearshift.planner.nearest import feasible_or_nearest
+    from gearshift.verbs.language.plan import plan_language
 
+    if is_of_language(profile):
+        return plan_language(profile, trace, planner=planner, fewest=fewest, out=out, progress=progress, **asked)
+    assert not isinstance(profile, LanguageProfile)
     on_cores = asked.get("cores") is not None
     if on_cores:
         for name, given in (("planner", planner != planners.DEFAULT), ("fewest", fewest)):
@@ -64,7 +73,7 @@ def plan(
 
 
 def plan_frontier(
-    profile: Profile | PathLike,
+    profile: Profile | LanguageProfile | PathLike,
     trace: Trace | PathLike,
     *,
     planner: Planner = planners.DEFAULT,
@@ -79,7 +88,11 @@ def plan_frontier(
     given, and `Infeasible` when there is no plan.
     """
     from gearshift.planner.nearest import feasible_or_nearest
+    from gearshift.verbs.language.plan import plan_language_frontier
 
+    if is_of_language(profile):
+        return plan_language_frontier(profile, trace, planner=planner, out=out, progress=progress, **asked)
+    assert not isinstance(profile, LanguageProfile)
     require(asked.get("cores") is None, "cores are given for a frontier", remedy="give devices, or call `plan`")
     for name in ("latency_s", "accuracy", "confidence"):
         require(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -21,7 +21,7 @@ from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
 from gearshift.verbs.inputs import plan_and_profiles, traces_for
-from gearshift.verbs.options import GIBIBYTES, SECONDS, Option
+from gearshift.verbs.options import GIBIBYTES, MILLISECONDS, SECONDS, Option
 from gearshift.workload import Trace
 
 ByOperator = Mapping[str, float]
@@ -99,7 +99,36 @@ class ObjectiveOptions(TypedDict, total=False):
     trace_source: SourceFile | None
 
 
-class PlanOptions(DeviceOptions, ObjectiveOptions, SearchOptions, total=False):
+class LanguageOptions(TypedDict, total=False):
+    """What `percentile` of the answers of language models keep, and how their load is counted."""
+
+    ttft_s: Annotated[
+        float | None,
+        Option(
+            "For language models: 95 % of first tokens must come within this many milliseconds.",
+            "--ttft-p95-ms",
+            unit=MILLISECONDS,
+        ),
+    ]
+    per_token_s: Annotated[
+        float | None,
+        Option("As --ttft-p95-ms, for the mean time between tokens.", "--per-token-p95-ms", unit=MILLISECONDS),
+    ]
+    total_s: Annotated[
+        float | None,
+        Option("As --ttft-p95-ms, for the time to the last token.", "--total-p95-ms", unit=MILLISECONDS),
+    ]
+    load_unit: Annotated[
+        Literal["drain_s", "outstanding_requests", "queued_tokens"] | None,
+        Option("For language models: the outstanding work by which gears are chosen [default: drain_s]."),
+    ]
+    memory_share: Annotated[
+        float | None,
+        Option("For language models: the share of a device's memory that engines use [default: 0.9]."),
+    ]
+
+
+class PlanOptions(DeviceOptions, ObjectiveOptions, SearchOptions, LanguageOptions, total=False):
     """The options of `plan` and of `plan_frontier`."""
 
 
@@ -116,6 +145,8 @@ def plan_request(
     `profile_source` and `trace_source` say.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    for name in LanguageOptions.__annotations__:
+        require(name not in given, f"{name} is given, which is for language models", remedy="leave it out")
     devices, cores, memory_bytes = (given.pop(name, None) for name in ("devices", "cores", "memory_bytes"))
     for name, value in (("devices", devices), ("memory_bytes", memory_bytes)):
         require(value is None or cores is None, f"{name} and cores are both given", remedy="give one of them")

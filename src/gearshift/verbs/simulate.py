@@ -21,6 +21,7 @@ from gearshift.verbs.inputs import (
     traces_for,
     workload_of,
 )
+from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace, merge_workloads
 
@@ -68,6 +69,11 @@ def simulate(
     from gearshift.simulator.simulate import simulate as run
 
     known = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
+    require(
+        not plans_language(known),
+        "the plan is of language models",
+        remedy="call `simulate_language`",
+    )
     if not known.is_plain or isinstance(trace, Mapping):
         for name, given in (("uplink", uplink), ("scaling", scaling), ("profile", profile)):
             require(given is None, f"{name} is given, which is for one pipeline of one node", remedy="leave it out")

@@ -28,6 +28,7 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     tell_warnings,
 )
+from gearshift.cli.language.plan import plan_of_language, require_no_language
 from gearshift.cli.offline.plan_operators import plan_operators
 from gearshift.cli.offline.plan_pipelines import OF_CLASS, plan_graph
 from gearshift.errors import GearshiftError, Infeasible, require
@@ -36,6 +37,7 @@ from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
@@ -44,7 +46,7 @@ from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.plan import largest_alone, plan, plan_frontier
-from gearshift.verbs.plan_request import DeviceOptions, source_file, trace_file
+from gearshift.verbs.plan_request import DeviceOptions, LanguageOptions, source_file, trace_file
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -125,10 +127,25 @@ def command(
     --frontier, all plans that no other beats. With --cores, find the plan for one host whose cores
     move between models as load changes; PROFILE must have several core counts.
 
+    A profile of language models takes --ttft-p95-ms, --per-token-p95-ms or --total-p95-ms in place of
+    --p95-ms.
+
     Several profiles, or --with, are for several operators that share the devices: --trace and
     --p95-ms are then given for each, by its name.
     """
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
+    if is_language_profile(profiles[0]):
+        options["planner"] = options["planner"] or planners.DEFAULT
+        refused = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "several profiles": len(profiles) > 1}
+        refused |= {"--with": beside, "--pipeline": pipeline, "--budgets": options.pop("budgets")}
+        refused |= {"--without-replanning": options.pop("without_replanning")}
+        refused |= {f"--{name}": options.pop(name) for name in OF_CLASS}
+        options |= {"accuracy": the_last(accuracy), "percentile": percentile}
+        plan_of_language(
+            output, profiles[0], Path(trace[-1]), refused=refused, frontier=frontier, out=out, options=options
+        )
+        return
+    require_no_language({name: options.pop(name) for name in LanguageOptions.__annotations__})
     of_graph = holds_profiles(profiles[0])
     options["planner"] = options["planner"] or (planners.OF_GRAPHS[0] if of_graph else planners.DEFAULT)
     if of_graph:

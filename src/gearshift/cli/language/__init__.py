@@ -1,0 +1,1 @@
+"""What the verbs print for language models."""

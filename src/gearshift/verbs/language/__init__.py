@@ -1,0 +1,1 @@
+"""Verbs for language models: what `plan`, `simulate`, `compare` and `explain` do with their profiles and plans."""
