@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 BuiltIn = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob"]
+TextCertainty = BuiltIn | Literal["judge"]
 LEAST_LOGPROB = -100.0
 """Endpoints write improbable tokens as -9999 or -inf; all below this counts as this."""
 

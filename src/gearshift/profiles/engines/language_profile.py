@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import require_operator_name
+from gearshift.profiles.engines.certainty import TextCertainty, TokenCertainty
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.profile import PART_A, PART_B
@@ -78,7 +79,7 @@ class LanguageProfile:
     operator: str
     engines: tuple[EngineProfile, ...]
     answers: AnswerRecords
-    certainty: str = "mean_logprob"
+    certainty: TextCertainty = "mean_logprob"
     ranks: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0
@@ -101,6 +102,13 @@ class LanguageProfile:
     @property
     def models(self) -> tuple[str, ...]:
         return self.answers.models
+
+    def certainty_of(self, model: str, so_far: TokenCertainty, *, prompt_tokens: int, decide_at: int | None) -> float:
+        """The certainty of an answer of `model` so far, as recorded for `decide_at` of `DECIDE_AT_TOKENS`."""
+        if self.certainty == "judge":
+            judge = next(one for one in self.judges if one.model == model)
+            return judge.quality(DECIDE_AT_TOKENS.index(decide_at), so_far.features(prompt_tokens))
+        return so_far.value(self.certainty)
 
     def engine(self, model: str, *, device_kind: str, tensor_parallel: int = 1) -> EngineProfile:
         """Raises `InvalidInput` where that combination was not measured."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.plans.plan_file import decode_json
+from gearshift.profiles.engines.certainty import TextCertainty
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
@@ -44,7 +45,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     models: tuple[str, ...]
     judged: bool
     engines: tuple[EngineProfile, ...]
-    certainty: str
+    certainty: TextCertainty
     ranks: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from gearshift.profiles.engines.certainty import TextCertainty, TokenCertainty
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.judge import fit_judge
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
@@ -47,7 +48,7 @@ def test_gain_of_a_known_order() -> None:
     assert gain_over_random_split(np.ones(4), differences) == 0
 
 
-def profile_of(signal: float, certainty: str = "mean_logprob") -> LanguageProfile:
+def profile_of(signal: float, certainty: TextCertainty = "mean_logprob") -> LanguageProfile:
     generator, n = np.random.default_rng(0), 400
     right = (generator.random((2, n)) < [[0.5], [0.9]]).astype(float)
     seen = generator.normal(size=(2, n, 4)) + signal * right[:, :, None]
@@ -112,3 +113,13 @@ def test_a_judge_is_ranked_on_part_b_alone() -> None:
     profile = profile_of(0.0, "judge")
     profile.answers.certainty[:, ::2] = 9 * profile.answers.quality[:, ::2, None]  # part A, which it was fitted on
     assert models_that_rank(rankings(profile)) == ()
+
+
+def test_a_profile_knows_the_certainty_of_an_answer_as_it_comes() -> None:
+    so_far = TokenCertainty()
+    so_far.add(-1.0)
+    so_far.add(-2.0)
+    assert profile_of(1.0).certainty_of("small", so_far, prompt_tokens=5, decide_at=None) == -1.5
+    judging = profile_of(1.0, "judge")
+    expected = judging.judges[0].quality(1, so_far.features(5))
+    assert judging.certainty_of("small", so_far, prompt_tokens=5, decide_at=4) == expected
