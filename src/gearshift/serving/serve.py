@@ -39,6 +39,7 @@ from gearshift.serving.operate.replan import Replans
 from gearshift.serving.operate.scaling import holds_cores
 from gearshift.serving.operate.swap import Swaps
 from gearshift.serving.operate.task import BackendKind, Read, ServingTask, read_task
+from gearshift.serving.pages.front_page import example_call
 from gearshift.support.event_loop import allow_many_connections, require_own_process
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
@@ -305,6 +306,8 @@ class ServerProcess:
             gc.freeze()  # existing objects stay: collections while serving are short
             self._say(self._ready_line())
             self._say(self._bounds_line())
+            has_keys = self._settings.api_keys is not None
+            self._say(f"try: {example_call(self._task.signatures[0], self._origin(), has_keys=has_keys)}")
             await self._first_signal.wait()
             self._http.stop_listening()
             await self._end_replans()
@@ -345,13 +348,16 @@ class ServerProcess:
             self._second_signal.set()
         self._first_signal.set()
 
-    def _ready_line(self) -> str:
-        host, port = self._socks[0].getsockname()[:2]
+    def _origin(self, protocol: str = "http", port: int | None = None) -> str:
+        host, http_port = self._socks[0].getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         secure = "" if self._settings.tls_certificate is None else "s"
-        where = f"http{secure}://{host}:{port}"
+        return f"{protocol}{secure}://{host}:{http_port if port is None else port}"
+
+    def _ready_line(self) -> str:
+        where = self._origin()
         if self._grpc is not None:
-            where += f" and grpc{secure}://{host}:{self._grpc_port}"
+            where += f" and {self._origin('grpc', self._grpc_port)}"
         replicas, devices = len(self._task.tables.replica_ids), len(self._task.tables.device_ids)
         counted = f"{_count(replicas, 'replica')} on {_count(devices, 'device')}"
         names = ", ".join(each.name for each in self._task.signatures)

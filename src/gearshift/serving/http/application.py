@@ -14,6 +14,7 @@ from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
 from gearshift.serving.operate.control import require_operator
+from gearshift.serving.pages.front_page import docs_page, front_page
 from gearshift.v2 import json as v2_json
 
 ENCODED_SLASH = "%252F"
@@ -37,7 +38,11 @@ class Application:
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), routes.pop(path)) for path in list(routes) if "{" in path
         ]
         self._routes = routes
-        handlers.description = v2_json.encode(describe([model.served for model in handlers.models], keys=keys))
+        served = [model.served for model in handlers.models]
+        description = describe(served, keys=keys)
+        handlers.description = v2_json.encode(description)
+        handlers.docs_page = docs_page(description)
+        handlers.front_page = front_page(served, has_keys=keys is not None and keys.of_users)
 
     @property
     def inference_paths(self) -> dict[str, str]:

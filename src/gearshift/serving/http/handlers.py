@@ -14,6 +14,7 @@ from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import Control, decode
 from gearshift.serving.operate.swap import SwapBody, Swaps
+from gearshift.serving.pages.front_page import HEADERS, HTML
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import tensors as v2
 
@@ -56,7 +57,8 @@ class Handlers:
         ]
         self._server_metadata = v2_json.encode(metadata.server_metadata())
         self.description = b"{}"
-        """The server's own description; `Application` sets it, which knows routes and keys."""
+        """The server's own description; `Application` sets it and the pages, which knows routes and keys."""
+        self.front_page = self.docs_page = b""
 
     def server(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self._server_metadata)
@@ -87,6 +89,12 @@ class Handlers:
 
     def describe(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self.description)
+
+    def front(self, exchange: HttpExchange) -> None:
+        exchange.respond(200, self.front_page, HTML, HEADERS)
+
+    def docs(self, exchange: HttpExchange) -> None:
+        exchange.respond(200, self.docs_page, HTML, HEADERS)
 
     def live(self, exchange: HttpExchange) -> None:
         exchange.respond(200, b'{"live":true}')

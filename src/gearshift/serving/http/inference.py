@@ -1,7 +1,7 @@
 """Answer HTTP requests about one pipeline: inference, and what it takes and gives."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gearshift.errors import InvalidInput
@@ -17,7 +17,7 @@ from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, Wo
 from gearshift.serving.http.known_request import MOST_IN_VAIN, KnownBody
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import json as v2_json
-from gearshift.v2 import large_json
+from gearshift.v2 import large_json, records
 from gearshift.v2 import tensors as v2
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.packing import Buffer
@@ -26,7 +26,10 @@ BINARY = b"application/octet-stream"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
+OUTCOME, GEAR = b"x-gearshift-outcome", b"x-gearshift-gear"
 SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
+
+Answered = Callable[[HttpExchange, InferRequest, Answer], Work | None]
 
 
 class ModelHandlers:
@@ -133,8 +136,22 @@ class ModelHandlers:
             known.bodies_left = MOST_IN_VAIN
         self._submit(exchange, request, len(body), sent_ns, slo_us)
 
+    def predict(self, exchange: HttpExchange) -> None:
+        """Answer plain records (`v2/records`)."""
+        body, head = exchange.take_body(), exchange.headers
+        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
+        self._pipeline.inference.require_room(1, len(body))
+        request, alone = records.parse_records(body, self._specs, self._limits)
+        self._submit(exchange, request, len(body), None, slo_us, partial(self._predicted, alone))
+
     def _submit(
-        self, exchange: HttpExchange, request: InferRequest, body_bytes: int, sent_ns: int | None, slo_us: int
+        self,
+        exchange: HttpExchange,
+        request: InferRequest,
+        body_bytes: int,
+        sent_ns: int | None,
+        slo_us: int,
+        answered: Answered | None = None,
     ) -> None:
         if request.id:
             exchange.offer(request.id)
@@ -143,7 +160,7 @@ class ModelHandlers:
             deadline_ns = deadline_headers.deadline_ns_of(sent_ns, self._pipeline.inference.now_ns(), limit_us)
         exchange.on_gone = self._pipeline.submit(
             request.inputs,
-            partial(self.attempt, exchange, self._answered, request.without_inputs()),
+            partial(self.attempt, exchange, answered or self._answered, request.without_inputs()),
             priority=request.priority,
             deadline_ns=deadline_ns,
             sent_ns=sent_ns,
@@ -153,16 +170,19 @@ class ModelHandlers:
         )
 
     def _answered(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> Work | None:
-        if exchange.gone:
-            return None
-        raise_if_refused(answer)
-        if answer.outcome == "failed":
-            respond_error(exchange, 500, exchange.failed(answer.reason))
+        if not _has_outputs(exchange, answer):
             return None
         if large_json.is_large(request, answer):
             return self._respond_in_steps(exchange, request, answer)
         body, header_bytes = v2_json.encode_answer(self._name, request, answer)
         return self._respond(exchange, [body], len(body), header_bytes)
+
+    def _predicted(self, alone: bool, exchange: HttpExchange, request: InferRequest, answer: Answer) -> Work | None:
+        if not _has_outputs(exchange, answer):
+            return None
+        body = records.encode_records(request, answer, alone)
+        exchange.respond(200, body, extra=[(OUTCOME, answer.outcome.encode()), (GEAR, b"%d" % answer.gear)])
+        return None
 
     async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
         async with self._large:
@@ -201,6 +221,16 @@ class ModelHandlers:
         ready = self._control.service.pipelines[self._name].ready
         body = v2_json.encode_readiness(self._name, ready)
         exchange.respond(200 if ready else 503, body, extra=[] if ready else [RETRY_AFTER])
+
+
+def _has_outputs(exchange: HttpExchange, answer: Answer) -> bool:
+    """Whether there is an answer to send, and a client for it; a failed one is answered here."""
+    if exchange.gone:
+        return False
+    raise_if_refused(answer)
+    if answer.outcome == "failed":
+        respond_error(exchange, 500, exchange.failed(answer.reason))
+    return answer.outcome != "failed"
 
 
 async def _respond_compressed(

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from gearshift import __version__
+from gearshift.model import TensorSpec
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.routes import Error, Route, Schema, Struct, routes_of
-from gearshift.v2.tensors import ROW_FACTS
+from gearshift.v2.tensors import FLOATS, ROW_FACTS
 
 OPENAPI_VERSION = "3.1.0"
 COMPONENTS = "#/components/schemas/"
@@ -46,7 +47,10 @@ def describe(served: Sequence[Signature], *, keys: Keys | None) -> Schema:
             "description": "The Open Inference Protocol V2. What can be read by GET can be asked for by HEAD too.",
         },
         "paths": {
-            route.path: {route.methods[0].lower(): _operation(route, keys, alone=len(served) == 1)} for route in routes
+            route.path: {
+                route.methods[0].lower(): _of_records(_operation(route, keys, alone=len(served) == 1), route, served)
+            }
+            for route in routes
         },
         "components": components,
     }
@@ -106,6 +110,33 @@ def _operation(route: Route, keys: Keys | None, *, alone: bool) -> Schema:
     elif keys is not None and keys.of_users and route.who == "anybody":
         operation["security"] = []
     return operation
+
+
+def _of_records(operation: Schema, route: Route, served: Sequence[Signature]) -> Schema:
+    """Add the bodies of a route that takes and gives plain records."""
+    if route.records:
+        signature = next(each for each in served if each.name == route.model)
+        taken, given = _record(signature.inputs), _record(signature.outputs)
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": taken}}}
+        operation["responses"]["200"] = _response("The outputs of each record", given)
+    return operation
+
+
+def _record(specs: Sequence[TensorSpec]) -> Schema:
+    """The schema of a record of these tensors, or of a list of such records."""
+    record: Schema = {"type": "object"}
+    if specs:
+        record |= {"properties": {spec.name: _cell(spec) for spec in specs}, "required": [spec.name for spec in specs]}
+    return {"oneOf": [record, {"type": "array", "minItems": 1, "items": record}]}
+
+
+def _cell(spec: TensorSpec) -> Schema:
+    kind = {"BYTES": "string", "BOOL": "boolean"}.get(spec.datatype, "number" if spec.datatype in FLOATS else "integer")
+    schema: Schema = {"type": [kind, "null"] if spec.missing else kind}
+    for size in reversed(spec.shape[1:]):
+        fixed = {} if size == -1 else {"minItems": size, "maxItems": size}
+        schema = {"type": "array", "items": schema, **fixed}
+    return schema
 
 
 def _parameters(route: Route) -> list[Schema]:

@@ -21,6 +21,7 @@ from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import IndexBody, InferBody
+from gearshift.v2.records import MOST_BYTES
 from gearshift.v2.tensors import MODEL_VERSION
 
 Who = Literal["anybody", "user", "admin", "operator"]
@@ -117,6 +118,7 @@ class Route:
     `still_answered` connections beyond the bound on connections are answered, too.  All other
     fields are for the description: `body` and `answer`
     in JSON (`array_of`: a list of these; neither: text of `content_type`), or `binary` as well;
+    `records` has a pipeline's inputs and outputs by name for each row;
     `unready` is the answer 503, and `errors` describes other statuses; `refused`: it has no answer
     but errors.
     """
@@ -133,6 +135,7 @@ class Route:
     body: Struct | None = None
     body_required: bool = True
     binary: bool = False
+    records: bool = False
     answer: Struct | None = None
     array_of: Struct | None = None
     content_type: str = "text/plain"
@@ -148,7 +151,29 @@ def routes_of(models: Sequence[str]) -> tuple[Route, ...]:
 def model_routes(name: str) -> tuple[Route, ...]:
     """The routes of one pipeline, whose handlers are those of `ModelHandlers`."""
     model = f"/v2/models/{name}"
-    return (*_of_model(name, model), *_of_model(name, f"{model}/versions/{MODEL_VERSION}"))
+    return (
+        *_of_model(name, model),
+        *_of_model(name, f"{model}/versions/{MODEL_VERSION}"),
+        Route(
+            path=f"/predict/{name}",
+            methods=POST,
+            model=name,
+            handler=ModelHandlers.predict,
+            most_body_bytes=MOST_BYTES,
+            summary="Inference of plain records: an object of inputs, or a list of them",
+            headers=(SLO_HEADER,),
+            records=True,
+            errors={
+                400: "A field is missing, unknown, or does not fit",
+                406: "JSON cannot carry an output",
+                413: "The body is too large; send fewer records, or tensors to the path above",
+                429: "Queues or held bytes are at their bound",
+                500: "A row has failed, or a fault of the server",
+                503: "Starting, ending, or without a worker",
+                504: "The deadline cannot be kept; the text begins with why",
+            },
+        ),
+    )
 
 
 _statistics = partial(Route, summary="What was answered, in Triton's form", answer=Statistics)
@@ -165,6 +190,8 @@ HEALTH = (
 )
 
 SERVER = (
+    Route(path="/", handler=Handlers.front, summary="A page about the server", content_type="text/html"),
+    Route(path="/docs", handler=Handlers.docs, summary="A page about this API", content_type="text/html"),
     Route(path="/v2", handler=Handlers.server, summary="The server", answer=ServerMetadata),
     Route(
         path="/metrics",
@@ -251,12 +278,13 @@ def _loading(verb: str, handler: Callable[[Handlers, HttpExchange], Work | None]
 LOADING = (_loading("load", Handlers.refuse_load), _loading("unload", Handlers.refuse_unload))
 
 TEXT = {"type": "string"}
+SLO_HEADER = Header(
+    "x-slo-ms",
+    "A deadline in ms, up to 4503599627370, where the body has no timeout.",
+    {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"},
+)
 INFER_HEADERS = (
-    Header(
-        "x-slo-ms",
-        "A deadline in ms, up to 4503599627370, where the body has no timeout.",
-        {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"},
-    ),
+    SLO_HEADER,
     Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT),
     Header("inference-header-content-length", "How much of the body is JSON.", {"type": "integer", "minimum": 0}),
     Header(

@@ -280,6 +280,53 @@ def test_while_a_request_waits_its_arrays_are_held_by_what_runs_it_alone():
     assert serve(use) == []
 
 
+PREDICT = "/predict/sums"
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"sample": 3}, {"quality": 1.0, "label": "large-3"}),
+        ([{"sample": "4"}], [{"quality": 1.0, "label": "small-4"}]),
+    ],
+)
+def test_plain_records_are_answered_with_records(body, answer):
+    response = serve(lambda server: server.ask("POST", PREDICT, json.dumps(body).encode()))
+    assert (response.status, response.json()) == (200, answer)
+    assert response.headers["x-gearshift-outcome"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "says"),
+    [
+        (b"{", {}, 400, "no JSON"),
+        (b"{}", {}, 400, "field 'sample': is missing; send {\"sample\":1}"),
+        (b'{"sample": 1.5}', {}, 400, "needs a whole number"),
+        (b'{"sample": 1}', {"x-slo-ms": "soon"}, 400, "x-slo-ms"),
+        (b" " * (64 << 10) + b"{}", {}, 413, "bytes"),
+        (b'{"sample": 10}', {}, 500, ""),
+    ],
+)
+def test_records_that_make_no_sense_are_refused_with_a_reason(body, headers, status, says):
+    response = serve(lambda server: server.ask("POST", PREDICT, body, headers))
+    assert response.status == status
+    assert says in response.json()["error"]
+
+
+def test_the_pages_name_what_is_served_and_load_nothing_from_elsewhere():
+    async def use(server: Server) -> list[Response]:
+        return [await server.ask("GET", path) for path in ("/", "/docs")]
+
+    front, docs = serve(use)
+    assert (front.status, front.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "curl http://HOST/predict/sums -d &#x27;{&quot;sample&quot;:1}&#x27;" in front.body.decode()
+    assert "POST /predict/sums" in docs.body.decode()
+    for page in (front, docs):
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert "http://" not in page.body.decode().replace("http://HOST", "")
+        assert "<script" not in page.body.decode()
+
+
 @pytest.mark.parametrize("path", ["/v2", "/v2/models/sums", "/v2/models/sums/config", "/livez", "/openapi.json"])
 @pytest.mark.parametrize("ending", ["/", "//", "/?verbose=1"])
 def test_slashes_at_the_end_of_a_path_change_nothing(path, ending):
@@ -293,7 +340,7 @@ def test_slashes_at_the_end_of_a_path_change_nothing(path, ending):
     assert plain[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/metrics/", "/v2/gearshift/status/", "/"])
+@pytest.mark.parametrize("path", ["/metrics/", "/v2/gearshift/status/"])
 def test_the_paths_of_operators_count_only_as_they_are_written(path):
     assert serve(lambda server: server.ask("GET", path)).status == 404
 

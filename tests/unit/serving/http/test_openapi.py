@@ -26,11 +26,13 @@ def fits(value: Any, schema: dict[str, Any], described: dict[str, Any]) -> bool:
     """Whether `value` is as `schema` says, with no field beside those it names."""
     if "$ref" in schema:
         return fits(value, described["components"]["schemas"][schema["$ref"].rpartition("/")[2]], described)
-    if "anyOf" in schema:
-        return any(fits(value, choice, described) for choice in schema["anyOf"])
+    if "anyOf" in schema or "oneOf" in schema:
+        return any(fits(value, choice, described) for choice in schema.get("anyOf") or schema["oneOf"])
     if "enum" in schema and value not in schema["enum"]:
         return False
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return any(fits(value, schema | {"type": one}, described) for one in kind)
     if kind is not None and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
         return False
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
@@ -113,6 +115,19 @@ def test_inferences_are_answered_as_described(body, headers, status):
         response = await server.infer(body, headers)
         assert response.status == status
         return answers_as_described(response, described["paths"][INFER]["post"], described)
+
+    assert serve(use)
+
+
+@pytest.mark.parametrize(("body", "status"), [({"sample": 1}, 200), ([{"sample": 1}], 200), ({"sample": "x"}, 400)])
+def test_records_are_answered_as_described(body, status):
+    async def use(server: Server) -> bool:
+        described, path = await description(server), "/predict/sums"
+        taken = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert fits(body, taken, described) == (status == 200)
+        response = await server.ask("POST", path, json.dumps(body).encode())
+        assert response.status == status
+        return answers_as_described(response, described["paths"][path]["post"], described)
 
     assert serve(use)
 

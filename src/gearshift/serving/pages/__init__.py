@@ -1,0 +1,1 @@
+"""Pages that a server shows to people: plain HTML, with nothing from elsewhere."""

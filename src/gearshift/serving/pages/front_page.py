@@ -1,0 +1,101 @@
+"""The page at `/`, and the description of the API at `/docs`."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import prod
+from typing import Any
+
+from gearshift import __version__
+from gearshift.serving.door.signature import Signature
+from gearshift.v2.json import encode
+from gearshift.v2.records import example_record
+
+MOST_VALUES = 32
+HTML = b"text/html; charset=utf-8"
+HEADERS = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_STYLE = """
+:root{color-scheme:light dark;--line:#8884;--soft:#8881}
+body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+pre,code{font-family:ui-monospace,monospace;font-size:.875rem}
+pre{background:var(--soft);padding:.75rem;overflow-x:auto;border-radius:.375rem}
+table{border-collapse:collapse;width:100%}
+td,th{border-top:1px solid var(--line);padding:.375rem .5rem;text-align:left;vertical-align:top}
+td code{overflow-wrap:anywhere}
+"""
+_LINKS = (
+    ("/docs", "the API"),
+    ("/openapi.json", "its description in OpenAPI"),
+    ("/v2/gearshift/status", "what the server is doing"),
+    ("/metrics", "metrics"),
+    ("/readyz", "whether it is ready"),
+)
+
+
+def front_page(served: Sequence[Signature], *, has_keys: bool) -> bytes:
+    """What is served, with a request that works for each pipeline."""
+    parts = []
+    for each in served:
+        call = example_call(each, "http://HOST", has_keys=has_keys)
+        parts.append(f"<h2>{escape(each.name)}</h2>{_signature(each)}<pre>{escape(call)}</pre>")
+    links = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in _LINKS)
+    body = f"<p>This server answers with:</p>{''.join(parts)}<h2>More</h2><ul>{links}</ul>"
+    return _page("Gearshift: " + ", ".join(each.name for each in served), body)
+
+
+def example_call(served: Signature, origin: str, *, has_keys: bool) -> str:
+    """A command that asks the server at `origin`; records too long for a line are to be in a file."""
+    key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    short = all(prod(spec.shape[1:]) <= MOST_VALUES for spec in served.inputs) and len(served.inputs) <= MOST_VALUES
+    record = encode(example_record({spec.name: spec for spec in served.inputs})).decode() if short else "@record.json"
+    return f"curl {origin}/predict/{served.name}{key} -d {_quoted(record) if short else record}"
+
+
+def docs_page(description: Mapping[str, Any]) -> bytes:
+    """The operations of an OpenAPI description, each with its answers."""
+    rows = []
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            answers = "".join(
+                f"<li>{status}: {escape(answer['description'])}</li>"
+                for status, answer in sorted(operation["responses"].items())
+            )
+            headers = "".join(
+                f"<li><code>{escape(one['name'])}</code>: {escape(one.get('description', ''))}</li>"
+                for one in operation.get("parameters", ())
+            )
+            more = f"<details><summary>answers</summary><ul>{answers}</ul></details>"
+            if headers:
+                more += f"<details><summary>headers</summary><ul>{headers}</ul></details>"
+            name = f"<code>{method.upper()} {escape(path)}</code>"
+            rows.append(f"<tr><td>{name}</td><td>{escape(operation['summary'])}{more}</td></tr>")
+    body = (
+        f"<p>{escape(description['info']['description'])} All of it, with the schemas of bodies, is in "
+        '<a href="/openapi.json">/openapi.json</a>.</p>'
+        f"<table><thead><tr><th>request</th><th>gives</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+    return _page(f"{description['info']['title']}: the API", body)
+
+
+def _signature(served: Signature) -> str:
+    def named(specs: Sequence[Any]) -> str:
+        return ", ".join(f"<code>{escape(spec.name)}</code> {spec.datatype} {list(spec.shape)}" for spec in specs)
+
+    given = f"; outputs: {named(served.outputs)}" if served.outputs else ""
+    return f"<p>inputs: {named(served.inputs)}{given}</p>"
+
+
+def _quoted(text: str) -> str:
+    """As one word of a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _page(title: str, body: str) -> bytes:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1>{body}<p>Gearshift {__version__}</p></body></html>\n"
+    ).encode()
