@@ -1,9 +1,11 @@
 """Chooses the implementation of each operator of a query, and the order of its filters.
 
 An answer to a row is right if the query keeps it as it ought to, and what it then tells is right.
-The candidates are all combinations of the operators' Pareto cascades, judged as if the operators
-erred independently; the Pareto front of these is then judged anew on rows that all operators were
-recorded on. Filters run by rising work over the share of rows that they drop, maps last.
+The candidates are all combinations of the operators' Pareto cascades. Their accuracy is that of the
+composed query on rows that all operators were recorded on; only where the operators are assumed to
+err independently it is a product. For the Pareto front work is estimated from each operator's own
+share of rows kept, and then judged anew on the same rows. Filters run by rising work over the share
+of rows that they drop, maps last.
 """
 
 import itertools
@@ -41,9 +43,10 @@ class Chosen:
 class QueryChoice:
     """Operators in the order in which they run, with figures per row of the relation.
 
-    `accuracy` is that of the query's answers on rows that the choice did not see; where operators
-    are taken to err independently, it is the product's. `as_given_s` is the work in the order in
-    which they were given, `most_accurate_s` that of the most accurate implementations.
+    `accuracy` is that of the query's answers on rows that the choice did not see; `recorded` says
+    what rows are. Where operators are taken to err independently, it is the product's. `as_given_s`
+    is the work in the order in which they were given, `most_accurate_s` that of the most accurate
+    implementations.
     """
 
     operators: tuple[Chosen, ...]
@@ -53,6 +56,7 @@ class QueryChoice:
     most_accurate_s: float
     at_least: float | None
     assume_independent: bool
+    recorded: str = "row r of each profile, which is taken to be the same row"
 
     def explain(self) -> str:
         """A line for each operator, and what the choice saves."""
@@ -70,6 +74,9 @@ class QueryChoice:
             f"{1e3 * self.work_s:.4g} ms a row; {1e3 * self.as_given_s:.4g} in the order given, "
             f"{1e3 * self.most_accurate_s:.4g} with the most accurate implementations"
         )
+        if len(self.operators) > 1:
+            apart = "each operator for itself: how often several err on one row is not known"
+            lines.append(f"judged on {apart if self.assume_independent else self.recorded}")
         return "\n".join(lines)
 
 
@@ -91,7 +98,7 @@ def optimize(
     )
     if not assume_independent:
         _require_same_rows(steps)
-    combinations, front_accuracy, _ = front_of(steps)
+    combinations, front_accuracy, _ = front_of(steps, assume_independent=assume_independent)
     if assume_independent:
         good = np.flatnonzero(front_accuracy >= accuracy)
         _require_some(good, accuracy, float(front_accuracy.max()))
@@ -106,11 +113,15 @@ def optimize(
     return _choice(steps, picks, dearest, bound)
 
 
-def front_of(steps: Sequence[StepRecords], part: int = PART_A) -> tuple[Ints, Floats, Floats]:
-    """Pareto combinations (n, steps) by rising work, their accuracy and work, if errors are independent."""
+def front_of(
+    steps: Sequence[StepRecords], part: int = PART_A, *, assume_independent: bool = False
+) -> tuple[Ints, Floats, Floats]:
+    """Pareto combinations (n, steps) by rising work, their accuracy, and their work as of independent operators."""
     counts = [_few(len(step.cascades), len(steps)) for step in steps]
     picks = np.array(list(itertools.product(*counts)), dtype=np.int64)
     accuracy, work_s = independent(steps, picks, part)
+    if not assume_independent:
+        accuracy = composed(steps, counts, part)
     order = np.lexsort((-accuracy, work_s))
     best = np.maximum.accumulate(accuracy[order])
     front = order[np.concatenate([[True], accuracy[order][1:] > best[:-1]])]
@@ -121,6 +132,39 @@ def _few(count: int, steps: int) -> list[int]:
     """Implementations, evenly over the front, such that all combinations can be looked at."""
     most = max(2, int(MOST_COMBINATIONS ** (1 / steps)))
     return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most)).tolist()})
+
+
+def composed(steps: Sequence[StepRecords], counts: Sequence[Sequence[int]], part: int = PART_A) -> Floats:
+    """Accuracy of all combinations of the implementations `counts`, as `itertools.product` has them.
+
+    The query is right on a row that it ought to keep if all operators keep it and tell the right, on
+    another if one of them drops it. Both are products over the operators, and their means over rows,
+    for all implementations of the last operator at once, a product of matrices.
+    """
+    rows = steps[0].part == part
+    ought = np.logical_and.reduce([step.truth[rows] for step in steps])
+    kept = [step.passes[:, rows][list(few)] for step, few in zip(steps, counts, strict=True)]
+    right = [
+        (passes * step.quality[:, rows][list(few)])[:, ought].astype(np.float32)
+        for step, few, passes in zip(steps, counts, kept, strict=True)
+    ]
+    wrong = [passes[:, ~ought].astype(np.float32) for passes in kept]
+    dropped = np.count_nonzero(~ought) - _sums(wrong)
+    return np.asarray((_sums(right) + dropped) / len(ought))
+
+
+def _sums(of_steps: Sequence[NDArray[np.float32]]) -> Floats:
+    """Sums over rows of the products of one row of each step (implementations, rows), for all choices."""
+    first, *others = of_steps
+    if not others:
+        return np.asarray(first.sum(axis=1, dtype=np.float64))
+    found = []
+    for one in first:  # a piece at a time, as a product of all but the last step may not fit in memory
+        ahead = one[None]
+        for step in others[:-1]:
+            ahead = (ahead[:, None] * step[None]).reshape(len(ahead) * len(step), -1)
+        found.append((ahead @ others[-1].T).ravel())
+    return np.concatenate(found).astype(np.float64)
 
 
 def independent(steps: Sequence[StepRecords], picks: Ints, part: int = PART_A) -> tuple[Floats, Floats]:

@@ -1,6 +1,7 @@
 """Queries of several operators over one relation: planned as one, and run as streams."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from gearshift.bulk.table import reader_of
 from gearshift.errors import require
 from gearshift.models.classes import class_name
 from gearshift.sql.optimizer import QueryChoice, optimize
-from gearshift.sql.steps import Step, records_of
+from gearshift.sql.recorded_together import recorded_together
+from gearshift.sql.steps import Step, recorded
 
 ANSWER_COLUMNS = 3
 
@@ -48,13 +50,19 @@ def plan_query(
 ) -> Query:
     """Choose each operator's cascade and the order of filters, for a query that is right on `accuracy` of the rows.
 
-    Work is the least on part A of the recorded rows; what is told is of part B. All operators must
-    have been profiled on the same rows, unless they may be assumed to err independently. With a
-    `confidence` the accuracy is certified. Raises `InvalidInput`.
+    Work is the least on part A of the recorded rows; what is told is of part B. Where the operators
+    are nodes of a pipeline that their project recorded, its joint records say which rows belong
+    together. Else all operators must have been profiled on the same rows, unless they may be assumed
+    to err independently, which the explanation then says. With a `confidence` the accuracy is
+    certified. Raises `InvalidInput`.
     """
     require(len(steps) >= 1, "the query has no operators", remedy="give a Step for each")
-    records = [records_of(step) for step in steps]
-    return Query(steps, optimize(records, accuracy, confidence=confidence, assume_independent=assume_independent))
+    each = [recorded(step) for step in steps]
+    records, words = [one.records for one in each], ""
+    if not assume_independent and (joint := recorded_together(each)) is not None:
+        records, words = joint
+    choice = optimize(records, accuracy, confidence=confidence, assume_independent=assume_independent)
+    return Query(steps, replace(choice, recorded=words) if words else choice)
 
 
 def _kept(answered: pa.RecordBatchReader, keep: Sequence[str | int]) -> pa.RecordBatchReader:

@@ -1,8 +1,9 @@
 """The operators of a query, and the records from which their implementations are judged."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,13 +59,32 @@ class StepRecords:
     work_s: Floats
     part: NDArray[np.int8]
 
+    def on(self, rows: NDArray[np.int32], part: NDArray[np.int8]) -> "StepRecords":
+        """The records of these rows, in this order, which are of these parts."""
+        return replace(
+            self,
+            truth=self.truth[rows],
+            passes=self.passes[:, rows],
+            quality=self.quality[:, rows],
+            work_s=self.work_s[:, rows],
+            part=part,
+        )
 
-def records_of(step: Step) -> StepRecords:
+
+class Recorded(NamedTuple):
+    """The records of a step, its operator, and the folder of the operator's profile."""
+
+    records: StepRecords
+    operator: str
+    folder: Path | None
+
+
+def recorded(step: Step) -> Recorded:
     """Read the plan and the profile of a step, and take the cascades of the profile's front."""
     plan = read_plan(Path(step.plan))
     name = named_pipeline(plan, step.pipeline)
-    profile, _ = profile_of(plan, name, Path(step.plan).parent)
-    return step_records(name, profile, plan.hardware.devices[0], step.keep)
+    profile, folder = profile_of(plan, name, Path(step.plan).parent)
+    return Recorded(step_records(name, profile, plan.hardware.devices[0], step.keep), profile.operator, folder)
 
 
 def step_records(

@@ -12,7 +12,7 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.profile import PredictionRecords
 from gearshift.profiles.store import write_profile
 from gearshift.sql import Step, plan_query
-from gearshift.sql.steps import records_of
+from gearshift.sql.steps import recorded
 from tests.little_task import PROJECT, little_plan, little_profile, renamed, write_little_task
 
 SAMPLES = 400
@@ -76,8 +76,8 @@ def test_an_empty_relation_and_null_are_kept_out(plans):
 
 def test_a_filter_on_an_unknown_label_or_without_labels_is_refused(plans, tmp_path):
     with pytest.raises(InvalidInput, match="keeps 'cat', which no model of pipeline 'first' has answered"):
-        records_of(Step(plan=plans["first"], keep=("cat",)))
+        recorded(Step(plan=plans["first"], keep=("cat",)))
     with pytest.raises(InvalidInput, match="has no labels or no predictions"):
-        records_of(Step(plan=write_little_task(tmp_path), keep=("small",)))
+        recorded(Step(plan=write_little_task(tmp_path), keep=("small",)))
     with pytest.raises(InvalidInput, match="the query has no operators"):
         plan_query([], accuracy=0.9)
