@@ -33,16 +33,18 @@ class Tally:
         self.margin += margin
 
     def value(self, certainty: BuiltIn) -> float:
-        """0, as of a sure token, where there are no tokens."""
+        """As unsure as can be where there are no tokens."""
+        if self.count == 0:
+            return 0.0 if certainty == "margin" else LEAST_LOGPROB
         match certainty:
             case "mean_logprob":
-                return self.total / max(1, self.count)
+                return self.total / self.count
             case "least_logprob":
                 return self.least
             case "first_logprob":
                 return self.first
             case "margin":
-                return self.margin / max(1, self.count)
+                return self.margin / self.count
             case "sum_logprob":
                 return self.total
 
@@ -101,13 +103,27 @@ def recorded_features(
     of_arguments: Sequence[bool] | None = None,
 ) -> list[tuple[float, ...]]:
     """The features at each of the tokens `decide_at`, None for the end, or at the end of a shorter answer."""
-    so_far, at = TokenCertainty(), {}
-    for i, logprob in enumerate(logprobs):
+    return [_until(decide, logprobs, seconds, of_arguments).features(prompt_tokens) for decide in decide_at]
+
+
+def recorded_sums(
+    decide_at: Sequence[int | None], logprobs: Sequence[float], of_arguments: Sequence[bool] | None = None
+) -> list[float]:
+    """As `recorded_features`, the certainty `sum_logprob`."""
+    seconds = [None] * len(logprobs)
+    return [_until(decide, logprobs, seconds, of_arguments).value("sum_logprob") for decide in decide_at]
+
+
+def _until(
+    token: int | None,
+    logprobs: Sequence[float],
+    seconds: Sequence[float | None],
+    of_arguments: Sequence[bool] | None,
+) -> TokenCertainty:
+    so_far = TokenCertainty()
+    for i, logprob in enumerate(logprobs[:token]):
         so_far.add(logprob, seconds[i], of_arguments=of_arguments is not None and of_arguments[i])
-        at[i + 1] = so_far.features(prompt_tokens)
-    at[0] = TokenCertainty().features(prompt_tokens)
-    end = len(logprobs)
-    return [at[end if token is None else min(token, end)] for token in decide_at]
+    return so_far
 
 
 def argument_tokens(tokens: Sequence[str], arguments: Sequence[str]) -> list[bool]:

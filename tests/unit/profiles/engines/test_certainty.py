@@ -55,8 +55,9 @@ def test_a_probability_above_one_counts_as_one() -> None:
     assert of([1e-6]).value("mean_logprob") == 0.0
 
 
-def test_no_token_is_a_sure_one() -> None:
-    assert TokenCertainty().value("mean_logprob") == TokenCertainty().value("least_logprob") == 0.0
+def test_an_answer_without_tokens_is_as_unsure_as_can_be() -> None:
+    assert TokenCertainty().value("mean_logprob") == TokenCertainty().value("least_logprob") == LEAST_LOGPROB
+    assert TokenCertainty().value("margin") == 0.0
 
 
 def test_only_arguments_of_tool_calls_count_once_there_are_some() -> None:

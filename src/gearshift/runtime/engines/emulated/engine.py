@@ -72,6 +72,8 @@ class EmulatedEngine:
         prompt = msgspec.json.encode(body.messages if path == CHAT else body.prompt)
         record = self.answers.record(prompt)
         prompt_tokens, output_tokens = self.answers.tokens(record)
+        if body.ignore_eos:
+            prompt_tokens, output_tokens = max(1, len(prompt.split())), body.most_tokens
         generation = Generation(prompt_tokens, max(1, min(output_tokens, body.most_tokens)))
         try:
             self._engine.add(generation)

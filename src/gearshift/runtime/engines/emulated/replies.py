@@ -43,6 +43,8 @@ class Body(msgspec.Struct):
     n: int | None = None
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
+    ignore_eos: bool = False
+    """As in vLLM and llama.cpp: the answer goes on to `max_tokens`. Here its prompt has a token for each word."""
     emulated: Faults = msgspec.field(default_factory=Faults)
 
     @property

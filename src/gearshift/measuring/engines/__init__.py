@@ -1,0 +1,1 @@
+"""Measuring engines of language models from outside, and asking them for answers."""

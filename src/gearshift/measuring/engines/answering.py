@@ -1,0 +1,118 @@
+"""Ask one model for its answers to all prompts, several at a time, and keep each as it comes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from gearshift.errors import GearshiftError, InvalidInput, require
+from gearshift.measuring.engines.endpoint import Endpoint, Refused
+from gearshift.measuring.engines.heard import Heard
+from gearshift.measuring.engines.kept import Answered, KeptRows
+from gearshift.measuring.engines.timing import require_logprobs
+from gearshift.models.language_config import LanguageProject
+from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
+from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS
+from gearshift.profiles.engines.prompts import Prompt
+
+OF_PROMPT = (400, 413, 422)
+"""Statuses with which an endpoint refuses a prompt, such as one that is too long."""
+
+
+async def answers_of(
+    endpoint: Endpoint,
+    project: LanguageProject,
+    prompts: Sequence[Prompt],
+    kept: KeptRows,
+    answered: Callable[[], None],
+) -> dict[str, Answered]:
+    """The answer to each prompt by its key; raises where the endpoint refuses all of them."""
+    left = [prompt for key, prompt in {one.key: one for one in prompts}.items() if key not in kept.answers]
+    most = asyncio.Semaphore(project.profile.at_once)
+    failed: list[GearshiftError] = []
+
+    async def one(prompt: Prompt) -> None:
+        async with most:
+            if failed:
+                return
+            try:
+                kept.keep(await _answer(endpoint, project, prompt))
+            except GearshiftError as error:  # answers that were asked for are still kept
+                failed.append(error)
+            answered()
+
+    async with asyncio.TaskGroup() as group:
+        for prompt in left:
+            group.create_task(one(prompt))
+    if failed:
+        raise failed[0]
+    found = {prompt.key: kept.answers[prompt.key] for prompt in prompts}
+    refused = next((row.refused for row in found.values() if row.refused), "")
+    require(
+        any(not row.refused for row in found.values()),
+        f"model {endpoint.name!r} refused every prompt: {refused}",
+        remedy="mend its settings, or the prompts",
+    )
+    return found
+
+
+async def _answer(endpoint: Endpoint, project: LanguageProject, prompt: Prompt) -> Answered:
+    most_tokens = project.most_tokens if prompt.max_tokens is None else prompt.max_tokens
+    most_tokens = min(most_tokens, endpoint.settings.context_tokens)
+    try:
+        try:
+            heard = await endpoint.ask_patiently(prompt, most_tokens=most_tokens, temperature=project.temperature)
+        except Refused as error:
+            shorter = min(most_tokens // 2, endpoint.settings.context_tokens - prompt.size_bytes - 64)
+            if error.status not in OF_PROMPT or shorter < 1:
+                raise
+            # Some engines refuse a prompt that fits, where the longest possible answer would not fit beside it.
+            heard = await endpoint.ask_patiently(prompt, most_tokens=shorter, temperature=project.temperature)
+    except Refused as error:
+        if error.status not in OF_PROMPT:
+            raise
+        return Answered(prompt=prompt.key, refused=str(error))
+    require_logprobs(endpoint, heard)
+    return answered_row(prompt, heard)
+
+
+def answered_row(prompt: Prompt, heard: Heard) -> Answered:
+    logprobs = [token.logprob for token in heard.tokens]
+    seconds = [token.second for token in heard.tokens]
+    prompt_tokens = max(1, heard.prompt_tokens)
+    of_arguments = heard.of_arguments
+    return Answered(
+        prompt=prompt.key,
+        text=heard.answer,
+        prompt_tokens=prompt_tokens,
+        output_tokens=max(1, heard.output_tokens),
+        features=tuple(recorded_features(DECIDE_AT_TOKENS, logprobs, seconds, prompt_tokens, of_arguments)),
+        sums=tuple(recorded_sums(DECIDE_AT_TOKENS, logprobs, of_arguments)),
+    )
+
+
+def prompts_answered(
+    models: Sequence[str], prompts: Sequence[Prompt], answers: Sequence[dict[str, Answered]]
+) -> tuple[list[int], list[str]]:
+    """The numbers of the prompts that all models answered, and a sentence about those left out.
+
+    Raises `InvalidInput` for a prompt that no model takes.
+    """
+    usable, left_out = [], []
+    for number, prompt in enumerate(prompts):
+        refused = [model for model, rows in zip(models, answers, strict=True) if rows[prompt.key].refused]
+        if len(refused) == len(models):
+            why = answers[-1][prompt.key].refused
+            raise InvalidInput(
+                f"prompt {prompt.id!r} is taken by no model: {why}",
+                remedy="shorten it or leave it out, or serve a model with a longer context",
+            )
+        if refused:
+            left_out.append((prompt.id, refused))
+        else:
+            usable.append(number)
+    if not left_out:
+        return usable, []
+    first, models_there = left_out[0]
+    return usable, [
+        f"{len(left_out)} of {len(prompts)} prompts were left out, as not every model takes them: model "
+        f"{models_there[0]!r} refused prompt {first!r}"
+    ]

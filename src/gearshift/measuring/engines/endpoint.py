@@ -1,0 +1,163 @@
+"""Asking one OpenAI-compatible endpoint, with errors that say what to do about them."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gearshift.errors import InvalidInput, NoAnswer, require
+from gearshift.measuring.engines.heard import Heard
+from gearshift.models.language_config import EngineSettings
+from gearshift.profiles.engines.prompts import Prompt
+from gearshift.runtime.engines.link import EngineLink, Fault
+
+TOP_LOGPROBS = 2
+MOST_ATTEMPTS = 5
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class Refused(InvalidInput):
+    """The endpoint did not take a request, as it would not take it again."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        super().__init__(text)
+
+
+class _Waiter:
+    """Collects one streamed answer."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self.over: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
+
+    def event(self, data: bytes) -> None:
+        self.heard.event(data)
+
+    def ended(self) -> None:
+        self.over.set_result(None)
+
+    def failed(self, fault: Fault) -> None:
+        self.over.set_result(fault)
+
+
+class Endpoint:
+    """The endpoint of model `name` of a project, at `url`."""
+
+    def __init__(self, name: str, settings: EngineSettings, url: str) -> None:
+        self.name, self.settings, self.url = name, settings, url
+        self._link = EngineLink(url, key=settings.key(f"models.{name}.engine"))
+        self.calls = 0
+        """Requests sent."""
+
+    def close(self) -> None:
+        self._link.close()
+
+    async def ask(
+        self, prompt: Prompt, *, most_tokens: int, temperature: float = 0.0, more: Mapping[str, Any] | None = None
+    ) -> Heard:
+        """One answer with its log-probabilities.
+
+        Raises `Refused` where the endpoint refuses the request, `NoAnswer` where it cannot be
+        reached, has no answer in time, or breaks it off, and `InvalidInput` where another model
+        answers.
+        """
+        body = {
+            **self.settings.body,
+            **prompt.asked,
+            **(more or {}),
+            "model": self.settings.model,
+            "max_tokens": most_tokens,
+            "temperature": temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "logprobs": True if prompt.messages else TOP_LOGPROBS,
+        }
+        if prompt.messages:
+            body["top_logprobs"] = TOP_LOGPROBS
+        path = "/chat/completions" if prompt.messages else "/completions"
+        heard = await self._posted(path, msgspec.json.encode(body))
+        self._check_model(heard)
+        require(
+            bool(heard.finish),
+            f"broke off its answer to prompt {prompt.id!r} after {len(heard.came_ns)} tokens",
+            where=self.url,
+            remedy="see what the engine's log says",
+        )
+        if not heard.output_tokens:
+            heard.output_tokens = len(heard.came_ns)
+        return heard
+
+    async def ask_patiently(self, prompt: Prompt, *, most_tokens: int, temperature: float) -> Heard:
+        """As `ask`, once more after a pause where the endpoint is busy or the connection broke."""
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(MOST_ATTEMPTS):
+            try:
+                return await self.ask(prompt, most_tokens=most_tokens, temperature=temperature)
+            except (NoAnswer, Refused) as error:
+                temporary = isinstance(error, NoAnswer) or error.status in (408, 429, 500, 502, 503, 504)
+                if not temporary or attempt == MOST_ATTEMPTS - 1:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+        raise AssertionError("not reached")
+
+    async def _posted(self, path: str, body: bytes) -> Heard:
+        waiter = _Waiter()
+        self.calls += 1
+        waiter.heard.sent_ns = time.perf_counter_ns()
+        call = self._link.post(path, body, waiter)
+        try:
+            async with asyncio.timeout(self.settings.longest_s):
+                fault = await waiter.over
+        except TimeoutError:
+            raise NoAnswer(
+                f"{self.url}: model {self.name!r} gave no whole answer within {self.settings.longest_s:g} s; raise its "
+                "longest_s, or lower most_tokens"
+            ) from None
+        finally:
+            if not waiter.over.done() or waiter.over.cancelled():
+                call.cancel()
+        if fault is not None:
+            self._raise(fault)
+        require(not waiter.heard.wrong, waiter.heard.wrong, where=self.url, remedy="see what the engine's log says")
+        return waiter.heard
+
+    def _raise(self, fault: Fault) -> None:
+        if fault.unreachable:
+            raise NoAnswer(f"{fault.reason}; start the engine of model {self.name!r}, or mend its url", sent=False)
+        if fault.status in (401, 403):
+            raise Refused(
+                fault.status,
+                f"{self.url} wants another key for model {self.name!r} (status {fault.status}); name the variable that "
+                "holds it by api_key_env",
+            )
+        if fault.status == 200:
+            raise Refused(200, f"{self.url} does not stream, though it was asked to; use an endpoint that streams")
+        if fault.status:
+            raise Refused(fault.status, f"{self.url} answered with status {fault.status}: {said_in(fault.body)}")
+        raise NoAnswer(fault.reason)
+
+    def _check_model(self, heard: Heard) -> None:
+        asked = self.settings.model
+        other = heard.model is not None and heard.model != asked and not heard.model.startswith(f"{asked}-")
+        require(
+            not other,
+            f"was asked for model {asked!r}, and {heard.model!r} answered",
+            where=self.url,
+            remedy=f"set model of [models.{self.name}.engine] to {heard.model!r}, or have the endpoint serve {asked!r}",
+        )
+
+
+def said_in(body: bytes) -> str:
+    """The message of an error's body, in one line."""
+    try:
+        content: Any = msgspec.json.decode(body)
+        error = content.get("error", content)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError):
+        text = body.decode("utf-8", "replace")
+    return " ".join(text.split())[:500] or "nothing more"

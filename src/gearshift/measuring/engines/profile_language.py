@@ -1,0 +1,230 @@
+"""Profile a project of language models from outside: engines are timed, all prompts answered and judged."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gearshift.errors import require
+from gearshift.measuring.engines.answering import answers_of, prompts_answered
+from gearshift.measuring.engines.endpoint import Endpoint
+from gearshift.measuring.engines.judging import judge_of, quality_of
+from gearshift.measuring.engines.kept import Answered, KeptRows, TimedDecode, TimedPrefill, partial_folder
+from gearshift.measuring.engines.records import records_of
+from gearshift.measuring.engines.times import engine_from_times
+from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
+from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
+from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.prompts import Prompt, read_prompts
+from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.engine_replica import EngineReplica
+
+Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """What a profile takes; `planned` counts the calls of all models, `done` those made or kept."""
+
+    path: Path
+    project: LanguageProject
+    prompts: tuple[Prompt, ...]
+    kept: dict[str, KeptRows]
+    seed: int
+    progress: Progress
+    notice: Notice
+    planned: int = 0
+    done: int = 0
+
+    def step(self, what: str, calls: int = 1) -> None:
+        self.done += calls
+        self.progress(what, min(1.0, self.done / max(1, self.planned)))
+
+
+def profile_language(
+    path: Path,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    progress: Progress = lambda what, share: None,
+    notice: Notice = lambda text: None,
+) -> LanguageProfile:
+    """Measure the engines of the project file `path`, and record its models' answers to its prompts.
+
+    Answers and times are kept next to `folder` as they come. `notice` announces calls and tokens
+    before the first call. Raises `InvalidInput` before it where they exceed the project's budget.
+    """
+    project = read_language_project(path)
+    judge = judge_of(project, path.parent)
+    prompts = read_prompts(path.parent / project.prompts)
+    partial = None if folder is None else partial_folder(folder)
+    kept = {name: KeptRows(partial, project, name) for name in project.models}
+    task = Task(path, project, prompts, kept, seed, progress, notice)
+    works = _announce(task, partial)
+    try:
+        measured = asyncio.run(_measure_all(task, works))
+    except BaseExceptionGroup as group:
+        raise first_of(group) from None
+    models = [*project.models]
+    usable, warnings = prompts_answered(models, prompts, [answers for _, _, _, answers in measured])
+    require(
+        len(usable) >= 2, f"{len(usable)} prompts are answered by all models, and two are needed", where=project.prompts
+    )
+    rows = [[answers[prompts[i].key] for i in usable] for _, _, _, answers in measured]
+    quality, judged = quality_of(
+        project, judge, [prompts[i] for i in usable], [[one.text for one in row] for row in rows]
+    )
+    records, judges = records_of(project, models, rows, quality, judged=judged, seed=seed)
+    made = LanguageProfile(
+        operator=project.operator,
+        engines=tuple(engine for engine, _, _, _ in measured),
+        answers=records,
+        certainty=project.certainty,
+        judges=judges,
+        overhead_s=float(np.mean([overhead_s for _, overhead_s, _, _ in measured])),
+        project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
+    )
+    found = rankings(made, seed=seed)
+    doubts = [*warnings, *(text for _, _, texts, _ in measured for text in texts), *doubts_about(made)]
+    doubts += [str(one) for one in found if one.decide_at is None and not one.ranks]
+    return replace(made, ranks=models_that_rank(found), warnings=tuple(doubts))
+
+
+def doubts_about(made: LanguageProfile) -> list[str]:
+    answers = made.answers
+    means = answers.quality.mean(1)
+    doubts = [
+        f"model {small!r} is better than {large!r} ({means[i]:.3f} and {means[i + 1]:.3f}): models stand from the "
+        "smallest to the largest, and a cascade that goes on to a worse one gains nothing"
+        for i, (small, large) in enumerate(zip(answers.models, answers.models[1:], strict=False))
+        if means[i] > means[i + 1]
+    ]
+    if not answers.judged:
+        doubts.append(
+            f"quality is agreement with model {answers.models[-1]!r}, as there is neither a judge nor a reference"
+        )
+    return doubts
+
+
+def _announce(task: Task, partial: Path | None) -> dict[str, Work]:
+    """Plan the calls of each model, say what they cost, and hold them to the budget."""
+    project, works, texts, calls = task.project, {}, [], 0
+    for name, model in project.models.items():
+        work = work_of(name, model.engine, project.profile)
+        works[name] = work
+        prompts, answers = tokens_of(work, project.profile)
+        size = sum(prompt.size_bytes for prompt in task.prompts)
+        most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in task.prompts)
+        of_model = calls_of(work, project.profile) + len(task.prompts)
+        calls += of_model
+        texts.append(
+            f"model {name!r}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
+            f"{answers + most:,} of answers"
+        )
+    task.planned = calls
+    done = sum(len(rows) for rows in task.kept.values())
+    for text in texts:
+        task.notice(text)
+    if done:
+        task.notice(f"going on with {done} answers and times in {partial}")
+    budget = project.profile.most_calls
+    require(
+        budget is None or calls - done <= budget,
+        f"{calls - done} calls are left to be made, and most_calls is {budget}",
+        where=str(task.path),
+        remedy="raise it, or give fewer prompts, repeats, concurrency or contexts in [profile]",
+    )
+    return works
+
+
+Measured = tuple[EngineProfile, float, list[str], dict[str, Answered]]
+
+
+async def _measure_all(task: Task, works: dict[str, Work]) -> list[Measured]:
+    return [await _measure(task, name, works[name]) for name in task.project.models]
+
+
+async def _measure(task: Task, name: str, work: Work) -> Measured:
+    settings = task.project.models[name].engine
+    async with _running(name, settings, task.path.parent) as url:
+        endpoint = Endpoint(name, settings, url)
+        try:
+            engine, overhead_s, warnings = await _timed(task, endpoint, work)
+            answers = await answers_of(
+                endpoint, task.project, task.prompts, task.kept[name], lambda: task.step(f"{name}: answers")
+            )
+        finally:
+            endpoint.close()
+    return engine, overhead_s, warnings, answers
+
+
+async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProfile, float, list[str]]:
+    how, kept, name = task.project.profile, task.kept[endpoint.name], endpoint.name
+    timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages), seed=task.seed)
+    probe = await timer.probe()
+    task.step(f"{name}: reached", 2)
+    task.notice(_expected(task, name, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))
+    for repeat in range(how.repeats):
+        for tokens in work.lengths:
+            if (tokens, repeat) not in kept.prefills:
+                kept.keep(TimedPrefill(wanted=tokens, repeat=repeat, time=await timer.prefill(tokens)))
+            task.step(f"{name}: prompt of {tokens} tokens")
+        for requests, context in work.together:
+            if (requests, context, repeat) not in kept.decodes:
+                time = await timer.decode(requests, context)
+                kept.keep(TimedDecode(requests=requests, context=context, repeat=repeat, time=time))
+            task.step(f"{name}: {requests} requests together", requests)
+    decodes = [row.time for row in kept.decodes.values() if row.time is not None]
+    most = max((one.requests for one in decodes), default=0)
+    require(
+        most > 0,
+        f"model {name!r} gave too few tokens for a request to be timed",
+        where=endpoint.url,
+        remedy="raise decoded_tokens in [profile], or use an engine that takes ignore_eos",
+    )
+    engine, overhead_s, warnings = engine_from_times(
+        name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
+    )
+    wanted = max(requests for requests, _ in work.together)
+    if most < wanted:
+        warnings.append(
+            f"model {name!r} was asked by {wanted} requests at a time, and ran at most {most} of them together"
+        )
+    return engine, overhead_s, warnings
+
+
+def _expected(task: Task, name: str, work: Work, *, probe_s: float) -> str:
+    how, project = task.project.profile, task.project
+    timing = how.repeats * (len(work.lengths) + how.decoded_tokens * len(work.together)) * probe_s
+    left = sum(one.key not in task.kept[name].answers for one in task.prompts)
+    answering = left * project.most_tokens * probe_s / how.at_once
+    return f"model {name!r}: about {timing:.0f} s of timing, and up to about {answering:.0f} s for {left} answers"
+
+
+@asynccontextmanager
+async def _running(name: str, settings: EngineSettings, folder: Path) -> AsyncIterator[str]:
+    """The endpoint's URL; an engine with a command is started, and stopped in the end."""
+    if settings.urls:
+        yield settings.urls[0]
+        return
+    environment = engine_environment(None, 0)
+
+    def make() -> EngineProcess:
+        return EngineProcess(name, lambda port: settings.argv(port=port), folder=folder, environment=environment)
+
+    replica = EngineReplica(
+        0, name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
+        longest_start_s=settings.longest_start_s,
+    )  # fmt: skip
+    try:
+        await replica.start()
+        yield replica.link.url
+    finally:
+        await replica.stop()

@@ -1,0 +1,196 @@
+"""Time an engine from outside: prompts of rising length alone, and requests that decode together."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gearshift.errors import InvalidInput, require
+from gearshift.measuring.engines.endpoint import Endpoint, Refused
+from gearshift.measuring.engines.heard import Heard
+from gearshift.measuring.engines.times import DecodeTime, PrefillTime
+from gearshift.models.language_config import EngineMeasuring, EngineSettings
+from gearshift.profiles.engines.prompts import Prompt
+
+LETTERS = "bcdfghjklmnpqrstvwxz"
+PROBE_WORDS = 24
+LEAST_STEPS = 3
+MARGIN_TOKENS = 8
+"""Of a context, left free for what a chat template adds."""
+
+
+@dataclass(slots=True, eq=False)
+class Wording:
+    """Makes prompts of about so many tokens, each with a beginning of its own, so that no cache helps."""
+
+    chat: bool
+    generator: random.Random
+    tokens_per_word: float = 2.0
+    fixed_tokens: float = 0.0
+
+    def prompt(self, tokens: int) -> Prompt:
+        words = max(1, round((tokens - self.fixed_tokens) / self.tokens_per_word))
+        return self.of_words(words)
+
+    def of_words(self, words: int) -> Prompt:
+        text = " ".join("".join(self.generator.choices(LETTERS, k=4)) for _ in range(words))
+        if self.chat:
+            return Prompt(id="made up", messages=({"role": "user", "content": text},))
+        return Prompt(id="made up", prompt=text)
+
+    def learn(self, words: tuple[int, int], tokens: tuple[int, int]) -> None:
+        self.tokens_per_word = max(0.05, (tokens[1] - tokens[0]) / (words[1] - words[0]))
+        self.fixed_tokens = tokens[0] - words[0] * self.tokens_per_word
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is timed: lengths of prompts, and pairs of concurrency and context."""
+
+    lengths: tuple[int, ...]
+    together: tuple[tuple[int, int], ...]
+
+
+def work_of(model: str, settings: EngineSettings, how: EngineMeasuring) -> Work:
+    """What fits the engine's context: lengths end with the most tokens of a step, or the longest prompt that fits."""
+    most = settings.context_tokens - MARGIN_TOKENS - 1
+    require(
+        most >= 2 * MARGIN_TOKENS,
+        f"context_tokens of model {model!r} is {settings.context_tokens}, too few to time it",
+    )
+    wanted = {*how.prompt_tokens, settings.largest_batched_tokens}
+    lengths = {n for n in wanted if n < most}
+    if max(wanted) >= most:
+        lengths.add(most)
+    contexts = [n for n in how.contexts if n + how.decoded_tokens + MARGIN_TOKENS < settings.context_tokens]
+    longest = settings.context_tokens - how.decoded_tokens - 2 * MARGIN_TOKENS
+    if len(contexts) < len(how.contexts) and longest > 0 and longest not in contexts:
+        contexts.append(longest)
+    require(
+        bool(contexts),
+        f"context_tokens of model {model!r} is {settings.context_tokens}, and {how.decoded_tokens} tokens "
+        "are to be decoded",
+        remedy="lower decoded_tokens in [profile]",
+    )
+    counts = [one for one in how.concurrency if one <= settings.largest_running]
+    if counts[-1] < settings.largest_running < how.concurrency[-1]:
+        counts.append(settings.largest_running)
+    return Work(
+        tuple(sorted(lengths)),
+        tuple(
+            (count, context)
+            for count in counts
+            for context in contexts
+            if count == 1 or count * (context + how.decoded_tokens) <= settings.held_tokens
+        ),
+    )
+
+
+def calls_of(work: Work, how: EngineMeasuring) -> int:
+    """The calls that timing takes: two to learn how words become tokens, and each time `repeats` times."""
+    return 2 + how.repeats * (len(work.lengths) + sum(count for count, _ in work.together))
+
+
+def tokens_of(work: Work, how: EngineMeasuring) -> tuple[int, int]:
+    """About the tokens of prompts and of answers that timing takes."""
+    prompts = sum(work.lengths) + sum(count * context for count, context in work.together)
+    answers = len(work.lengths) + sum(count * how.decoded_tokens for count, _ in work.together)
+    return how.repeats * prompts, how.repeats * answers
+
+
+class EngineTimer:
+    """Times one endpoint; `keep` and `kept` hold what earlier attempts have timed."""
+
+    def __init__(self, endpoint: Endpoint, how: EngineMeasuring, *, chat: bool, seed: int) -> None:
+        self._endpoint, self._how = endpoint, how
+        generator = random.Random(f"{seed} {endpoint.name} {id(self)}")
+        self._wording = Wording(chat, generator)
+        self._more: dict[str, object] = {"ignore_eos": True}
+
+    async def probe(self) -> Heard:
+        """Learn how words become tokens, and whether answers can be made as long as wanted.
+
+        Raises `InvalidInput` where the endpoint gives no log-probabilities.
+        """
+        heard, tokens = [], []
+        for words in (PROBE_WORDS, 2 * PROBE_WORDS):
+            prompt = self._wording.of_words(words)
+            try:
+                one = await self._endpoint.ask(prompt, most_tokens=4, more=self._more)
+            except Refused as error:
+                if not self._more or error.status not in (400, 422):
+                    raise
+                self._more = {}
+                one = await self._endpoint.ask(prompt, most_tokens=4)
+            require(
+                one.prompt_tokens > 0,
+                f"does not say how many tokens a prompt of model {self._endpoint.name!r} has",
+                where=self._endpoint.url,
+                remedy="use an endpoint that sends `usage` where `stream_options.include_usage` asks for it",
+            )
+            heard.append(one)
+            tokens.append(one.prompt_tokens)
+        require_logprobs(self._endpoint, heard[-1])
+        self._wording.learn((PROBE_WORDS, 2 * PROBE_WORDS), (tokens[0], tokens[1]))
+        return heard[-1]
+
+    async def prefill(self, tokens: int) -> PrefillTime:
+        heard = await self._endpoint.ask(self._wording.prompt(tokens), most_tokens=1, more=self._more)
+        require(
+            bool(heard.came_ns),
+            f"gave no token to a prompt of {heard.prompt_tokens} tokens",
+            where=self._endpoint.url,
+            remedy="see what the engine's log says",
+        )
+        return PrefillTime(prompt_tokens=heard.prompt_tokens, first_token_s=(heard.came_ns[0] - heard.sent_ns) / 1e9)
+
+    async def decode(self, requests: int, context: int) -> DecodeTime | None:
+        """A step of so many requests; None where fewer than that ran at a time."""
+        steps = self._how.decoded_tokens
+        most = self._endpoint.settings.context_tokens - context - MARGIN_TOKENS
+        chunks = -(-context // self._endpoint.settings.largest_batched_tokens)
+        tokens = max(1, min(most, steps + (requests - 1) * chunks))
+        prompts = [self._wording.prompt(context) for _ in range(requests)]
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._endpoint.ask(prompt, most_tokens=tokens, more=self._more)) for prompt in prompts
+            ]
+        return step_of([task.result() for task in tasks])
+
+
+def step_of(heard: Sequence[Heard]) -> DecodeTime | None:
+    """The mean step between the moment when all have a token and the first end; None for fewer than `LEAST_STEPS`."""
+    if any(len(one.came_ns) < 2 for one in heard):
+        return None
+    begin, end = max(one.came_ns[0] for one in heard), min(one.came_ns[-1] for one in heard)
+    counts, contexts = [], []
+    for one in heard:
+        inside = [i for i, at in enumerate(one.came_ns) if begin < at <= end]
+        counts.append(len(inside))
+        contexts.append(one.prompt_tokens + float(np.mean(inside)) if inside else 0.0)
+    steps = float(np.mean(counts))
+    if min(counts) < LEAST_STEPS:
+        return None
+    return DecodeTime(requests=len(heard), kv_tokens=float(sum(contexts)), step_s=(end - begin) / 1e9 / steps)
+
+
+def require_logprobs(endpoint: Endpoint, heard: Heard) -> None:
+    require(
+        len(heard.tokens) > 0 or not heard.came_ns,
+        f"gives no log-probabilities for model {endpoint.name!r}, and certainty is made of them",
+        where=endpoint.url,
+        remedy="use an engine that honours `logprobs` (vLLM, SGLang and llama.cpp's server do), or turn them on there",
+    )
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group that a person can act on."""
+    found = group.exceptions[0]
+    for one in group.exceptions:
+        inner = first_of(one) if isinstance(one, BaseExceptionGroup) else one
+        if isinstance(inner, InvalidInput):
+            return inner
+        found = inner
+    return found

@@ -1,0 +1,287 @@
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NoAnswer
+from gearshift.measuring.engines.kept import kept_files
+from gearshift.measuring.engines.profile_language import profile_language
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
+from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
+from gearshift.profiles.engines.store import write_language_profile
+from tests.stand_in_endpoint import Answer, as_words, asked_text, chunks, endpoint
+
+QUICK = """
+[profile]
+prompt_tokens = [8, 32]
+concurrency = [1, 2]
+contexts = [16]
+decoded_tokens = 6
+repeats = 1
+"""
+SETTINGS = "context_tokens = 256\nlargest_running = 2\nlargest_batched_tokens = 32\nkv_tokens = 512\n"
+CALLS = 2 + 2 + 1 + 2 + 4
+"""Of one model: two to reach it, two prompts, one and two that decode, and four answers."""
+
+
+def project(folder: Path, engines: dict[str, str], *, head: str = "", quick: str = QUICK, prompts: int = 4) -> Path:
+    text = f'operator = "chat"\nprompts = "prompts.jsonl"\nmost_tokens = 8\n{head}\n'
+    for name, where in engines.items():
+        text += f"[models.{name}.engine]\n{where}\n{SETTINGS}\n"
+    rows = [
+        {"id": i, "messages": [{"role": "user", "content": f"question {i}"}], "reference": "yes so"}
+        for i in range(prompts)
+    ]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "gearshift.toml").write_text(text + quick)
+    return folder / "gearshift.toml"
+
+
+def at(url: str, model: str = "tiny") -> str:
+    return f'url = "{url}"\nmodel = "{model}"'
+
+
+def right_and_wrong(body: dict[str, Any]) -> Answer:
+    """The small model knows odd questions, and is sure where it does."""
+    if body.get("ignore_eos") or body["model"] == "big":
+        return as_words(body, model=body["model"])
+    knows = int(asked_text(body)[-1]) % 2
+    return chunks(["yes" if knows else "no", " so"], model=body["model"], logprobs=[-0.1 if knows else -2.0, -0.2])
+
+
+def test_engines_are_timed_and_answers_are_recorded_with_their_certainty(tmp_path: Path) -> None:
+    said: list[str] = []
+    shares: list[float] = []
+    with endpoint(right_and_wrong) as url:
+        path = project(tmp_path, {"small": at(url), "large": at(url, "big")}, prompts=8)
+        made = profile_language(path, notice=said.append, progress=lambda what, share: shares.append(share))
+    assert made.models == ("small", "large")
+    assert made.answers.quality.mean(1).tolist() == [0.5, 1.0]
+    assert made.answers.certainty[0, :2, 3].tolist() == pytest.approx([-1.1, -0.15])
+    assert made.answers.certainty[0, :2, 0].tolist() == pytest.approx([-2.0, -0.1])
+    assert made.answers.output_tokens[0, 0] == 2
+    assert made.engines[0].kv_blocks == 32
+    assert made.engines[0].decode.tokens == (1, 2)
+    assert made.ranks == ("small",)
+    assert said[0].startswith("model 'small': 15 calls, about ")
+    assert "s of timing, and up to about" in said[2]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_an_interrupted_profile_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def breaks(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return (401, "no money left") if asked[-1] == "question 3" and len(asked) < 20 else as_words(body)
+
+    with endpoint(breaks) as url:
+        path = project(tmp_path, {"small": at(url)}, head='certainty = "first_logprob"')
+        with pytest.raises(GearshiftError, match="wants another key"):
+            profile_language(path, folder=tmp_path / "profile")
+        assert len(kept_files(tmp_path / "profile")) == 1
+        asked += [""] * 20
+        said: list[str] = []
+        made = profile_language(path, folder=tmp_path / "profile", notice=said.append)
+    again = asked[asked.index("") + 20 :]
+    assert [one for one in again if one.startswith("question")] == ["question 3"]
+    assert len(again) == 2 + 1  # the engine is reached anew
+    assert any(one.startswith("going on with ") for one in said)
+    assert made.answers.certainty[0, 0, 0] == -0.1
+
+
+def test_the_budget_is_kept_before_the_first_call(tmp_path: Path) -> None:
+    with endpoint(lambda body: pytest.fail("a call was made")) as url:
+        path = project(tmp_path, {"small": at(url)}, quick=QUICK + f"most_calls = {CALLS - 1}\n")
+        with pytest.raises(InvalidInput, match=f"{CALLS} calls are left to be made, and most_calls is {CALLS - 1}"):
+            profile_language(path)
+
+
+def refuses_ignore_eos(body: dict[str, Any]) -> Answer:
+    return (400, "Unrecognized request argument: ignore_eos") if "ignore_eos" in body else long_words(body)
+
+
+def long_words(body: dict[str, Any]) -> Answer:
+    return as_words(body | {"ignore_eos": not asked_text(body).startswith("question")})
+
+
+def test_an_endpoint_that_knows_no_ignore_eos_is_asked_without_it(tmp_path: Path) -> None:
+    with endpoint(refuses_ignore_eos) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}))
+    assert made.engines[0].decode.tokens == (1, 2)
+
+
+def without_logprobs(body: dict[str, Any]) -> Answer:
+    return chunks(["a", "b"])
+
+
+def of_another_model(body: dict[str, Any]) -> Answer:
+    return as_words(body, model="other")
+
+
+def without_usage(body: dict[str, Any]) -> Answer:
+    return chunks(["a", "b"], logprobs=[-1, -1])[:-1]
+
+
+def broken_off(body: dict[str, Any]) -> Answer:
+    return chunks(["a"], logprobs=[-1], finish=None)
+
+
+def in_error(body: dict[str, Any]) -> Answer:
+    return [{"error": {"message": "out of memory"}}]
+
+
+def too_long(body: dict[str, Any]) -> Answer:
+    return (400, "this exceeds the context") if asked_text(body) == "question 2" else as_words(body)
+
+
+def refuses_all(body: dict[str, Any]) -> Answer:
+    return (400, "no such thing") if asked_text(body).startswith("question") else as_words(body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (without_logprobs, "gives no log-probabilities for model 'small', and certainty is made of them"),
+        (of_another_model, "was asked for model 'tiny', and 'other' answered; set model of [models.small.engine]"),
+        (without_usage, "does not say how many tokens a prompt of model 'small' has"),
+        (broken_off, "broke off its answer"),
+        (in_error, "ended its answer with an error ({'message': 'out of memory'})"),
+        (too_long, "prompt 2 is taken by no model"),
+        (refuses_all, "model 'small' refused every prompt"),
+        (lambda body: (404, "no model tiny"), "answered with status 404: no model tiny"),
+        (lambda body: (401, ""), "wants another key for model 'small'"),
+    ],
+)
+def test_a_bad_endpoint_is_a_sentence(tmp_path: Path, answer: Callable[..., Answer], sentence: str) -> None:
+    with endpoint(answer) as url:
+        path = project(tmp_path, {"small": at(url)})
+        with pytest.raises(GearshiftError) as caught:
+            profile_language(path)
+    assert sentence in str(caught.value)
+    assert url in str(caught.value)
+
+
+def test_an_endpoint_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match=r"cannot be reached.*start the engine of model 'small', or mend its url"):
+        profile_language(project(tmp_path, {"small": at("http://127.0.0.1:1/v1")}))
+
+
+def test_a_dated_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
+    with endpoint(lambda body: as_words(body, model="tiny-2026-11-27")) as url:
+        assert profile_language(project(tmp_path, {"small": at(url)})).models == ("small",)
+
+
+def test_a_prompt_that_one_model_refuses_is_left_out_and_told(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> Answer:
+        return too_long(body) if body["model"] == "tiny" else as_words(body, model="big")
+
+    with endpoint(answer) as url:
+        made = profile_language(project(tmp_path, {"small": at(url), "large": at(url, "big")}))
+    assert len(made.answers.part) == 3
+    assert (
+        "1 of 4 prompts were left out, as not every model takes them: model 'small' refused prompt 2" in made.warnings
+    )
+
+
+JUDGES = {
+    "raises": (
+        "return 1 / 0",
+        "the judge judge.py:score raised ZeroDivisionError: division by zero (judge.py, line 2)",
+    ),
+    "above": ("return 8", "prompt 0: the judge judge.py:score gave 8; have it return a number in [0, 1]"),
+    "below": ("return -0.1", "gave -0.1"),
+    "nothing": ("return None", "gave None"),
+    "text": ("return 'good'", "gave 'good'"),
+    "nan": ("return float('nan')", "gave nan"),
+}
+
+
+@pytest.mark.parametrize("case", JUDGES)
+def test_a_bad_judge_is_a_sentence(tmp_path: Path, case: str) -> None:
+    code, sentence = JUDGES[case]
+    (tmp_path / "judge.py").write_text(f"def score(prompt, answer, reference):\n    {code}\n")
+    with endpoint(as_words) as url:
+        path = project(tmp_path, {"small": at(url)}, head='judge = "judge.py:score"')
+        with pytest.raises((InvalidInput, ModelFailed)) as caught:
+            profile_language(path)
+    assert sentence in str(caught.value)
+
+
+def test_a_judge_sees_prompt_answer_and_reference(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(
+        "def score(prompt, answer, reference):\n"
+        "    assert answer == reference == 'yes so'\n"
+        "    return int(prompt[-1]['content'][-1]) / 10\n"
+    )
+    with endpoint(as_words) as url:
+        path = project(tmp_path, {"small": at(url)}, head='judge = "judge.py:score"\ncertainty = "judge"')
+        made = profile_language(path)
+    assert made.answers.quality.tolist() == [[0.0, 0.1, 0.2, 0.3]]
+    assert [one.model for one in made.judges] == ["small"]
+
+
+def test_a_small_model_that_is_better_is_told(tmp_path: Path) -> None:
+    with endpoint(right_and_wrong) as url:
+        made = profile_language(project(tmp_path, {"a": at(url, "big"), "b": at(url)}))
+    assert any(one.startswith("model 'a' is better than 'b' (1.000 and 0.500)") for one in made.warnings)
+
+
+def test_an_engine_command_that_exits_is_told_with_what_it_said(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text("import sys\nprint('no GPU found')\nsys.exit(3)\n")
+    command = f'command = "{sys.executable} engine.py {{port}}"\nmodel = "tiny"'
+    with pytest.raises(ModelFailed, match=r"engine of replica 'small' does not answer.*no GPU found"):
+        profile_language(project(tmp_path, {"small": command}))
+
+
+@pytest.mark.long
+def test_the_emulated_engine_comes_back_as_it_is(tmp_path: Path) -> None:
+    true = EngineProfile(
+        model="small",
+        device_kind="cuda",
+        prefill=StepCurve(tokens=(1, 64, 256), step_s=(0.050, 0.075, 0.200)),
+        decode=StepCurve(tokens=(1, 4), step_s=(0.050, 0.065)),
+        per_kv_token_s=2.5e-5,
+        kv_blocks=400,
+        largest_batched_tokens=256,
+        largest_running=4,
+    )
+    answers = AnswerRecords(
+        models=("small",),
+        quality=np.ones((1, 4)),
+        certainty=np.full((1, 4, 4), -0.5),
+        prompt_tokens=np.full((1, 4), 20),
+        output_tokens=np.full((1, 4), 3),
+        part=np.array([0, 1, 0, 1], dtype=np.int8),
+    )
+    write_language_profile(tmp_path / "true", LanguageProfile(operator="chat", engines=(true,), answers=answers))
+    command = f"{sys.executable} -m gearshift.runtime.engines.emulated true --model small --port {{port}}"
+    quick = (
+        "[profile]\nprompt_tokens = [16, 64]\nconcurrency = [1, 2, 4]\ncontexts = [32, 400]\ndecoded_tokens = 8\n"
+        "repeats = 3\n"
+    )
+    path = project(tmp_path, {"small": f'command = "{command}"\nmodel = "small"'}, quick=quick)
+    path.write_text(
+        path.read_text().replace(
+            SETTINGS,
+            SETTINGS.replace("256", "1024").replace("= 32", "= 256").replace("= 2\n", "= 4\n").replace("512", "6400"),
+        )
+    )
+    made = profile_language(path)
+    found = made.engines[0]
+    assert made.overhead_s < 0.02
+    for requests, context in [(1, 40), (1, 400), (4, 40), (4, 400), (3, 200)]:
+        work = StepWork(
+            prompt_tokens=0, prompts=0, decoding=requests, kv_tokens=requests * context, attention_pairs=0
+        )  # fmt: skip
+        assert found.step_s(work) == pytest.approx(true.step_s(work), rel=0.08)
+    for tokens in (16, 64, 150, 256):
+        first_token_s = found.prefill.seconds(tokens) + made.overhead_s
+        assert first_token_s == pytest.approx(true.prefill.seconds(tokens), rel=0.1, abs=0.01)
+    assert made.answers.output_tokens.tolist() == [[3] * 4]
+    assert made.answers.certainty[0, :, 3].tolist() == pytest.approx([-0.5] * 4)
