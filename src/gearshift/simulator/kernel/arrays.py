@@ -83,7 +83,7 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         pipelines=pipelines,
         pipeline_of=tables.pipeline_of,
         node=_first_nodes(tables, workload, items),
-        row=np.zeros(rows + items, dtype=np.int32),
+        row=longer(np.arange(rows, dtype=np.int32), items),
         replica=np.full(rows + items, NONE, dtype=np.int32),
         row_waits=np.zeros(rows, dtype=np.int32),
         is_over=np.zeros(rows, dtype=np.int8),

@@ -17,7 +17,7 @@ from gearshift.simulator.kernel.choosing import NO_CHOICE, first_model, model_no
 from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway, shed, watch
 from gearshift.simulator.kernel.exits import run_to_next_exit, take_leaving, touch_device
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
-from gearshift.simulator.kernel.graph import Graph, begin_row
+from gearshift.simulator.kernel.graph import Graph
 from gearshift.simulator.kernel.load_scaling import Scaling, ticked
 from gearshift.simulator.kernel.queues import Queues
 from gearshift.simulator.kernel.refining import release
@@ -231,7 +231,7 @@ def arrive(
             pipeline.metered += 1
             if feasible:
                 if g is not None and g.is_graph[number]:
-                    begin_row(plan, settings, state, q, g, out, number, sample, now_ns)
+                    goes_on(state, q.next, sample)
                     continue
                 model = choosing.begin(plan, settings, state, q, out, sample, number, node, now_ns)
                 route(plan, settings, state, q, out, sample, number, model, now_ns)

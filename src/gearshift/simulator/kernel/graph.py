@@ -96,10 +96,35 @@ class Graph(NamedTuple):
     touched: Any
 
 
-@apart
-def begin_row(
-    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, number: int, row: int, now_ns: int
-) -> None:
+@inlined
+def go_on(plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, now_ns: int) -> None:
+    """Go through the items that have ended, and the rows that have arrived, in their order.
+
+    All that a visit needs is inlined here, once: a call that passes all arrays takes longer than the visit.
+    """
+    run = state.run
+    while run.ended_first != NONE:
+        ended = run.ended_first
+        run.ended_first = q.next[ended]
+        row = state.row[ended]
+        if state.is_over[row] != 0:
+            continue
+        number = state.pipeline_of[state.node[ended]]
+        item, place = NONE, g.order_begin[number]
+        if ended < settings.first_item:
+            begin_row(plan, state, g, number, row)
+        else:
+            item = end_item(plan, settings, state, q, g, out, number, row, ended, now_ns)
+            place = g.place[state.node[ended]] + 1
+        if item == NONE:
+            look(plan, settings, state, q, g, out, number, row, place, now_ns)
+        else:
+            answer(plan, settings, state, q, g, out, number, row, item, now_ns)
+
+
+@inlined
+def begin_row(plan: Plan, state: State, g: Graph, number: int, row: int) -> None:
+    """Count the edges of a row anew; the nodes that it begins with have a live one from nowhere."""
     recorded = g.first_tuple[number] + state.record[row]
     head = g.scope[recorded]
     for slot in range(head, g.scope[recorded + 1]):
@@ -108,43 +133,36 @@ def begin_row(
         g.live_edges[at] = 0
         g.has_begun[at] = 0
     for i in range(plan.entry_begin[number], plan.entry_begin[number + 1]):
-        if state.is_over[row] == 0:
-            node = plan.entries[i]
-            g.has_begun[g.base[row] + head + g.slot[node]] = 1
-            begin(plan, settings, state, q, g, out, number, row, head, node, now_ns)
-    look(plan, settings, state, q, g, out, number, row, g.order_begin[number], now_ns)
-
-
-@apart
-def go_on(plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, now_ns: int) -> None:
-    """Go through the items that have ended, in the order in which they have."""
-    run = state.run
-    while run.ended_first != NONE:
-        item = run.ended_first
-        run.ended_first = q.next[item]
-        if state.is_over[state.row[item]] == 0:
-            end_item(plan, settings, state, q, g, out, item, now_ns)
+        count(g, row, head, plan.entries[i], 0, 1)
 
 
 @inlined
 def end_item(
-    plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, out: Outcome, item: int, now_ns: int
-) -> None:
-    row, recorded, ending = state.row[item], g.recorded[item], out.ended[item]
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    g: Graph,
+    out: Outcome,
+    number: int,
+    row: int,
+    item: int,
+    now_ns: int,
+) -> int:
+    """Turn the edges from an item; returns it if it is the answer of its row, else `NONE`."""
+    recorded, ending = g.recorded[item], out.ended[item]
     node, head = g.node[recorded], g.inside[recorded]
-    number = state.pipeline_of[node]
-    if ending <= DEGRADED:
-        g.is_degraded[row] |= ending
-        if node == g.output[number]:
-            answer(plan, settings, state, q, g, out, number, row, item, now_ns)
-            return
-        for edge in range(g.edge_begin[node], g.edge_begin[node + 1]):
-            condition = g.condition[edge]
-            live = condition == NONE or g.holds[condition, out.model[item], state.record[item]]
-            turn(g, row, head, edge, live)
-    else:
+    if ending > DEGRADED:
         fail(plan, settings, state, q, g, out, number, row, head, node, False, ending, now_ns)
-    look(plan, settings, state, q, g, out, number, row, g.place[node] + 1, now_ns)
+        return NONE
+    g.is_degraded[row] |= ending
+    if node == g.output[number]:
+        return item
+    for edge in range(g.edge_begin[node], g.edge_begin[node + 1]):
+        condition = g.condition[edge]
+        live = condition == NONE or g.holds[condition, out.model[item], state.record[item]]
+        turn(g, row, head, edge, live)
+    return NONE
 
 
 @inlined
@@ -169,7 +187,7 @@ def open_rows(g: Graph, row: int, head: int, node: int, more: int, live: int) ->
         count(g, row, head, g.closers[i], more, live)
 
 
-@apart
+@inlined
 def look(
     plan: Plan,
     settings: Settings,
@@ -201,7 +219,7 @@ def look(
             g.has_begun[slot] = 1
             if node == g.output[number]:
                 write(state, out, now_ns, JOIN, row, node, 0)
-                answer(plan, settings, state, q, g, out, number, row, NONE, now_ns)
+                answer_apart(plan, settings, state, q, g, out, number, row, NONE, now_ns)
             elif g.fans_out[node]:
                 open_rows(g, row, head, node, -1, 0)
             else:
@@ -209,7 +227,7 @@ def look(
                     turn(g, row, head, edge, False)
 
 
-@apart
+@inlined
 def begin(
     plan: Plan,
     settings: Settings,
@@ -306,14 +324,13 @@ def fail(
     if before_items and g.fans_out[node]:
         open_rows(g, row, head, node, -1, 1)
     elif node == g.output[number]:
-        answer(plan, settings, state, q, g, out, number, row, NONE, now_ns)
+        answer_apart(plan, settings, state, q, g, out, number, row, NONE, now_ns)
     else:
         for edge in range(g.edge_begin[node], g.edge_begin[node + 1]):
             turn(g, row, head, edge, g.condition[edge] == NONE)
 
 
-@apart
-def answer(
+def _answer_plain(
     plan: Plan,
     settings: Settings,
     state: State,
@@ -349,3 +366,6 @@ def withdraw(plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, 
             touch(plan, state, replica)
             if settings.by_deadline is not None:
                 watch(plan, settings, state, q, replica, now_ns)
+
+
+answer, answer_apart = inlined(_answer_plain), apart(_answer_plain)

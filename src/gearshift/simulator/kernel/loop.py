@@ -19,7 +19,7 @@ from gearshift.simulator.kernel.graph import Graph, go_on
 from gearshift.simulator.kernel.load_scaling import Scaling
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, next_lead
-from gearshift.simulator.kernel.steps import start_on_touched, start_on_touched_again
+from gearshift.simulator.kernel.steps import start_on_touched
 from gearshift.support.compiled import compiled, inlined
 
 
@@ -66,7 +66,7 @@ def run(
         arrival_ns = arrivals_ns[at.arrived] if at.arrived < samples else NEVER_NS
         end_ns = at.next_end_ns
         due_ns = min(end_ns, at.next_tick_ns, arrival_ns, at.next_timer_ns)
-        now_ns = max(due_ns, at.free_ns)
+        now_ns, by_timer = max(due_ns, at.free_ns), False
         if settings.by_deadline is not None and at.halted_ns != NEVER_NS:
             now_ns, at.halted_ns = at.halted_ns, NEVER_NS
         elif settings.by_deadline is not None and _is_over(due_ns, until_ns, end_ns, at.next_tick_ns):
@@ -74,8 +74,6 @@ def run(
         elif end_ns == due_ns:
             at.free_ns = now_ns
             leave_batch(plan, settings, state, q, out, certainty, next_lead(state), due_ns, now_ns)
-            if g is not None:
-                go_on(plan, settings, state, q, g, out, now_ns)
         elif at.next_tick_ns == due_ns:
             at.free_ns = now_ns
             tick(plan, settings, state, q, scaling, cores, out, now_ns)
@@ -90,11 +88,17 @@ def run(
                 now_ns = due_ns  # nothing is left to wake for; else events due meanwhile would run now
             at.free_ns = max(now_ns, at.free_ns)
             timer(plan, settings, state, q, cores, out, now_ns)
-        start_on_touched(plan, settings, state, q, out, now_ns)
-        if g is not None:
-            while at.ended_first != NONE:
+            by_timer = True
+        if g is None:
+            start_on_touched(plan, settings, state, q, out, now_ns)
+            continue
+        while True:  # what a timer drops goes on after devices have started, all else before
+            if not by_timer:
                 go_on(plan, settings, state, q, g, out, now_ns)
-                start_on_touched_again(plan, settings, state, q, out, now_ns)
+            start_on_touched(plan, settings, state, q, out, now_ns)
+            by_timer = False
+            if at.ended_first == NONE:
+                break
     if at.done == samples:
         for number in range(state.pipelines.shape[0]):
             count_arrived(state, out, number)

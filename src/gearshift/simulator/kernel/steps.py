@@ -155,8 +155,3 @@ def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, ou
         else:
             start_on(plan, settings, state, q, out, device, now_ns)
     state.run.touched = 0
-
-
-@apart
-def start_on_touched_again(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, now_ns: int) -> None:
-    start_on_touched(plan, settings, state, q, out, now_ns)
