@@ -30,6 +30,9 @@ MODULES = {
 OF_GRAPHS = ("joint", "greedy", "apart")
 """Planners of a pipeline of several nodes (`comparing/graphs.py`); the first is the default."""
 
+OF_SEVERAL = ("optimal", "apart", "coordinate", "frontier")
+"""Planners of several operators on the same devices (`comparing/several.py`); the first is the default."""
+
 
 def named(name: str) -> "Planner":
     require_planner(name)
@@ -108,4 +111,11 @@ def require_graph_planner(name: str) -> None:
     if name not in OF_GRAPHS:
         raise InvalidInput(
             f"planner {name!r} plans no pipeline of several nodes", remedy=f"name one of {', '.join(OF_GRAPHS)}"
+        )
+
+
+def require_planner_of_several(name: str) -> None:
+    if name not in OF_SEVERAL:
+        raise InvalidInput(
+            f"planner {name!r} does not plan several operators", remedy=f"name one of {', '.join(OF_SEVERAL)}"
         )

@@ -116,6 +116,7 @@ def plan_together(
     *,
     latency_s: ByOperator,
     accuracy: ByOperator | None = None,
+    planner: str = planners.OF_SEVERAL[0],
     devices: int | Hardware | PathLike | None = None,
     beside: GearPlan | PathLike | None = None,
     beside_profiles: Mapping[str, Profile] | None = None,
@@ -136,12 +137,21 @@ def plan_together(
     With `beside`, a plan, its pipelines stay as they are on its devices, and the operators of
     `profiles`, which may then be one, are added with what is left. Its profiles and traces are
     read as it names them, or given. The plan names profiles and traces by `profile_sources` and
-    `trace_sources` where they are given. Other options are those of `plan_request`.
+    `trace_sources` where they are given. Other options are those of `plan_request`. The `planner`
+    is one of `planners.OF_SEVERAL`; the others are baselines to compare with, and take neither
+    `accuracy` nor `beside`.
 
     Raises `Infeasible`, which names the operator, its load range and the bottleneck.
     """
-    from gearshift.planner.several.plan import plan_several
+    from gearshift.planner.comparing.several import PLANNERS
 
+    planners.require_planner_of_several(planner)
+    for what, given in (("an accuracy", bool(accuracy)), ("a plan to add to", beside is not None)):
+        require(
+            not given or planner == planners.OF_SEVERAL[0],
+            f"{what} is given, and planner {planner!r} plans without",
+            remedy="leave one of them out",
+        )
     request = several_request(
         profiles,
         traces,
@@ -156,7 +166,7 @@ def plan_together(
         trace_sources=trace_sources or {},
         **asked,
     )
-    made = plan_several(request, progress=progress)
+    made = PLANNERS[planner](request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made

@@ -170,4 +170,4 @@ def test_a_planner_of_graphs_is_refused_for_one_operator(graph: Path) -> None:
     cats = graph.parent / "profile" / "cats"
     done = run("plan", cats, "--trace", graph.parent / "cats.csv", "--p95-ms", 50, "--planner", "greedy")
     assert done.exit_code == 2
-    assert "planner 'greedy' plans a pipeline of several nodes; leave it out" in done.output
+    assert "planner 'greedy' plans no operator alone; leave it out" in done.output

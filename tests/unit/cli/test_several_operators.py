@@ -12,7 +12,7 @@ from gearshift.planner.several.coordinate import Coordination, together_in_order
 from gearshift.planner.several.layouts import layouts_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.cascade_search import single_models
-from gearshift.plans.plan_file import write_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     several = SeveralRequest(requests=requests)
     layout = layouts_of(several, {name: single_models(each) for name, each in requests.items()}, most=1)[0]
     guesses = Coordination(several, layout.placement, SoFar(requests["cats"]))
-    guesses._guess_all(layout.tuples[0])
+    guesses.guess_all(layout.tuples[0])
     both = msgspec.structs.replace(together_in_order(guesses.plans), planner="optimal")
     write_plan(both, folder / "both.json")
     write_plan(guesses.plans["cats"], folder / "cats.json")
@@ -98,7 +98,7 @@ def test_each_pipeline_is_inspected_and_told_apart(place: Path) -> None:
         (["--trace", "cats=x", "--trace", "dogs=y", "--p95-ms", 5, "--cores", 4], "--cores is given"),
         (
             ["--trace", "cats=x", "--trace", "dogs=y", "--p95-ms", 5, "--planner", "single"],
-            "planner 'single' plans one",
+            "planner 'single' does not plan several operators; name one of optimal, apart,",
         ),
     ],
 )
@@ -109,3 +109,47 @@ def test_a_plan_of_two_needs_what_each_needs(
     done = run("plan", "cats", "dogs", *options)
     assert done.exit_code == 2
     assert message in done.output
+
+
+def test_planners_of_two_are_compared(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    done = run(
+        *("compare", "cats", "dogs", "--trace", "cats=cats.csv", "--trace", "dogs=dogs.csv", "--devices", "2"),
+        *("--p95-ms", "cats=50,100", "--p95-ms", "dogs=100,200", "--planners", "apart,coordinate", "--ranges", 2),
+        *("--csv", tmp_path / "c.csv", "--json", tmp_path / "c.json", "--out", tmp_path / "c.html"),
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["latencies_s"] == [0.1, 0.2]
+    assert [run["error"] for run in found["runs"]] == [None] * 4
+    assert found["runs"][0]["pipelines"]["cats"]["latency_objective_s"] == 0.05
+    assert len((tmp_path / "c.csv").read_text().splitlines()) == 1 + 4 * 3
+    assert "dogs" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--p95-ms", "cats=50,100", "--p95-ms", "dogs=100"], "operators have different numbers of latencies"),
+        (["--p95-ms", "cats=50,60", "--p95-ms", "dogs=100,100"], "two are the same; compare these apart"),
+        (["--p95-ms", "50", "--planners", "single"], "planner 'single' does not plan several operators"),
+        (["--p95-ms", "50", "--pipeline", "strips"], "--pipeline is given, and the profile is of one operator"),
+    ],
+)
+def test_what_cannot_be_compared_of_two_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], told: str
+) -> None:
+    monkeypatch.chdir(place)
+    done = run("compare", "cats", "dogs", "--trace", "cats=cats.csv", "--trace", "dogs=dogs.csv", *options)
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+def test_a_plan_of_two_by_a_baseline_says_so(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    asked = ["plan", "cats", "dogs", "--trace", "cats=cats.csv", "--trace", "dogs=dogs.csv", "--devices", 2]
+    done = run(*asked, "--p95-ms", 100, "--ranges", 2, "--planner", "coordinate", "--out", tmp_path / "plan.json")
+    assert done.exit_code == 0, done.output
+    assert read_plan(tmp_path / "plan.json").planner == "coordinate"
+    refused = run(*asked, "--p95-ms", 100, "--accuracy", 0.5, "--planner", "coordinate")
+    assert "an accuracy is given, and planner 'coordinate' plans without" in refused.output

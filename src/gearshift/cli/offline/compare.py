@@ -21,6 +21,7 @@ from gearshift.cli.common.options import (
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
 from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
+from gearshift.cli.pipelines.compare_several import compare_operators
 from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, comparable
@@ -44,7 +45,8 @@ FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "sec
     type=listed,
     metavar="NAMES",
     help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
-    f" predictions are recorded]; for a pipeline of several nodes of {', '.join(registry.OF_GRAPHS)}.",
+    f" predictions are recorded]; of several operators, of {', '.join(registry.OF_SEVERAL)}; of a pipeline of"
+    f" several nodes, of {', '.join(registry.OF_GRAPHS)}.",
 )
 @click.option(
     "--devices",
@@ -83,7 +85,8 @@ def command(
     """Plan from PROFILE and a trace with every planner, number of devices and objective.
 
     A run that fails is a row with the reason. For a pipeline of several nodes, the joint plan is
-    compared with greedy steps and with operators that are planned apart.
+    compared with greedy steps and with nodes that are planned apart. Several profiles are of
+    operators that share the devices: --trace and --p95-ms are then given for each, by its name.
     """
     options |= {
         "planners": planners,
@@ -98,8 +101,10 @@ def command(
         done = compare_one_graph(output, profiles[0], trace, latencies_ms, paths, pipeline=pipeline, options=options)
     else:
         require(pipeline is None, "--pipeline is given, and the profile is of one operator", remedy="leave it out")
-        require(len(profiles) == 1, "several operators are not compared yet", remedy="give one profile")
-        done = _compare_operator(output, profiles[0], trace, latencies_ms, paths, options)
+        if len(profiles) > 1:
+            done = compare_operators(output, profiles, trace, latencies_ms, paths, options)
+        else:
+            done = _compare_operator(output, profiles[0], trace, latencies_ms, paths, options)
     found = done.found
     if csv_path is not None:
         write_atomically(csv_path, as_csv(found).encode())

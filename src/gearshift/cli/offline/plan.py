@@ -78,8 +78,9 @@ STEADY, LEAST_GAPS = 0.2, 10
 @click.option(
     "--planner",
     type=click.Choice([*planners.MODULES, *planners.OF_GRAPHS]),
-    help=f"The planner that searches  [default: {planners.DEFAULT}; for a pipeline of several nodes one of "
-    f"{', '.join(planners.OF_GRAPHS)}, by default {planners.OF_GRAPHS[0]}].",
+    help=f"The planner that searches  [default: {planners.DEFAULT}]; of several operators one of "
+    f"{', '.join(planners.OF_SEVERAL)}; of a pipeline of several nodes one of {', '.join(planners.OF_GRAPHS)}  "
+    f"[default: {planners.OF_GRAPHS[0]}].",
 )
 @options_of(plan, without={*DeviceOptions.__annotations__, "accuracy", "planner"})
 @click.option(
@@ -169,13 +170,11 @@ def command(
     for flag, value in given.items():
         require(not value, f"{flag} is given, and the profile is of one operator", remedy="leave it out")
     planner = options["planner"]
-    require(
-        planner in planners.MODULES, f"planner {planner!r} plans a pipeline of several nodes", remedy="leave it out"
-    )
     if len(profiles) > 1 or beside is not None:
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)
     else:
+        require(planner in planners.MODULES, f"planner {planner!r} plans no operator alone", remedy="leave it out")
         options["accuracy"] = the_last(accuracy)
         _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options)
 

@@ -19,7 +19,7 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.planner import planners
+from gearshift.planner.planners import require_planner_of_several
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.reporting.headline import headline
 from gearshift.support.files import require_writable
@@ -77,12 +77,7 @@ def _require_for_several(options: dict[str, Any]) -> None:
             f"--{name} is given, and it is for one operator",
             remedy=f"leave --{name} out, or plan each operator for itself",
         )
-    planner = options.pop("planner")
-    require(
-        planner == planners.DEFAULT,
-        f"planner {planner!r} plans one operator",
-        remedy=f"leave --planner out: several are planned together by {planners.DEFAULT!r}",
-    )
+    require_planner_of_several(options["planner"])
 
 
 def _latency_flag(named: Mapping[str, Sequence[Named[float]]], percentile: float | None) -> str:

@@ -15,8 +15,8 @@ from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSet
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, assemble, curves_of, replica_settings, with_pipeline
 from gearshift.planner.evaluate.cells import Cell
-from gearshift.planner.evaluate.confirm import replay
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.evaluate.confirm import own, prepared_together, replay, together, together_workload
+from gearshift.planner.evaluate.steady_state import SteadyState, steady_of
 from gearshift.planner.published.invocation_schedule import (
     ONE_SECOND,
     balanced_shares,
@@ -30,7 +30,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import PART_A
 from gearshift.profiles.run_times import Exits, exits_of, front_end_of, run_times_ns
 from gearshift.result import percentile
-from gearshift.simulator.simulate import Prepared
+from gearshift.simulator.simulate import Prepared, Simulation
 from gearshift.workload import Workload, draw_workload
 
 RUNS_TO_DRAIN = 4
@@ -123,9 +123,7 @@ class CandidatePlans:
         if key not in self._cells:
             request, placement = self.request, candidate.placement
             if placement not in self._steady:
-                self._steady[placement] = SteadyState(
-                    request.profile, request.hardware, placement, request.objective, seed=request.seed
-                )
+                self._steady[placement] = steady_of(request, request.hardware, placement)
             gear = self._gear(candidate, k)
             self._cells[key] = self._steady[placement].simulate(
                 gear.cascade, margin * self.upper_ends[k], gear.replicas
@@ -165,7 +163,19 @@ class CandidatePlans:
         }
         if overload_s:
             return Tried(candidate=candidate, overload_s=sum(overload_s.values()), overloaded=min(overload_s))
-        made, profile = self.bare(candidate), self.request.profile
+        run = self._run(self.bare(candidate), candidate)
+        return Tried(
+            candidate=candidate,
+            latency_s=percentile(run.latency_s, self.request.objective.percentile),
+            accuracy=float(run.quality(together(self.request)).mean()),
+            entered=frozenset([0, *run.shifts[:, 1].tolist()]),
+        )
+
+    def _run(self, made: GearPlan, candidate: Candidate) -> Simulation:
+        """The trace with samples of part A; with pipelines beside it, all traces at once."""
+        request, profile = self.request, self.request.profile
+        if request.beside is not None:
+            return own(prepared_together(made, request).run(together_workload(request, part=PART_A, seed=0)), request)
         tables, key = plan_tables(made), (candidate.placement, candidate.largest_batch_size)
         if key not in self._run_ns:
             self._run_ns[key] = run_times_ns(made, tables, profile), exits_of(made, tables, profile)
@@ -174,13 +184,7 @@ class CandidatePlans:
             self._certainty[tables.models] = np.ascontiguousarray(certainty)
         run_ns, exits = self._run_ns[key]
         prepared = Prepared(tables, run_ns, self._certainty[tables.models], exits, None, front_end_of(profile))
-        run = prepared.run(self.workload)
-        return Tried(
-            candidate=candidate,
-            latency_s=percentile(run.latency_s, self.request.objective.percentile),
-            accuracy=float(run.quality(profile).mean()),
-            entered=frozenset([0, *run.shifts[:, 1].tolist()]),
-        )
+        return prepared.run(self.workload)
 
     def _overload_s(self, candidate: Candidate, k: int) -> float:
         placement, c = candidate.placement, candidate.assignment[k]

@@ -60,7 +60,7 @@ class Coordination:
         Raises `Infeasible` for the first pipeline without a plan.
         """
         self._limits = self._limits_of(start)
-        self._guess_all(start)
+        self.guess_all(start)
         if len(self.several.free) == 1:
             return 0.0
         why: Infeasible | None = None
@@ -70,7 +70,7 @@ class Coordination:
                     self._draft(name, reserve)
             except Infeasible as error:
                 why = why or error
-                self._guess_all(start)
+                self.guess_all(start)
                 continue
             return self._accuracy_of(self.plans)
         raise why or Infeasible("nothing is left for a pipeline")
@@ -103,7 +103,7 @@ class Coordination:
         if self.accuracy < 0:
             raise Infeasible("no plan was found that keeps the objectives of all pipelines together", by_load=False)
 
-    def _guess_all(self, start: OperatorTuple) -> None:
+    def guess_all(self, start: OperatorTuple) -> None:
         fixed = self.several.fixed
         self._planned = set(self.several.requests) - set(self.several.free)
         for name in self.several.requests:

@@ -32,7 +32,7 @@ IMPROVED = 1
 
 def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
     """Plan all pipelines together, or only those that are not fixed; raises `Infeasible`."""
-    _require_possible(several)
+    require_possible(several)
     so_far = SoFar(next(iter(several.requests.values())), progress)
     best: Coordination | None = None
     cut_short = False
@@ -97,7 +97,7 @@ def _starts(several: SeveralRequest, so_far: SoFar) -> Iterator[tuple[Layout, Op
             yield layout, start
 
 
-def _require_possible(several: SeveralRequest) -> None:
+def require_possible(several: SeveralRequest) -> None:
     for name in several.free:
         with of_pipeline(name):
             request = several.requests[name]

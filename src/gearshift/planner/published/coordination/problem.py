@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gearshift.placement import Placement
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.evaluate.steady_state import SteadyState, steady_of
 from gearshift.planner.published.coordination.downgrading import Choices, Failure, TooSlow
 from gearshift.planner.published.coordination.load_balance import balance
 from gearshift.planner.published.coordination.pruning import DoesNotFit
 from gearshift.planner.published.coordination.queue_lengths import Tuned
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades
-from gearshift.planner.space.hosts import Held, hosts_of, seconds_held
+from gearshift.planner.space.hosts import Held, Host, hosts_of, seconds_held
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest, Progress
 
@@ -46,7 +46,7 @@ class Problem:
     def __init__(self, request: PlanRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
         self.on_time: Callable[[], None] = lambda: None
-        self.hosts = hosts_of(request.profile, request.hardware)
+        self.hosts = _hosts(request)
         self.loads_qps = (request.least_margin or 1.0) * request.upper_ends()
         self.idle_qps = IDLE_SHARE * float(self.loads_qps[0])
         self.weights = range_weights(request)
@@ -88,5 +88,17 @@ class Problem:
         return max(demand, key=lambda model: demand[model] / carried_qps[model])
 
     def _steady_on(self, placement: Placement) -> SteadyState:
-        request = self.request
-        return SteadyState(request.profile, request.hardware, placement, request.objective, seed=request.seed)
+        return steady_of(self.request, self.request.hardware, placement)
+
+
+def _hosts(request: PlanRequest) -> list[Host]:
+    """The hosts; pipelines beside the one that is planned leave it a share of their devices' time."""
+    hosts, others = hosts_of(request.profile, request.hardware), request.beside
+    if others is None:
+        return hosts
+
+    def slower(host: Host) -> Host:
+        free = {model: min(map(others.free, replicas)) for model, replicas in host.replicas.items()}
+        return dataclasses.replace(host, seconds={model: s / free[model] for model, s in host.seconds.items()})
+
+    return [slower(host) for host in hosts]
