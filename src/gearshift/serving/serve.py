@@ -17,6 +17,7 @@ from gearshift.models.loaded_from import changes
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
+from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import available_cores
@@ -35,6 +36,7 @@ from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.server import HttpServer
 from gearshift.serving.operate.assembly import make_cache_adaptation, make_service
 from gearshift.serving.operate.control import Control
+from gearshift.serving.operate.promise import promise_of
 from gearshift.serving.operate.replan import Replans
 from gearshift.serving.operate.scaling import holds_cores
 from gearshift.serving.operate.swap import Swaps
@@ -97,7 +99,7 @@ def serve(
     _require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
-    journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
+    journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     traces = tracing_if(settings.otel)
     bound = bound_sockets(settings.host, settings.port, shared=settings.front_ends > 1)
@@ -195,7 +197,7 @@ class ServerProcess:
         read: Read,
         settings: ServerSettings,
         keys: Keys | None,
-        journal: Journal,
+        journal: RecentEvents,
         socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
@@ -261,6 +263,8 @@ class ServerProcess:
             tracing=self._tracing,
             swaps=self._swaps,
             times=self._times,
+            events=self._journal,
+            promise=lambda: promise_of(self._swaps.served.plan),
         )
         application = Application(handlers, keys=self._keys, names=settings.names)
         if settings.front_ends == 1:
@@ -307,6 +311,7 @@ class ServerProcess:
             self._say(self._ready_line())
             self._say(self._bounds_line())
             has_keys = self._settings.api_keys is not None
+            self._say(f"watch it at {self._origin()}/dashboard")
             self._say(f"try: {example_call(self._task.signatures[0], self._origin(), has_keys=has_keys)}")
             await self._first_signal.wait()
             self._http.stop_listening()

@@ -1,10 +1,12 @@
 """Answer HTTP requests about the whole server: metadata, administration, health and metrics."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gearshift.errors import InvalidInput
+from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics
+from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing
 from gearshift.serving.door import metadata
 from gearshift.serving.door.deadline_headers import SendingTimes
@@ -13,7 +15,9 @@ from gearshift.serving.http.attempts import RETRY_AFTER, Attempts
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import Control, decode
+from gearshift.serving.operate.promise import Promise
 from gearshift.serving.operate.swap import SwapBody, Swaps
+from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HEADERS, HTML
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import tensors as v2
@@ -36,8 +40,11 @@ class Handlers:
         tracing: Tracing | None = None,
         swaps: Swaps | None = None,
         times: SendingTimes | None = None,
+        events: RecentEvents | None = None,
+        promise: Callable[[], Promise] | None = None,
     ) -> None:
         self._control, self._swaps = control, swaps
+        self._events, self._promise = events or RecentEvents(Journal()), promise or (lambda: Promise(pipelines=[]))
         self._metrics = metrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
         times, large = times or SendingTimes(), asyncio.Lock()
@@ -95,6 +102,16 @@ class Handlers:
 
     def docs(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self.docs_page, HTML, HEADERS)
+
+    def dashboard(self, exchange: HttpExchange) -> None:
+        page, headers = dashboard_page()
+        exchange.respond(200, page, HTML, headers)
+
+    def events(self, exchange: HttpExchange) -> None:
+        exchange.respond(200, self._events.as_json())
+
+    def promise(self, exchange: HttpExchange) -> None:
+        exchange.respond(200, v2_json.encode(self._promise()))
 
     def live(self, exchange: HttpExchange) -> None:
         exchange.respond(200, b'{"live":true}')

@@ -19,6 +19,7 @@ from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, Work
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
+from gearshift.serving.operate.promise import EVENTS_PATH, PROMISE_PATH, Promise
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import IndexBody, InferBody
 from gearshift.v2.records import MOST_BYTES
@@ -191,6 +192,13 @@ HEALTH = (
 
 SERVER = (
     Route(path="/", handler=Handlers.front, summary="A page about the server", content_type="text/html"),
+    Route(
+        path="/dashboard",
+        handler=Handlers.dashboard,
+        who="anybody",
+        summary="A live page; what it shows it asks for, with the key that it is given",
+        content_type="text/html",
+    ),
     Route(path="/docs", handler=Handlers.docs, summary="A page about this API", content_type="text/html"),
     Route(path="/v2", handler=Handlers.server, summary="The server", answer=ServerMetadata),
     Route(
@@ -220,6 +228,13 @@ SERVER = (
 )
 
 ADMINISTRATION = (
+    Route(path=PROMISE_PATH, handler=Handlers.promise, summary="What the plan in force promises", answer=Promise),
+    Route(
+        path=EVENTS_PATH,
+        handler=Handlers.events,
+        summary="The latest events of the journal",
+        content_type="application/json",
+    ),
     Route(
         path=STATUS_PATH,
         handler=Handlers.status,

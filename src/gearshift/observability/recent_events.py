@@ -1,0 +1,35 @@
+"""The latest events of a journal, kept for who looks at the server now."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from gearshift.observability.journal import Journal
+
+MOST_EVENTS = 100
+MOST_EVENT_BYTES = 2000
+
+
+class RecentEvents(Journal):
+    """Writes to another journal, and keeps the latest events as JSON."""
+
+    def __init__(self, journal: Journal, now_s: Callable[[], float] = time.time) -> None:
+        self._journal, self._now_s = journal, now_s
+        self._kept: deque[bytes] = deque(maxlen=MOST_EVENTS)
+        self._count = 0
+
+    def write(self, event: str, **facts: object) -> None:
+        self._journal.write(event, **facts)
+        self._count += 1
+        head: dict[str, object] = {"number": self._count, "at": round(self._now_s(), 3), "event": event}
+        encoded = msgspec.json.encode(head | facts)
+        self._kept.append(encoded if len(encoded) <= MOST_EVENT_BYTES else msgspec.json.encode(head))
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def as_json(self) -> bytes:
+        """A list of the events, the latest last; one with very long facts stands without them."""
+        return b"[" + b",".join(self._kept) + b"]"
