@@ -47,6 +47,7 @@ class PipelineDemoResult:
     requests: int
     peak_qps: float
     dearest_capacity_qps: float
+    report: Path
 
     @property
     def systems(self) -> Mapping[str, Validation]:
@@ -90,7 +91,7 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
         apart = plan_apart(request)
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
-    return PipelineDemoResult(
+    demo = PipelineDemoResult(
         joint_planned=joint.predictions[NAME],
         without_replanning=None if plain is None else plain.predictions[NAME],
         joint=_validated(joint, folder / "joint.json", trace, tell, 0.60),
@@ -99,7 +100,26 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
         requests=len(trace),
         peak_qps=trace.peak_qps,
         dearest_capacity_qps=dearest_qps,
+        report=(folder / "report.html").resolve(),
     )
+    tell("writing the report", 0.99)
+    _write_report(demo, joint, measured)
+    return demo
+
+
+def _write_report(demo: PipelineDemoResult, plan: GearPlan, measured: Profiles) -> None:
+    from gearshift.reporting.content import measured_series, predicted_series
+    from gearshift.reporting.pipelines_page import Served, write_pipelines_page
+    from gearshift.simulator.flow import flows
+
+    profiles, slo_s = measured.operators, plan.pipeline.objective.latency_s
+    runs = []
+    for name, system in demo.systems.items():
+        title = f"planned {name}"
+        runs += [predicted_series(title, system.simulation, profiles, slo_s), measured_series(title, system.replay)]
+    served = {NAME: Served(runs=runs, flow=flows(plan, profiles, demo.joint.simulation)[NAME])}
+    note = f"{demo.requests} strips, up to {demo.peak_qps:.0f}/s, on one device of one core. {demo.why_not_apart}"
+    write_pipelines_page(demo.report, plan, served, title="Gearshift demo: strips of handwritten digits", note=note)
 
 
 def _profiled(folder: Path, tell: Tell) -> Profiles:

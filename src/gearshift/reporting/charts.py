@@ -1,6 +1,7 @@
 """The report's charts as Plotly figures; colours are CSS variables, which the page fills in."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,16 @@ from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, pl
 MOST_DOTS = 3000
 MOST_POINTS = 4000
 FASTEST_SHOWN = 0.05
+GAP = 0.08
+"""Between panels, as a share of the height."""
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 
 
-def charts_of(content: ReportContent) -> list[Chart]:
+def charts_of(content: ReportContent, *, of: str = "", number: int = 0) -> list[Chart]:
+    """The charts; those of one pipeline, `of` that name, have its `number` in their identifiers."""
     made = (_front_chart(content), _ranges_chart(content), _time_chart(content), _latency_chart(content))
-    return [chart for chart in made if chart is not None]
+    charts = [chart for chart in made if chart is not None]
+    return [replace(one, id=f"{one.id}-{number}", title=f"{one.title}: {of}") for one in charts] if of else charts
 
 
 def _front_chart(content: ReportContent) -> Chart | None:
@@ -73,7 +78,7 @@ def _points(points: Sequence[CandidatePoint], name: str, **style: Any) -> Figure
 def _ranges_chart(content: ReportContent) -> Chart | None:
     if not content.ranges:
         return None
-    layout = _two_panels(
+    layout = _panels(
         axis("load (requests per second)", rangemode="tozero"),
         axis("accuracy (%)"),
         axis(f"{content.percentile} (ms)", rangemode="tozero"),
@@ -132,7 +137,8 @@ def _time_chart(content: ReportContent) -> Chart | None:
     for run in content.runs:
         if run.seconds is None or len(run.seconds) == 0:
             continue
-        for what, values, yaxis in (("load", run.load_qps, "y"), ("gear", run.gear, "y2")):
+        percent = None if run.accuracy is None else 100 * run.accuracy
+        for what, values, yaxis in (("load", run.load_qps, "y"), ("gear", run.gear, "y2"), ("accuracy", percent, "y3")):
             if values is not None:
                 line = {"color": colours[run.name], "width": 1.75, "shape": "hv", "dash": _dash(run)}
                 legend = what == "gear" or run.gear is None
@@ -141,18 +147,21 @@ def _time_chart(content: ReportContent) -> Chart | None:
     if not traces:
         return None
     highest = max((int(run.gear.max(initial=0)) for run in content.runs if run.gear is not None), default=0)
-    layout = _two_panels(
+    judged = any(run.accuracy is not None for run in content.runs)
+    layout = _panels(
         axis("time (s)"),
         axis("load (requests/s)", rangemode="tozero"),
         axis("gear (number)", dtick=max(1, -(-highest // 8)), rangemode="tozero"),
+        *([axis("accuracy (%)")] if judged else []),
     )
+    of_accuracy = "; accuracy is that of the answers to what arrived within about a second" if judged else ""
     return Chart(
         "time",
-        "Load and gear over time",
+        "Load, gear and accuracy over time" if judged else "Load and gear over time",
         "When load rises the system shifts to a higher, cheaper gear, and back when it falls; gear 0 is the most"
-        " accurate (solid measured, dashed predicted).",
+        f" accurate{of_accuracy} (solid measured, dashed predicted).",
         {"data": traces, "layout": layout},
-        height=460,
+        height=600 if judged else 460,
     )
 
 
@@ -235,13 +244,13 @@ def _dash(run: RunSeries) -> str:
     return "dash" if run.kind == "predicted" else "solid"
 
 
-def _two_panels(x: Figure, upper: Figure, lower: Figure) -> Figure:
-    return plain_layout(
-        xaxis={**x, "anchor": "y2"},
-        yaxis={**upper, "domain": [0.54, 1]},
-        yaxis2={**lower, "domain": [0, 0.46]},
-        hovermode="closest",
-    )
+def _panels(x: Figure, *panels: Figure) -> Figure:
+    """Panels from the top down, which share the axis `x` below them."""
+    part, placed = (1 + GAP) / len(panels), {}
+    for number, panel in enumerate(panels):
+        top = 1 - number * part
+        placed[f"yaxis{number + 1}" if number else "yaxis"] = {**panel, "domain": [max(0.0, top + GAP - part), top]}
+    return plain_layout(xaxis={**x, "anchor": f"y{len(panels)}"}, **placed, hovermode="closest")
 
 
 def _mark_slo(layout: Figure, slo_s: float, *, yref: str, xref: str, log: bool = False) -> None:

@@ -3,7 +3,7 @@
 Every part is optional, and a missing part leaves its chart out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +25,8 @@ Kind = Literal["predicted", "measured"]
 
 MOST_DOTS = 1500
 STEP_S = 0.25
+WINDOW_S, WINDOWS = 1.0, 40
+"""Accuracy over time is a mean over a second, or over a share of a longer trace."""
 _NINES = 1 - 10 ** -np.linspace(0, 3, 121)
 
 
@@ -74,9 +76,10 @@ class LatencyQuantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
-    """One run of a system: figures, latencies, and load and gear (n,) at `seconds` (n,) if known.
+    """One run of a system: figures, latencies, and load, gear and accuracy (n,) at `seconds` (n,) if known.
 
-    Two runs of one `name`, one predicted and one measured, share a row of the summary.
+    The accuracy is that of the answers to what arrived about then; NaN where there is none. Two runs
+    of one `name`, one predicted and one measured, share a row of the summary.
     """
 
     name: str
@@ -85,11 +88,12 @@ class RunSeries:
     seconds: NDArray[np.float64] | None = None
     load_qps: NDArray[np.float64] | None = None
     gear: NDArray[np.int64] | None = None
+    accuracy: NDArray[np.float64] | None = None
     latency_quantiles: LatencyQuantiles | None = None
 
     def __post_init__(self) -> None:
         points = 0 if self.seconds is None else len(self.seconds)
-        for name, array in (("load_qps", self.load_qps), ("gear", self.gear)):
+        for name, array in (("load_qps", self.load_qps), ("gear", self.gear), ("accuracy", self.accuracy)):
             require(array is None or len(array) == points, f"run {self.name!r}: {name} does not fit its seconds")
 
 
@@ -127,6 +131,18 @@ def gear_series(gears: Sequence[tuple[float, int]], seconds: NDArray[np.float64]
     return values[np.searchsorted(times, seconds, side="right")]
 
 
+def accuracy_series(arrivals_s: NDArray[np.float64], quality: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """The mean quality (n,) of answers in a window about each of `steps`; NaN where nothing was answered."""
+    known = ~np.isnan(quality)
+    at = (arrivals_s[known] / STEP_S).astype(np.int64)
+    window = np.ones(max(1, round(WINDOW_S / STEP_S), steps // WINDOWS))
+    sums, counts = (
+        np.convolve(np.bincount(at, weights=weights, minlength=steps), window)[len(window) // 2 :][:steps]
+        for weights in (quality[known], np.ones(len(at)))
+    )
+    return np.asarray(np.divide(sums, counts, out=np.full(steps, np.nan), where=counts > 0.5))
+
+
 def compose(
     plan: GearPlan,
     profile: Profile,
@@ -144,25 +160,29 @@ def compose(
         note=note,
         plan=plan,
         candidates=candidate_points(plan, profile),
-        ranges=[
-            RangePoint(
-                from_qps=row.load_range.from_,
-                to_qps=row.load_range.to,
-                cascade=row.cascade,
-                accuracy=row.predicted.accuracy,
-                p95_s=row.predicted.latency_p95_s,
-                share_late=row.predicted.share_late,
-                cores=row.cores,
-                gear=row.numbers,
-                at_qps=row.predicted_elsewhere_qps,
-            )
-            for row in gear_rows(plan, plan.name)
-            if row.predicted is not None
-        ],
+        ranges=range_points(plan, plan.name),
         runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
         slo_s=slo_s,
         percentile=percentile_name(pipeline.objective),
     )
+
+
+def range_points(plan: GearPlan, pipeline: str) -> list[RangePoint]:
+    return [
+        RangePoint(
+            from_qps=row.load_range.from_,
+            to_qps=row.load_range.to,
+            cascade=row.cascade,
+            accuracy=row.predicted.accuracy,
+            p95_s=row.predicted.latency_p95_s,
+            share_late=row.predicted.share_late,
+            cores=row.cores,
+            gear=row.numbers,
+            at_qps=row.predicted_elsewhere_qps,
+        )
+        for row in gear_rows(plan, pipeline)
+        if row.predicted is not None
+    ]
 
 
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
@@ -187,16 +207,35 @@ def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
     return points
 
 
-def predicted_series(name: str, run: Simulation, profile: Profile, slo_s: float | None) -> RunSeries:
-    result = run.result(profile, latency_objective_s=slo_s)
+def predicted_series(
+    name: str,
+    run: Simulation,
+    profile: Profile | Mapping[str, Profile],
+    slo_s: float | None,
+    *,
+    pipeline: str | None = None,
+) -> RunSeries:
+    """The series of a simulation, or of one of its pipelines; `profile` is by operator then."""
+    result = run.result(profile, latency_objective_s=slo_s, pipeline=pipeline)
+    run = run if pipeline is None else run.of(pipeline)
     shifts = [(at / NS_PER_S, gear) for at, gear in run.shifts.tolist()]
     latency_s, arrivals_s = run.latency_s, run.workload.arrivals_ns / NS_PER_S
-    return _series(name, "predicted", result, arrivals_s, shifts, latency_s[~np.isnan(latency_s)])
+    answered = run.finished_ns >= 0
+    return _series(
+        name,
+        "predicted",
+        result,
+        arrivals_s,
+        shifts,
+        latency_s[~np.isnan(latency_s)],
+        (arrivals_s[answered], run.quality(profile)),
+    )
 
 
 def measured_series(name: str, run: Replay) -> RunSeries:
-    answered_s = run.log.latency_s[run.log.answered]
-    return _series(name, "measured", run.result, run.log.sent_s, run.gears, answered_s)
+    answered = run.log.answered
+    judged = run.log.sent_s[answered], run.log.quality[answered]
+    return _series(name, "measured", run.result, run.log.sent_s, run.gears, run.log.latency_s[answered], judged)
 
 
 def _series(
@@ -206,7 +245,9 @@ def _series(
     arrivals_s: NDArray[np.float64],
     gears: Sequence[tuple[float, int]],
     latency_s: NDArray[np.float64],
+    judged: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> RunSeries:
+    """`judged` are the instants of the answered requests and the quality of their answers."""
     steps = int(arrivals_s.max() / STEP_S) + 1
     counts = np.bincount((arrivals_s / STEP_S).astype(np.int64), minlength=steps)
     seconds: NDArray[np.float64] = np.arange(len(counts), dtype=np.float64) * STEP_S + STEP_S / 2
@@ -217,5 +258,6 @@ def _series(
         seconds=seconds,
         load_qps=counts / STEP_S,
         gear=gear_series(gears, seconds),
+        accuracy=accuracy_series(*judged, len(seconds)),
         latency_quantiles=latency_quantiles(latency_s),
     )

@@ -1,41 +1,79 @@
-"""The page about a plan of graphs, or of several pipelines: the graph, gears and time of each."""
+"""The page about a plan of graphs, or of several pipelines: the graph, gears, runs and time of each."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.profiles.profile import Profile
+from gearshift.reporting.charts import charts_of
+from gearshift.reporting.content import Kind, ReportContent, RunSeries, predicted_series, range_points
+from gearshift.reporting.figures import Chart
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.page import html_page, html_table, milliseconds, section
+from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
 from gearshift.reporting.report_page import load_in_words, plan_facts, results_rows
 from gearshift.result import ServingResult
-from gearshift.simulator.flow import PipelineFlow
+from gearshift.simulator.flow import PipelineFlow, flows
+from gearshift.simulator.simulate import Simulation
 from gearshift.support.files import write_atomically
 
-Simulated = tuple[ServingResult, PipelineFlow]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One pipeline as it was served: its runs, which may have other names than it, and its flow."""
+
+    runs: Sequence[RunSeries]
+    flow: PipelineFlow
 
 
-def write_pipelines_page(path: Path, plan: GearPlan, simulated: Mapping[str, Simulated]) -> None:
-    """`simulated` has the figures and flow of each pipeline; empty where nothing was simulated."""
-    write_atomically(path, pipelines_page(plan, simulated).encode())
+def simulated(plan: GearPlan, profiles: Mapping[str, Profile], run: Simulation) -> dict[str, Served]:
+    """Each pipeline of a simulation of the plan; `profiles` are by operator."""
+    flow = flows(plan, profiles, run)
+    return {
+        name: Served(
+            runs=[predicted_series(name, run, profiles, pipeline.objective.latency_s, pipeline=name)], flow=flow[name]
+        )
+        for name, pipeline in plan.pipelines.items()
+    }
 
 
-def pipelines_page(plan: GearPlan, simulated: Mapping[str, Simulated]) -> str:
-    names = list(plan.pipelines)
-    results = {name: result for name, (result, _) in simulated.items()} or plan.predictions
-    sections = [_summary(results)] if results else []
-    for name, pipeline in plan.pipelines.items():
-        flow = simulated[name][1] if name in simulated else None
+def write_pipelines_page(
+    path: Path, plan: GearPlan, served: Mapping[str, Served], *, title: str = "", note: str = ""
+) -> None:
+    write_atomically(path, pipelines_page(plan, served, title=title, note=note).encode())
+
+
+def pipelines_page(plan: GearPlan, served: Mapping[str, Served], *, title: str = "", note: str = "") -> str:
+    """The page; without any `served` it has no numbers of a run."""
+    sections, charts = [_summary(plan, served)], list[Chart]()
+    for number, (name, pipeline) in enumerate(plan.pipelines.items(), start=1):
+        flow = served[name].flow if name in served else None
         sections.append(_graph(name, pipeline, flow))
         if flow is not None:
             sections.append(section(f"Nodes of {name}", "Shares of answers and of device time.", nodes_table(flow)))
         sections.append(
             section(f"Gears of {name}", "The cascade of each node in each load range.", gears_of_nodes(pipeline))
         )
+        drawn = _charts(plan, name, served[name].runs if name in served else (), number)
+        sections += [section(chart.title, chart.explanation, chart_place(chart)) for chart in drawn]
+        charts += drawn
     sections.append(section("The plan", "Its objectives, its inputs, and the models on its devices.", plan_facts(plan)))
-    title = f"Gear plan for {names[0]}" if len(names) == 1 else f"Gear plan for {', '.join(names)}"
-    return html_page(title, "" if simulated else "Without a trace nothing was simulated.", sections, ())
+    title = title or f"Gear plan for {', '.join(plan.pipelines)}"
+    return html_page(title, note or ("" if served else "Without a trace nothing was simulated."), sections, charts)
+
+
+def _charts(plan: GearPlan, name: str, runs: Sequence[RunSeries], number: int) -> list[Chart]:
+    objective = plan.pipelines[name].objective
+    content = ReportContent(
+        title=name,
+        ranges=range_points(plan, name),
+        runs=runs,
+        slo_s=objective.latency_s,
+        percentile=percentile_name(objective),
+    )
+    return charts_of(content, of=name, number=number)
 
 
 def nodes_table(flow: PipelineFlow) -> str:
@@ -69,9 +107,14 @@ def gears_of_nodes(pipeline: PipelinePlan) -> str:
     return html_table(columns, rows, text=nodes)
 
 
-def _summary(results: Mapping[str, ServingResult]) -> str:
+def _summary(plan: GearPlan, served: Mapping[str, Served]) -> str:
+    results: dict[str, dict[Kind, ServingResult]] = {}
+    for run in (run for one in served.values() for run in one.runs):
+        results.setdefault(run.name, {})[run.kind] = run.result
+    if not results:
+        results = {name: {"predicted": one} for name, one in plan.predictions.items()}
     sentence = "All pipelines at once. Latencies are of answered requests; refused and failed ones count as late."
-    return section("Summary", sentence, results_rows({name: {"predicted": one} for name, one in results.items()}))
+    return section("Summary", sentence, results_rows(results)) if results else ""
 
 
 def _graph(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> str:

@@ -31,22 +31,18 @@ def report(
 def report_pipelines(
     plan: PathLike, out: PathLike, *, traces: Mapping[str, Trace | PathLike] | None = None, simulated: bool = True
 ) -> Path:
-    """As `report`, for graphs and for several pipelines: the graph of each, its gears and its time.
+    """As `report`, for graphs and for several pipelines: the graph of each, its gears, charts and time.
 
     `traces` replace some of those that the plan names. Without `simulated` nothing is served, and
     the page has no numbers of a run.
     """
+    from gearshift.reporting.pipelines_page import simulated as as_simulated
     from gearshift.reporting.pipelines_page import write_pipelines_page
-    from gearshift.simulator.flow import flows
 
     made, measured, joint = plan_and_records(plan) if simulated else (read_plan(Path(plan)), {}, {})
     found = {}
     if simulated:
-        arrivals = traces_for(made, plan, traces)
-        run = simulate(made, arrivals, profiles=measured, joint=joint)
-        flow = flows(made, measured, run)
-        for name, pipeline in made.pipelines.items():
-            limit_s = pipeline.objective.latency_s
-            found[name] = run.result(measured, latency_objective_s=limit_s, pipeline=name), flow[name]
+        run = simulate(made, traces_for(made, plan, traces), profiles=measured, joint=joint)
+        found = as_simulated(made, measured, run)
     write_pipelines_page(Path(out), made, found)
     return Path(out)

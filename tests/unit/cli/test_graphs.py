@@ -10,6 +10,7 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from tests.little_task import write_little_task
 from tests.unit.cli.little import run
 from tests.unit.planner.joint.mixed import write_mixed
+from tests.unit.reporting.test_report_page import figures
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +73,22 @@ def test_a_report_draws_the_graph_with_conditions_rows_and_time(graph: Path) -> 
     assert "3 items a request" in page
     assert "3 a request" in page
     assert "small &lt;0.05 &gt; large" in page
+    drawn = figures(page)
+    assert list(drawn) == ["time-1", "latency-1"]  # the gears of this plan have no predictions
+    load, gear, accuracy = drawn["time-1"]["data"]
+    assert [one["yaxis"] for one in (load, gear, accuracy)] == ["y", "y2", "y3"]
+    assert len(load["x"]) == len(accuracy["x"]) == 80  # a quarter of a second each
+    assert 70 < sum(accuracy["y"]) / 80 < 100
+    assert set(gear["y"]) == {0, 1}
+    assert "Load, gear and accuracy over time: strips" in page
 
 
 @pytest.mark.long
 def test_a_report_of_several_pipelines_has_a_graph_of_each(both: Path) -> None:
     done = run("report", both, "--out", both.parent / "report.html")
     assert done.exit_code == 0, done.output
+    drawn = figures((both.parent / "report.html").read_text())
+    assert [one for one in drawn if "time" in one] == ["time-1", "time-2"]
     page = (both.parent / "report.html").read_text()
     assert [page.count(f"The graph of {name}</h2>") for name in ("strips", "cats")] == [1, 1]
 

@@ -1,9 +1,11 @@
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from gearshift.reporting.content import (
     RangePoint,
     ReportContent,
     RunSeries,
+    accuracy_series,
     gear_series,
     latency_quantiles,
 )
@@ -112,10 +115,10 @@ def full(name: str = "gearshift") -> ReportContent:
     )
 
 
-def figures(page: str) -> dict[str, dict[str, list[dict[str, object]]]]:
+def figures(page: str) -> dict[str, dict[str, Any]]:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
     assert found
-    decoded: dict[str, dict[str, list[dict[str, object]]]] = json.loads(found.group(1))
+    decoded: dict[str, dict[str, Any]] = json.loads(found.group(1))
     return decoded
 
 
@@ -132,6 +135,25 @@ def test_a_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 def test_plotly_is_inside_once_and_only_where_there_are_charts() -> None:
     assert page_of(full()).count("* plotly.js v") == 1
     assert "plotly" not in page_of(ReportContent(title="A plan", plan=plan()))
+
+
+def test_accuracy_over_time_is_a_mean_over_a_second_of_what_was_answered_and_nothing_where_nothing_was() -> None:
+    arrivals_s, quality = np.array([0.1, 0.3, 2.1]), np.array([1.0, 0.0, np.nan])
+    found = accuracy_series(arrivals_s, quality, 12)
+    assert found[:3].tolist() == [0.5, 0.5, 0.0]  # from a quarter of a second before to two after
+    assert np.isnan(found[3:]).all()
+
+
+def test_accuracy_has_a_panel_of_its_own_below_load_and_gear() -> None:
+    judged = replace(run("gearshift", "measured"), accuracy=np.r_[np.linspace(0.8, 0.9, 9), np.nan])
+    page = page_of(replace(full(), runs=[judged, run("other", "predicted")]))
+    drawn = figures(page)["time"]
+    assert [one["yaxis"] for one in drawn["data"]] == ["y", "y2", "y3", "y", "y2"]
+    assert drawn["data"][2]["y"] == [*np.linspace(80, 90, 9).round(10).tolist(), None]
+    layout = drawn["layout"]
+    assert layout["xaxis"]["anchor"] == "y3"
+    assert layout["yaxis3"]["domain"][0] == pytest.approx(0)
+    assert layout["yaxis"]["domain"][1] == 1
 
 
 def test_every_run_is_in_the_summary_and_in_the_charts() -> None:

@@ -58,6 +58,7 @@ def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> N
             "split": made.joint.split,
             "valid": made.valid,
             "lateness_p99_s": [system.replay.lateness.p99_s for system in made.systems.values()],
+            "report": str(made.report),
         }
     )
     output.say(
@@ -76,6 +77,7 @@ def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> N
     if made.why_not_apart:
         output.say(made.why_not_apart)
     _tell_split(output, made.joint, valid=made.valid)
+    output.say(f"report: {made.report}")
 
 
 def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
