@@ -36,10 +36,9 @@ def powers_of_two(largest: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(largest.bit_length()))
 
 
-def bert_curves(data: Path) -> dict[str, RunTimeCurve]:
-    """Run times of BERT tiny to large at powers of two."""
+def bert_curves(data: Path, sizes: Sequence[int] = powers_of_two(LARGEST_BATCH)) -> dict[str, RunTimeCurve]:
+    """Run times of BERT tiny to large, by default at powers of two."""
     measured = json.loads((data / "profiles" / "bert_v100.json").read_text())
-    sizes = powers_of_two(LARGEST_BATCH)
     curves = {}
     for name, entry in measured.items():
         seconds = tuple(float(entry["runtime"][str(size)]) for size in sizes)
@@ -54,9 +53,11 @@ def bert_curves(data: Path) -> dict[str, RunTimeCurve]:
     return curves
 
 
-def frugalml(data: Path, name: str, *, seed: int = 0) -> Profile:
+def frugalml(
+    data: Path, name: str, *, seed: int = 0, sizes: Sequence[int] = powers_of_two(LARGEST_BATCH)
+) -> Profile:
     """Predictions of a FrugalML data set with run times of BERT; models are named after the latter."""
-    curves = bert_curves(data)
+    curves = bert_curves(data, sizes)
     pairing = PAIRINGS[name]
     with np.load(data / "predictions" / f"frugalml_{name}.npz") as archive:
         quality = np.array([archive[f"correct_{id_}"] for id_ in pairing], dtype=np.float64)

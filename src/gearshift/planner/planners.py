@@ -22,6 +22,7 @@ MODULES = {
     "coordinate": "gearshift.planner.published.coordinate",
     "frontier": "gearshift.planner.published.frontier",
     "optimal": "gearshift.planner.search.optimal",
+    "refine": "gearshift.planner.refine.search",
     "single": "gearshift.planner.baselines.single",
     "model-switching": "gearshift.planner.baselines.model_switching",
     "static-cascade": "gearshift.planner.baselines.static_cascade",

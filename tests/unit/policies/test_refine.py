@@ -44,7 +44,8 @@ def test_the_greatest_gain_has_the_highest_level_and_no_gain_the_lowest() -> Non
 def test_levels_rise_with_gain(gains: list[float], greatest: float) -> None:
     levels = [refine_key(gain, greatest) for gain in sorted(gains)]
     assert all(a <= b for a, b in pairwise(levels))
-    assert 0 <= levels[0] and levels[-1] < LEVELS
+    assert levels[0] >= 0
+    assert levels[-1] < LEVELS
 
 
 def test_time_to_refine_ends_at_the_earlier_of_objective_and_deadline() -> None:

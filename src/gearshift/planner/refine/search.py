@@ -1,0 +1,176 @@
+"""The most accurate plan that refines within a latency: pairs of models, and how greedily each load refines.
+
+Ways are compared by replaying the trace on part A, with few rows late; of those about as accurate
+as the best, the one with the lowest median latency is taken. `docs/planners/refine.md`.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec import UNSET
+
+from gearshift.cascade import Cascade
+from gearshift.errors import require
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.planner.contract import ladder
+from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.confirm import confirmed, replay
+from gearshift.planner.evaluate.together import random_arrivals
+from gearshift.planner.refine.way import Pair, Way, pairs_of
+from gearshift.planner.search.search_space import evaluated
+from gearshift.planner.space.cascade_search import most_accurate_model
+from gearshift.planner.space.request import PlanRequest, least_margin
+from gearshift.profiles.profile import PART_A
+from gearshift.simulator.simulate import prepare
+from gearshift.workload import draw_workload
+
+PAIRS = 4
+"""The most promising pairs whose plans are replayed."""
+LONGEST = (0.25, 0.5, 1.0)
+FACTORS = (0.0, 0.5, 0.8, 1.0, 1.25)
+LATE_SHARE = 0.1
+"""The share of the objective's late requests that a plan may have on part A."""
+MEDIAN_WORTH = 0.001
+"""The accuracy that a lower median latency is worth."""
+STEADY_REQUESTS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """A way of a pair, and what its plan gives on part A."""
+
+    pair: Pair
+    way: Way
+    accuracy: float
+    share_late: float
+    median_s: float
+
+
+def best_within(so_far: SoFar) -> GearPlan:
+    """Raises `Infeasible` where no plan that refines keeps the latency."""
+    request = so_far.request
+    require(request.beside is None, "plans that refine are made for one operator at a time")
+    pairs = sorted(pairs_of(request), key=lambda pair: -pair.promise(Way()))[:PAIRS]
+    if not pairs:
+        raise refusal(request, "no two models, the second more accurate, fit the devices")
+    found: list[Found] = []
+    for tried, pair in enumerate(pairs):
+        for each in _ways(so_far, pair):
+            found.append(each)
+            so_far.tell("replaying plans that refine", (tried + 0.5) / len(pairs))
+    for each in in_order(found, request):
+        so_far.check()
+        made = confirmed(each.pair.plan(each.way), request, on_time=so_far.check)
+        if made is not None and (made := with_steady_load(made, request)) is not None:
+            so_far.keep(made, each.accuracy)
+            return made
+    reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms"
+    raise refusal(request, reason, nearest_latency_s=_nearest_s(request, found))
+
+
+def _ways(so_far: SoFar, pair: Pair) -> Iterator[Found]:
+    """Ways of a pair, one thing changed at a time for the better."""
+    request = so_far.request
+
+    def tried(way: Way) -> Found:
+        so_far.check()
+        result = replay(pair.plan(way), request, part=PART_A, seeds=1, on_time=so_far.check).result
+        return Found(
+            pair=pair,
+            way=way,
+            accuracy=result.accuracy,
+            share_late=result.share_late,
+            median_s=result.latency_s.p50,
+        )
+
+    best: Found | None = None
+    for longest in LONGEST:
+        each = tried(Way(longest=longest))
+        yield each
+        best = better(best, each, request)
+    assert best is not None
+    each = tried(replace(best.way, refine_for="gain"))
+    yield each
+    best = better(best, each, request)
+    for factor in FACTORS:
+        if factor != best.way.factor:
+            yield tried(replace(best.way, factor=factor))
+
+
+def better(one: Found | None, other: Found, request: PlanRequest) -> Found:
+    return other if one is None or _worth(other, request) > _worth(one, request) else one
+
+
+def _worth(each: Found, request: PlanRequest) -> tuple[bool, float]:
+    keeps = keeps_on_part_a(each, request)
+    return keeps, each.accuracy if keeps else -each.share_late
+
+
+def keeps_on_part_a(each: Found, request: PlanRequest) -> bool:
+    objective = request.objective
+    median_s = math.inf if objective.median_s is UNSET else objective.median_s
+    return each.share_late <= LATE_SHARE * (1 - objective.percentile) and each.median_s <= median_s
+
+
+def in_order(found: Sequence[Found], request: PlanRequest) -> list[Found]:
+    """Those that keep the objective on part A: about as accurate as the best by the median, then by accuracy."""
+    keeps = sorted((each for each in found if keeps_on_part_a(each, request)), key=lambda each: -each.accuracy)
+    if not keeps:
+        return []
+    alike = [each for each in keeps if each.accuracy >= keeps[0].accuracy - MEDIAN_WORTH]
+    return [*sorted(alike, key=lambda each: each.median_s), *keeps[len(alike) :]]
+
+
+def with_steady_load(made: GearPlan, request: PlanRequest) -> GearPlan | None:
+    """The plan with its gears' predictions in steady load; None where a range misses the objective.
+
+    As in scope `every-range`, each range is tried at the least margin times its upper end.
+    """
+    name, pipeline = next(iter(made.pipelines.items()))
+    gears = []
+    for gear, qps in zip(pipeline.gears, request.upper_ends().tolist(), strict=True):
+        tight = steady(made, gear, least_margin(request) * qps, request)
+        if request.objective.scope == "every-range" and tight.share_late > 1 - request.objective.percentile:
+            return None
+        gears.append(msgspec.structs.replace(gear, predicted=steady(made, gear, qps, request)))
+    changed = msgspec.structs.replace(pipeline, gears=tuple(gears))
+    return msgspec.structs.replace(made, pipelines={name: changed})
+
+
+def steady(made: GearPlan, gear: Gear, qps: float, request: PlanRequest) -> GearPrediction:
+    """A gear alone at a steady load, on part A."""
+    name, pipeline = next(iter(made.pipelines.items()))
+    alone = msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0))
+    plan = msgspec.structs.replace(
+        made,
+        pipelines={name: msgspec.structs.replace(pipeline, gears=(alone,), planned_load=None)},
+        predictions={},
+    )
+    trace = random_arrivals(qps, STEADY_REQUESTS / qps, seed=[request.seed, 5])
+    workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
+    run = prepare(plan, request.profile).run(workload)
+    result = run.result(request.profile, latency_objective_s=request.latency_s)
+    return GearPrediction(
+        load_qps=qps,
+        accuracy=result.accuracy,
+        latency_p95_s=result.latency_s.at(request.objective.percentile),
+        share_late=result.share_late,
+        utilisation=max(result.utilisation.values()),
+    )
+
+
+def _nearest_s(request: PlanRequest, found: Sequence[Found]) -> float | None:
+    """Some latency that is longer, for a search by latency to go on from."""
+    slowest_s = max(curve.median_s[-1] for curve in request.profile.whole_curves)
+    return None if request.latency_s > 8 * slowest_s else 1.5 * request.latency_s
+
+
+def _prepare(request: PlanRequest) -> ladder.WithinLatency:
+    strongest = evaluated(request, Cascade(models=(most_accurate_model(request.profile),)))
+    return ladder.WithinLatency(best_within=best_within, most_accurate=strongest)
+
+
+PLANNER = ladder.planner("refine", _prepare)

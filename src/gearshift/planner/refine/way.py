@@ -1,0 +1,154 @@
+"""Plans that refine with a pair of models, and the load at which each row is worth a second run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.cascade import Cascade
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
+from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import assemble, curves_of, with_pipeline
+from gearshift.planner.refine.gains import expected_gains, gain_at
+from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.request import PlanRequest, load_ranges
+from gearshift.profiles.profile import PART_A, RunTimeCurve
+
+Floats = NDArray[np.float64]
+
+WAY_BACK = 2.0
+"""The margin for the way back, in measured times of a lone request outside of the router's queues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What a plan that refines may choose.
+
+    The least gain is `factor` times the level of the load; batches run no longer than the share
+    `longest` of the latency objective.
+    """
+
+    factor: float = 0.8
+    refine_for: RefineFor = "rows"
+    longest: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A first model and a later one on all devices where they fit.
+
+    `accuracy` is the first model's on part A; `gains` are those of part A's rows, falling.
+    """
+
+    request: PlanRequest
+    first: str
+    later: str
+    placement: Placement
+    table: ExpectedGain
+    accuracy: float
+    gains: Floats
+
+    @cached_property
+    def curves(self) -> Mapping[str, RunTimeCurve]:
+        return curves_of(self.request.profile, self.request.hardware, self.placement)
+
+    def sizes(self, longest_s: float) -> dict[str, int]:
+        """By replica, the largest batch: the one with the least time per row of those that are short enough."""
+        return {replica: fastest_size(curve, longest_s) for replica, curve in self.curves.items()}
+
+    def share_refined(self, qps: float, sizes: Mapping[str, int]) -> float:
+        """The share of rows that the devices can refine beside screening all; negative if they cannot screen all."""
+        rates = dict.fromkeys((self.first, self.later), 0.0)
+        for replica in self.placement.replicas:
+            size = sizes[replica.id]
+            rates[replica.model] += size / self.curves[replica.id].seconds(size)
+        return (1 - qps / rates[self.first]) * rates[self.later] / qps
+
+    def level(self, qps: float, sizes: Mapping[str, int]) -> float:
+        """The gain of the last row that the devices can refine at this load, with the greatest gains first."""
+        place = int(max(0.0, self.share_refined(qps, sizes)) * len(self.gains))
+        return max(0.0, float(self.gains[place])) if place < len(self.gains) else 0.0
+
+    def promise(self, way: Way) -> float:
+        """The accuracy over the seconds of the trace if rows took no time but that of full batches."""
+        sizes = self.sizes(way.longest * self.request.latency_s)
+        counts = self.request.trace.counts_per_second()
+        sums, total = np.concatenate([[0.0], np.cumsum(np.maximum(self.gains, 0.0))]), 0.0
+        for qps in counts[counts > 0].tolist():
+            place = int(np.clip(self.share_refined(qps, sizes), 0.0, 1.0) * len(self.gains))
+            total += qps * float(sums[place]) / len(self.gains)
+        return self.accuracy + total / float(counts.sum())
+
+    def threshold(self, least_gain: float) -> float:
+        """The certainty from which the gain is not above `least_gain`: such rows are answered at once."""
+        below = np.flatnonzero(np.array(self.table.gain) <= least_gain)
+        if len(below):
+            return self.table.certainty[below[0]]
+        certainty = self.request.profile.predictions.certainty
+        return float(np.nextafter(certainty.max(), np.inf))
+
+    def gear(self, load_range: LoadRange, qps: float, way: Way) -> Gear:
+        sizes = self.sizes(way.longest * self.request.latency_s)
+        cascade = Cascade(
+            models=(self.first, self.later), thresholds=(self.threshold(way.factor * self.level(qps, sizes)),)
+        )
+        rates = {replica: size / self.curves[replica].seconds(size) for replica, size in sizes.items()}
+        total = dict.fromkeys((self.first, self.later), 0.0)
+        for replica in self.placement.replicas:
+            total[replica.model] += rates[replica.id]
+        return Gear(
+            load_range=load_range,
+            cascades=alone(self.request.profile.operator, cascade),
+            replicas=tuple(
+                ReplicaSettings(
+                    replica=replica.id,
+                    load_share=rates[replica.id] / total[replica.model],
+                    largest_batch_size=sizes[replica.id],
+                    cores=replica.cores,
+                )
+                for replica in self.placement.replicas
+            ),
+            order="gain",
+            answer_by_margin_s=WAY_BACK * self.request.profile.front_end_s,
+            refine_for=way.refine_for,
+        )
+
+    def plan(self, way: Way) -> GearPlan:
+        """A plan without predictions, with a gear for each load range."""
+        ends = self.request.upper_ends()
+        ranges = zip(load_ranges(ends), ends.tolist(), strict=True)
+        return self.of_gears([self.gear(load_range, qps, way) for load_range, qps in ranges])
+
+    def of_gears(self, gears: list[Gear]) -> GearPlan:
+        gains = expected_gains(self.request.profile.predictions, (self.first, self.later))
+        return with_pipeline(assemble(self.request, self.placement, gears), gains=gains)
+
+
+def pairs_of(request: PlanRequest) -> list[Pair]:
+    """All pairs whose later model is more accurate on part A, and which fit the devices."""
+    predictions = request.profile.predictions
+    records = predictions.indices(PART_A)
+    accuracy = dict(zip(predictions.models, predictions.quality[:, records].mean(axis=1).tolist(), strict=True))
+    found = []
+    for first in request.profile.models:
+        for later in request.profile.models:
+            if accuracy[first] >= accuracy[later]:
+                continue
+            placement = place_everywhere(request.profile, request.hardware, models=(first, later))
+            spans = any(len(replica.device_ids) > 1 for replica in placement.replicas)
+            if spans or set(placement.models) != {first, later}:
+                continue
+            table = next(each for each in expected_gains(predictions, (first, later)) if each.kept == first)
+            certainty = predictions.certainty[predictions.rows((first,))[0], records]
+            gains = np.sort(gain_at(table, certainty))[::-1]
+            found.append(Pair(request, first, later, placement, table, accuracy[first], gains))
+    return found
+
+
+def fastest_size(curve: RunTimeCurve, longest_s: float) -> int:
+    """The batch with the least time per row of those that run no longer than `longest_s`; the larger at a tie."""
+    times_ns = curve.table_ns()
+    short = [size for size in range(1, len(times_ns)) if times_ns[size] <= longest_s * 1e9] or [1]
+    return min(short, key=lambda size: (float(times_ns[size]) / size, -size))
