@@ -8,10 +8,13 @@ import click
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
+from gearshift.cli.language import profile as language
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file, read_project
+from gearshift.models.language_config import is_language_project
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile, overheads_of
+from gearshift.verbs.language.profile import profile_language
 from gearshift.verbs.profile import profile, profile_from_records, profile_pipelines
 
 
@@ -35,13 +38,17 @@ def command(
     """Measure run times, predictions and certainty of the models of PROJECT.
 
     PROJECT is a gearshift.toml or its folder. With several operators, the folder that is written
-    has a profile for each, and for each pipeline the joint records of its requests.
+    has a profile for each, and for each pipeline the joint records of its requests. Engines of
+    language models are timed from outside, and their answers to PROJECT's prompts judged.
     """
     require(
         from_records is not None or not raw_run_times,
         "--raw-run-times is given without --from-records",
         remedy="leave it out: run times are measured",
     )
+    if from_records is None and is_language_project(project_file(project)):
+        profile_language_models(output, project, out, seed)
+        return
     with output.progress() as tell:
         if from_records is not None:
             made: Profile | Profiles = profile_from_records(
@@ -62,6 +69,20 @@ def command(
     else:
         output.json(facts(made, out))
         show(output, made)
+    output.say(f"wrote {out}")
+
+
+def profile_language_models(output: Output, project: Path, out: Path, seed: int) -> None:
+    with output.progress() as tell:
+        made = profile_language(
+            project,
+            out=out,
+            seed=seed,
+            progress=lambda what, share: tell(f"profiling: {what}", share),
+            notice=lambda text: click.echo(text, err=True),
+        )
+    output.json(language.facts(made, out))
+    language.show(output, made)
     output.say(f"wrote {out}")
 
 

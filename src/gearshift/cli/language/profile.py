@@ -1,0 +1,82 @@
+"""What `gearshift profile` prints of language models."""
+
+from pathlib import Path
+
+from msgspec import to_builtins
+from rich.table import Table
+
+from gearshift.cli.common.output import Output, table
+from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.ranking import Ranking, rankings
+
+
+def facts(made: LanguageProfile, out: Path) -> dict[str, object]:
+    answers = made.answers
+    return {
+        "operator": made.operator,
+        "profile": str(out),
+        "sha256": made.sha256,
+        "prompts": len(answers.part),
+        "judged": answers.judged,
+        "certainty": made.certainty,
+        "ranks": made.ranks,
+        "overhead_s": made.overhead_s,
+        "models": [
+            {
+                "model": engine.model,
+                "quality": float(answers.quality[answers.models.index(engine.model)].mean()),
+                "output_tokens": float(answers.output_tokens[answers.models.index(engine.model)].mean()),
+                "engine": to_builtins(engine),
+            }
+            for engine in made.engines
+        ],
+        "rankings": [to_builtins(one) for one in rankings(made)],
+        "warnings": made.warnings,
+    }
+
+
+def show(output: Output, made: LanguageProfile) -> None:
+    output.show(engines_table(made))
+    found = rankings(made)
+    if found:
+        output.show(rankings_table(made, found))
+        output.say("gain: quality gained over a random split between the model and the last one, over all shares")
+    if not made.answers.judged:
+        output.say("there is neither a judge nor a reference: quality is agreement with the last model")
+    tell_warnings(output, made.warnings)
+
+
+def engines_table(made: LanguageProfile) -> Table:
+    answers = made.answers
+    columns = "model", "on", "quality", "tokens", "first token alone", "a token alone", "a token, all running"
+    shown = table(f"Engines of {made.operator}, {len(answers.part)} prompts", *columns)
+    for engine in made.engines:
+        row = answers.models.index(engine.model)
+        prompt = int(answers.prompt_tokens[row].mean())
+        first_s = engine.prefill.seconds(min(prompt, engine.largest_batched_tokens)) + made.overhead_s
+        shown.add_row(
+            engine.model,
+            engine.device_kind + (f" x {engine.tensor_parallel}" if engine.tensor_parallel > 1 else ""),
+            percent(float(answers.quality[row].mean())),
+            f"{answers.output_tokens[row].mean():.0f}",
+            milliseconds(first_s),
+            milliseconds(engine.decode.step_s[0]),
+            f"{milliseconds(engine.decode.seconds(engine.largest_running))} x {engine.largest_running}",
+        )
+    return shown
+
+
+def rankings_table(made: LanguageProfile, found: list[Ranking]) -> Table:
+    coverages = [f"surest {100 * share:.0f} %" for share, _ in found[0].risk_coverage]
+    shown = table(f"What {made.certainty} is worth", "model", "at token", "AUROC", "gain", "", *coverages)
+    for one in found:
+        shown.add_row(
+            one.model,
+            "end" if one.decide_at is None else str(one.decide_at),
+            str(one.auroc),
+            str(one.gain),
+            "ranks" if one.ranks else "no better than chance",
+            *(percent(quality) for _, quality in one.risk_coverage),
+        )
+    return shown

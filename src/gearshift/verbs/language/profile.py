@@ -1,0 +1,50 @@
+"""Measure engines of language models, and record their answers."""
+
+from pathlib import Path
+
+from gearshift.models.config import PROJECT_FILE, project_file
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.store import require_language_replaceable, write_language_profile
+from gearshift.support.files import PathLike
+from gearshift.verbs.inputs import Notice, Progress, silent
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
+def profile_language(
+    project: PathLike = PROJECT_FILE,
+    *,
+    out: PathLike | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+    notice: Notice = _ignore,
+) -> LanguageProfile:
+    """Measure a project of language models from outside; write the profile to `out` if given.
+
+    `project` is a `gearshift.toml` or its folder. Calls, tokens and time are announced by `notice`
+    before they are spent. Answers and times are kept in a folder named like `out` with `.partial`
+    added until the profile is written, so that the same call can go on after an error or Ctrl-C.
+    Raises `InvalidInput` before the first call where `out` holds anything but such a profile, or
+    the project's `most_calls` would be exceeded.
+    """
+    from gearshift.measuring.engines import profile_language as measuring
+    from gearshift.measuring.engines.kept import forget, kept_files, partial_folder
+
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        require_language_replaceable(folder)
+    try:
+        made = measuring.profile_language(
+            project_file(Path(project)), seed=seed, folder=folder, progress=progress, notice=notice
+        )
+    except BaseException:
+        if folder is not None and kept_files(folder):
+            notice(f"what was answered is kept in {partial_folder(folder)}; the same command goes on from there")
+        raise
+    if folder is None:
+        return made
+    written = write_language_profile(folder, made)
+    forget(folder)
+    return written
