@@ -35,7 +35,7 @@ class LanguageSimulation:
     gear: NDArray[np.int16]
     answered_ns: NDArray[np.int64]
     finished_ns: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int32]
     decided_at_token: NDArray[np.int32]
     discarded_tokens: NDArray[np.int32]
     preempted: NDArray[np.int32]

@@ -1,9 +1,6 @@
 """Simulate a plan of language models on a workload, by the compiled kernel."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from gearshift.errors import require
 from gearshift.language_workload import LanguageWorkload
@@ -38,10 +35,10 @@ def simulate_language(
         f"the workload names prompt {named}, but there are records of {known} prompts",
         remedy="draw the workload from this profile",
     )
+    require_room(tables, profile, workload)
     samples, n = make_samples(profile, workload), len(workload)
-    lengths: Any = [each.reshape(len(tables.models), -1) for each in (samples.prompt_tokens, samples.output_tokens)]
-    require_room(tables, *(each[:, samples.token_row] for each in lengths))
-    engines, curve_s = make_engines(tables, int(samples.output_tokens.max()))
+    longest = profile.answers.output_tokens if workload.output_tokens is None else workload.output_tokens
+    engines, curve_s = make_engines(tables, int(longest.max()))
     plan = make_plan(tables, curve_s)
     shifts, rows = FIRST_SHIFTS, ROWS_OF_REQUEST * n if log else 0
     while True:
@@ -54,28 +51,32 @@ def simulate_language(
         tables=tables,
         workload=workload,
         **{name: getattr(out, name) for name in out._fields if name not in ("shifts", "log")},
-        output_tokens=samples.output_tokens[out.model.astype(np.int64) * samples.token_rows + samples.token_row],
         shifts=out.shifts[: state.run.shifts],
         log=[tuple(row) for row in out.log[: state.run.logged].tolist()],
         most_waiting=int(state.run.most_waiting),
     )
 
 
-def require_room(tables: EngineTables, prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64]) -> None:
-    """Raise `InvalidInput` where a prompt and its answer (models, n) take more than a replica of a gear holds."""
+def require_room(tables: EngineTables, profile: LanguageProfile, workload: LanguageWorkload) -> None:
+    """Raise `InvalidInput` where a prompt and its answer take more than a replica of a gear's model holds."""
     used = {
         int(model)
         for row, stages in zip(tables.stage_models.reshape(-1, tables.most_stages), tables.stage_count, strict=True)
         for model in row[:stages]
     }
+    answers, recorded = profile.answers, workload.prompt_tokens is None and workload.output_tokens is None
     for replica, model, engine in zip(tables.replicas, tables.replica_model.tolist(), tables.engines, strict=True):
-        if model not in used:
-            continue
+        prompts, outputs = answers.prompt_tokens[model], answers.output_tokens[model]
+        if not recorded:
+            prompts = prompts[workload.record] if workload.prompt_tokens is None else workload.prompt_tokens
+            outputs = outputs[workload.record] if workload.output_tokens is None else workload.output_tokens
         most = engine.kv_blocks - engine.watermark_blocks
-        too_large = int(np.count_nonzero(prompt_tokens[model] + output_tokens[model] > most * engine.block_tokens))
-        require(
-            too_large == 0,
-            f"{too_large} requests take more than the {most} blocks of {engine.block_tokens} tokens that replica "
-            f"{replica!r} has",
-            remedy="give it more memory (kv_tokens), or leave them out",
-        )
+        beyond = prompts + outputs > most * engine.block_tokens
+        if model in used and bool(beyond.any()):
+            too_large = int(np.count_nonzero(beyond[workload.record] if recorded else beyond))
+            require(
+                too_large == 0,
+                f"{too_large} requests take more than the {most} blocks of {engine.block_tokens} tokens that replica "
+                f"{replica!r} has",
+                remedy="give it more memory (kv_tokens), or leave them out",
+            )

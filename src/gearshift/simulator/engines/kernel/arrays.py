@@ -13,6 +13,7 @@ from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.simulator.engines.kernel.state import (
+    CERTAINTY,
     NONE,
     Engine,
     Outcome,
@@ -37,8 +38,8 @@ def make_plan(tables: EngineTables, curve_s: NDArray[np.float64]) -> Plan:
     first_member = np.searchsorted(tables.device[members], np.arange(groups + 1))
     turn = np.empty_like(members)
     turn[members] = np.arange(len(members)) - first_member[tables.device[members]]
-    columns = {DECIDES_AT_END if at is None else at: column for column, at in enumerate(DECIDE_AT_TOKENS)}
-    columns[DECIDES_BY_ID] = 0
+    columns = {DECIDES_AT_END if at is None else at: column for column, at in enumerate(DECIDE_AT_TOKENS, CERTAINTY)}
+    columns[DECIDES_BY_ID] = CERTAINTY
     return Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name) and name not in OWN},
         models=models,
@@ -59,27 +60,20 @@ OWN = ("models", "replicas", "bin_edges")
 
 
 def make_samples(profile: LanguageProfile, workload: LanguageWorkload) -> Samples:
-    answers, n = profile.answers, len(workload)
-    rows, prompts, outputs = len(answers.part), workload.prompt_tokens, workload.output_tokens
-    own = prompts is not None or outputs is not None
-    of_requests = {
-        name: getattr(answers, name)[:, workload.record] if given is None else np.tile(given, (len(answers.models), 1))
-        for name, given in (("prompt_tokens", prompts), ("output_tokens", outputs))
-        if own
-    }
+    answers, none = profile.answers, np.zeros(0, dtype=np.int64)
+    made = np.concatenate(
+        (answers.prompt_tokens[..., None], answers.output_tokens[..., None], answers.certainty),
+        axis=2,
+        dtype=np.float64,
+    )
     return Samples(
         arrivals_ns=workload.arrivals_ns,
         by_id=workload.by_id,
         row=workload.record,
-        rows=rows,
-        certainty=np.ascontiguousarray(answers.certainty, dtype=np.float64).ravel(),
-        certainties=len(DECIDE_AT_TOKENS),
-        token_row=np.arange(n, dtype=np.int32) if own else workload.record,
-        token_rows=n if own else rows,
-        **{
-            name: np.ascontiguousarray(of_requests.get(name, getattr(answers, name)), dtype=np.int64).ravel()
-            for name in ("prompt_tokens", "output_tokens")
-        },
+        rows=len(answers.part),
+        answers=made.reshape(-1, CERTAINTY + len(DECIDE_AT_TOKENS)),
+        prompt_tokens=none if workload.prompt_tokens is None else workload.prompt_tokens,
+        output_tokens=none if workload.output_tokens is None else workload.output_tokens,
     )
 
 
@@ -128,14 +122,14 @@ def _curve(
 
 
 def make_state(tables: EngineTables, engines: Any, n: int) -> State:
-    queues, requests, replicas = records(Queue, len(tables.models)), records(Request, n), len(engines)
-    queues.first = queues.last = NONE
+    run, queues, replicas = records(Run, 1)[0], records(Queue, len(tables.models)), len(engines)
+    run.free = queues.first = queues.last = NONE
     slots, groups = int(engines.slots.sum()), len(tables.device_groups)
     return State(
-        run=records(Run, 1)[0],
+        run=run,
         queues=queues,
         engines=engines.copy(),
-        requests=requests,
+        requests=records(Request, n),
         phases=np.zeros(int(engines.block_tokens.sum()), dtype=np.int64),
         soonest=np.full(slots, NONE, dtype=np.int64),
         latest=np.full(slots, NONE, dtype=np.int64),
@@ -156,6 +150,7 @@ def make_outcome(tables: EngineTables, n: int, *, shifts: int, log_rows: int) ->
         gear=np.zeros(n, dtype=np.int16),
         answered_ns=np.zeros(n, dtype=np.int64),
         finished_ns=np.zeros(n, dtype=np.int64),
+        output_tokens=np.zeros(n, dtype=np.int32),
         decided_at_token=np.zeros(n, dtype=np.int32),
         discarded_tokens=np.zeros((n, len(tables.models)), dtype=np.int32),
         preempted=np.zeros(n, dtype=np.int32),

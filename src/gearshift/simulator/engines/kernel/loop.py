@@ -18,10 +18,13 @@ def run(plan: Plan, state: State, samples: Samples, out: Outcome) -> None:
     at.next_tick_ns = METER_WINDOW_NS
     while at.done < requests:
         arrival_ns = samples.arrivals_ns[at.arrived] if at.arrived < requests else NEVER_NS
-        now_ns = min(arrival_ns, at.next_tick_ns)
+        now_ns, first = NEVER_NS, plan.replicas
         for replica in range(plan.replicas):
-            now_ns = min(now_ns, state.ends_ns[replica])
-        for replica in range(plan.replicas):
+            if state.ends_ns[replica] < now_ns:
+                now_ns, first = state.ends_ns[replica], replica
+        if min(arrival_ns, at.next_tick_ns) < now_ns:
+            now_ns, first = min(arrival_ns, at.next_tick_ns), plan.replicas
+        for replica in range(first, plan.replicas):
             if state.ends_ns[replica] == now_ns:
                 end_step(plan, state, samples, out, replica, now_ns)
         while arrival_ns == now_ns:

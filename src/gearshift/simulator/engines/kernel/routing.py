@@ -10,7 +10,7 @@ from gearshift.policies.engines import deciding, outstanding
 from gearshift.policies.engines import steps as steps_module
 from gearshift.profiles.engines.engine_tables import NO_BOUND
 from gearshift.simulator.engines.kernel.running import leave_running, schedule, unschedule
-from gearshift.simulator.engines.kernel.state import NONE, Outcome, Plan, Samples, State, touch, write
+from gearshift.simulator.engines.kernel.state import NONE, OUTPUT, PROMPT, Outcome, Plan, Samples, State, touch, write
 from gearshift.support.compiled import apart, inlined
 
 ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
@@ -31,31 +31,53 @@ gear_in_force = inlined(gear_shift.gear_in_force)
 
 
 @inlined
-def stage_at_first(plan: Plan, state: State, samples: Samples, number: int) -> int:
+def stage_at_first(plan: Plan, state: State, samples: Samples, place: int) -> int:
     gear = state.run.gear
     base = gear * plan.most_stages
-    return first_stage(samples.by_id[number], plan.stage_count[gear], plan.thresholds, plan.decide_at, base)
+    return first_stage(
+        samples.by_id[state.requests[place].number], plan.stage_count[gear], plan.thresholds, plan.decide_at, base
+    )
 
 
 @inlined
 def arrive(plan: Plan, state: State, samples: Samples, out: Outcome, now_ns: int) -> None:
-    number = state.run.arrived
-    state.run.arrived += 1
-    stage = stage_at_first(plan, state, samples, number)
-    model = plan.stage_models[state.run.gear * plan.most_stages + stage]
-    enqueue(plan, state, samples, out, number, model, stage, now_ns)
+    """The next request takes a place."""
+    place = take_place(state)
+    request, run = state.requests[place], state.run
+    request.number = run.arrived
+    request.visited = request.answered = 0
+    run.arrived += 1
+    stage = stage_at_first(plan, state, samples, place)
+    model = plan.stage_models[run.gear * plan.most_stages + stage]
+    enqueue(plan, state, samples, out, place, model, stage, now_ns)
+
+
+@inlined
+def take_place(state: State) -> int:
+    run = state.run
+    place: int = run.free
+    if place == NONE:
+        place = run.used
+        run.used += 1
+    else:
+        run.free = state.requests[place].following
+    return place
 
 
 @inlined
 def enqueue(
-    plan: Plan, state: State, samples: Samples, out: Outcome, number: int, model: int, stage: int, now_ns: int
+    plan: Plan, state: State, samples: Samples, out: Outcome, place: int, model: int, stage: int, now_ns: int
 ) -> None:
     """A request waits for an engine of a model; what it was elsewhere is forgotten."""
-    request, queue, run = state.requests[number], state.queues[model], state.run
-    row = model * samples.token_rows + samples.token_row[number]
+    request, queue, run = state.requests[place], state.queues[model], state.run
+    row = model * samples.rows + samples.row[request.number]
     request.model = model
-    request.prompt = samples.prompt_tokens[row]
-    request.output = samples.output_tokens[row]
+    request.prompt = int(samples.answers[row, PROMPT])
+    request.output = int(samples.answers[row, OUTPUT])
+    if samples.prompt_tokens.shape[0] > 0:
+        request.prompt = samples.prompt_tokens[request.number]
+    if samples.output_tokens.shape[0] > 0:
+        request.output = samples.output_tokens[request.number]
     request.given = request.computed = request.decodes = request.preempted = 0
     request.at = request.following = NONE
     bins = model * plan.bins
@@ -63,15 +85,15 @@ def enqueue(
         request.prompt, NO_BOUND, plan.bin_edges, plan.expected_output, bins, bins + plan.bins
     )
     if queue.first == NONE:
-        queue.first = number
+        queue.first = place
     else:
-        state.requests[queue.last].following = number
-    queue.last = number
+        state.requests[queue.last].following = place
+    queue.last = place
     queue.waiting_ns += waiting_ns(plan, state, request)
     run.prompt_tokens += request.prompt
     run.waiting += 1
     run.most_waiting = max(run.most_waiting, run.waiting)
-    write(state, out, now_ns, ENQUEUE, number, model, stage)
+    write(state, out, now_ns, ENQUEUE, request.number, model, stage)
 
 
 @inlined
@@ -100,38 +122,36 @@ def dispatch(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
             )
             if replica < 0:
                 break
-            number = queue.first
-            request = state.requests[number]
+            place = queue.first
+            request = state.requests[place]
             queue.first = request.following
             queue.waiting_ns -= waiting_ns(plan, state, request)
             state.run.waiting -= 1
-            send(state, out, number, replica, now_ns)
+            send(state, out, place, replica, now_ns)
 
 
 @inlined
-def send(state: State, out: Outcome, number: int, replica: int, now_ns: int) -> None:
+def send(state: State, out: Outcome, place: int, replica: int, now_ns: int) -> None:
     """A request waits as the last within an engine."""
-    request, engine = state.requests[number], state.engines[replica]
+    request, engine = state.requests[place], state.engines[replica]
     request.blocks = blocks_for(request.prompt, engine.block_tokens)
     request.following = NONE
     if engine.first_waiting == NONE:
-        engine.first_waiting = number
+        engine.first_waiting = place
     else:
-        state.requests[engine.last_waiting].following = number
-    engine.last_waiting = number
+        state.requests[engine.last_waiting].following = place
+    engine.last_waiting = place
     state.outstanding[replica] += 1
     state.work_ns[replica] += request.prompt * engine.prompt_token_ns + request.expected * engine.output_token_ns
     if state.stepping[engine.group] == NONE:
         touch(state, engine.group)
-    write(state, out, now_ns, SEND, number, replica, state.outstanding[replica])
+    write(state, out, now_ns, SEND, request.number, replica, state.outstanding[replica])
 
 
 @inlined
-def token_came(
-    plan: Plan, state: State, samples: Samples, out: Outcome, replica: int, number: int, now_ns: int
-) -> None:
+def token_came(plan: Plan, state: State, samples: Samples, out: Outcome, replica: int, place: int, now_ns: int) -> None:
     """A request that decodes got a token at which something happens."""
-    request, engine = state.requests[number], state.engines[replica]
+    request, engine = state.requests[place], state.engines[replica]
     tokens = request.given + engine.count
     if tokens == 1:
         state.work_ns[replica] -= request.prompt * engine.prompt_token_ns
@@ -139,30 +159,32 @@ def token_came(
     ended = tokens == request.output
     following = ANSWER
     if request.answered == 0:
-        following = decide(plan, state, samples, out, number, tokens, ended, now_ns)
+        following = decide(plan, state, samples, out, place, tokens, ended, now_ns)
     if following == ANSWER and not ended:
-        schedule(plan, state, engine, number)
+        schedule(plan, state, engine, place)
         return
-    leave_running(state, engine, number)
+    leave_running(state, engine, place)
     state.outstanding[replica] -= 1
     state.work_ns[replica] -= request.expected * engine.output_token_ns
-    out.preempted[number] += request.preempted
+    out.preempted[request.number] += request.preempted
     if following == ANSWER:
-        out.finished_ns[number] = now_ns
+        out.finished_ns[request.number] = now_ns
         state.run.done += 1
+        request.following = state.run.free
+        state.run.free = place
         return
-    out.discarded_tokens[number, request.model] = tokens
-    write(state, out, now_ns, CANCEL, number, replica, tokens)
+    out.discarded_tokens[request.number, request.model] = tokens
+    write(state, out, now_ns, CANCEL, request.number, replica, tokens)
     stage = plan.stage_of[state.run.gear * plan.models + following]
-    enqueue(plan, state, samples, out, number, following, stage, now_ns)
+    enqueue(plan, state, samples, out, place, following, stage, now_ns)
 
 
 @inlined
 def decide(
-    plan: Plan, state: State, samples: Samples, out: Outcome, number: int, tokens: int, ended: bool, now_ns: int
+    plan: Plan, state: State, samples: Samples, out: Outcome, place: int, tokens: int, ended: bool, now_ns: int
 ) -> int:
     """The model that a request goes on to; `ANSWER` where it stays."""
-    request, gear = state.requests[number], state.run.gear
+    request, gear = state.requests[place], state.run.gear
     base, model = gear * plan.most_stages, request.model
     stage, stages = plan.stage_of[gear * plan.models + model], plan.stage_count[gear]
     if stage != NOT_IN_CASCADE:
@@ -170,17 +192,18 @@ def decide(
             return ANSWER
         if stage < stages - 1 and plan.decide_at[base + stage] != DECIDES_BY_ID:
             request.visited |= 1 << model
-            row = model * samples.rows + samples.row[number]
-            sure = samples.certainty[row * samples.certainties + plan.certainty_of[base + stage]]
+            row = model * samples.rows + samples.row[request.number]
+            sure = samples.answers[row, plan.certainty_of[base + stage]]
             following = next_step(stage, sure, request.visited, stages, plan.stage_models, plan.thresholds, base)
             if following != ANSWER:
                 return following
     request.answered = 1
-    out.model[number] = model
-    out.gear[number] = gear
-    out.answered_ns[number] = now_ns
-    out.decided_at_token[number] = tokens
-    write(state, out, now_ns, ANSWERED, number, model, gear)
+    out.model[request.number] = model
+    out.gear[request.number] = gear
+    out.answered_ns[request.number] = now_ns
+    out.output_tokens[request.number] = request.output
+    out.decided_at_token[request.number] = tokens
+    write(state, out, now_ns, ANSWERED, request.number, model, gear)
     return ANSWER
 
 
@@ -217,26 +240,26 @@ def shift(plan: Plan, state: State, samples: Samples, out: Outcome, gear: int, n
         put_anew(plan, state, samples, out, model, now_ns)
     for replica in range(plan.replicas):
         engine = state.engines[replica]
-        number = engine.oldest
-        while number != NONE:
-            request = state.requests[number]
+        place = engine.oldest
+        while place != NONE:
+            request = state.requests[place]
             if request.at != NONE and request.answered == 0:
-                unschedule(state, engine, number)
-                schedule(plan, state, engine, number)
-            number = request.following
+                unschedule(state, engine, place)
+                schedule(plan, state, engine, place)
+            place = request.following
 
 
 @inlined
 def put_anew(plan: Plan, state: State, samples: Samples, out: Outcome, model: int, now_ns: int) -> None:
     queue, before = state.queues[model], NONE
-    number = queue.first
-    while number != NONE:
-        request = state.requests[number]
+    place = queue.first
+    while place != NONE:
+        request = state.requests[place]
         following = request.following
-        stage = stage_at_first(plan, state, samples, number)
+        stage = stage_at_first(plan, state, samples, place)
         first_model = plan.stage_models[state.run.gear * plan.most_stages + stage]
         if request.visited != 0 or first_model == model:
-            before = number
+            before = place
         else:
             if before == NONE:
                 queue.first = following
@@ -247,5 +270,5 @@ def put_anew(plan: Plan, state: State, samples: Samples, out: Outcome, model: in
             queue.waiting_ns -= waiting_ns(plan, state, request)
             state.run.waiting -= 1
             state.run.prompt_tokens -= request.prompt
-            enqueue(plan, state, samples, out, number, first_model, stage, now_ns)
-        number = following
+            enqueue(plan, state, samples, out, place, first_model, stage, now_ns)
+        place = following

@@ -14,17 +14,17 @@ blocks_for = inlined(steps_module.blocks_for)
 
 
 @inlined
-def join_running(state: State, engine: Engine, number: int) -> None:
+def join_running(state: State, engine: Engine, place: int) -> None:
     """The first that waits in the engine enters."""
-    request = state.requests[number]
+    request = state.requests[place]
     engine.first_waiting = request.following
     request.before = engine.newest
     request.following = NONE
     if engine.newest == NONE:
-        engine.oldest = number
+        engine.oldest = place
     else:
-        state.requests[engine.newest].following = number
-    engine.newest = number
+        state.requests[engine.newest].following = place
+    engine.newest = place
     engine.running += 1
     engine.free_blocks -= request.blocks
     request.entry = engine.entered
@@ -32,11 +32,11 @@ def join_running(state: State, engine: Engine, number: int) -> None:
 
 
 @inlined
-def leave_running(state: State, engine: Engine, number: int) -> None:
+def leave_running(state: State, engine: Engine, place: int) -> None:
     """A request gives up its memory and its place."""
-    request = state.requests[number]
+    request = state.requests[place]
     if request.decodes != 0:
-        stop_decoding(state, engine, number)
+        stop_decoding(state, engine, place)
     else:
         engine.free_blocks += request.blocks
     if request.before == NONE:
@@ -51,8 +51,8 @@ def leave_running(state: State, engine: Engine, number: int) -> None:
 
 
 @inlined
-def start_decoding(state: State, engine: Engine, number: int) -> None:
-    request = state.requests[number]
+def start_decoding(state: State, engine: Engine, place: int) -> None:
+    request = state.requests[place]
     context = request.prompt + request.given
     phase = (context - engine.count) % engine.block_tokens
     request.phase = phase
@@ -66,9 +66,9 @@ def start_decoding(state: State, engine: Engine, number: int) -> None:
 
 
 @inlined
-def stop_decoding(state: State, engine: Engine, number: int) -> None:
+def stop_decoding(state: State, engine: Engine, place: int) -> None:
     """All that `start_decoding` did is undone, and the request's blocks become free."""
-    request = state.requests[number]
+    request = state.requests[place]
     request.given += engine.count
     request.decodes = 0
     context = request.prompt + request.given
@@ -81,7 +81,7 @@ def stop_decoding(state: State, engine: Engine, number: int) -> None:
     engine.kv_tokens -= context
     state.phases[engine.first_phase + request.phase] -= 1
     if request.at != NONE:
-        unschedule(state, engine, number)
+        unschedule(state, engine, place)
 
 
 @inlined
@@ -103,9 +103,9 @@ def next_at(plan: Plan, state: State, engine: Engine, request: Any) -> int:
 
 
 @inlined
-def schedule(plan: Plan, state: State, engine: Engine, number: int) -> None:
+def schedule(plan: Plan, state: State, engine: Engine, place: int) -> None:
     """Put a request among those of its next count, in order of entry."""
-    request = state.requests[number]
+    request = state.requests[place]
     at = next_at(plan, state, engine, request)
     slot = engine.first_slot + (at & (engine.slots - 1))
     below, above = state.latest[slot], NONE
@@ -114,18 +114,18 @@ def schedule(plan: Plan, state: State, engine: Engine, number: int) -> None:
         below = state.requests[below].below
     request.at, request.below, request.above = at, below, above
     if below == NONE:
-        state.soonest[slot] = number
+        state.soonest[slot] = place
     else:
-        state.requests[below].above = number
+        state.requests[below].above = place
     if above == NONE:
-        state.latest[slot] = number
+        state.latest[slot] = place
     else:
-        state.requests[above].below = number
+        state.requests[above].below = place
 
 
 @inlined
-def unschedule(state: State, engine: Engine, number: int) -> None:
-    request = state.requests[number]
+def unschedule(state: State, engine: Engine, place: int) -> None:
+    request = state.requests[place]
     slot = engine.first_slot + (request.at & (engine.slots - 1))
     if request.below == NONE:
         state.soonest[slot] = request.above

@@ -13,7 +13,8 @@ class Run:
     """Where a run stands: requests `arrived`, `done` and `waiting`, rows in `log` and in `shifts`.
 
     `prompt_tokens` are those of prompts that no first token came for; `touched` counts groups of
-    devices on which a step may begin.
+    devices on which a step may begin. Requests that are not finished have a place among `used`
+    ones; those that are free again are chained from `free`.
     """
 
     next_tick_ns: int
@@ -25,12 +26,14 @@ class Run:
     most_waiting: int
     prompt_tokens: int
     touched: int
+    used: int
+    free: int
     logged: int
     shifts: int
 
 
 class Queue:
-    """Requests that wait for an engine of a model, chained by `Request.following`."""
+    """Requests that wait for an engine of a model, by their places, chained by `Request.following`."""
 
     first: int
     last: int
@@ -86,7 +89,9 @@ class Engine:
 
 
 class Request:
-    """A request at its present model.
+    """A request that is not finished, `number` in the workload, at its present model.
+
+    Few are in memory at a time: their places are used again, so that they stay in the processor's cache.
 
     While it `decodes`, `given` is less by the engine's `count`, and so need not change; `begun` is
     the count at which that began, `phase` its place among the engine's. `entry` is its rank among
@@ -94,25 +99,26 @@ class Request:
     and among those of which something happens at count `at` by `below` and `above`.
     """
 
-    model: int
-    visited: int
-    expected: int
-    prompt: int
-    output: int
-    answered: int
+    number: np.int32
+    model: np.int32
+    visited: np.int32
+    expected: np.int32
+    prompt: np.int32
+    output: np.int32
+    answered: np.int32
+    computed: np.int32
+    decodes: np.int32
+    phase: np.int32
+    blocks: np.int32
+    before: np.int32
+    following: np.int32
+    below: np.int32
+    above: np.int32
+    preempted: np.int32
     given: int
-    computed: int
-    decodes: int
     begun: int
-    phase: int
-    blocks: int
     entry: int
-    before: int
-    following: int
     at: int
-    below: int
-    above: int
-    preempted: int
 
 
 R = TypeVar("R", Run, Queue, Engine, Request)
@@ -157,22 +163,23 @@ class Plan(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """The workload (n,), and recorded answers: flat, of model m and row `row[i]` from `m * rows` on.
+    """The workload (n,), and recorded answers: row `m * rows + row[i]` is model m's to request i.
 
-    Where a trace has token counts, `token_row` is the request's number and all models have the
-    same: then `token_rows` is 0.
+    `answers` has in each row the tokens of the prompt (`PROMPT`) and of the answer (`OUTPUT`), then
+    the certainties from `CERTAINTY` on: together, as reading them is mostly waiting for memory.
+    `prompt_tokens` and `output_tokens` (n,) take the place of the former where they are not empty.
     """
 
     arrivals_ns: Any
     by_id: Any
     row: Any
     rows: int
-    certainty: Any
-    certainties: int
-    token_row: Any
-    token_rows: int
+    answers: Any
     prompt_tokens: Any
     output_tokens: Any
+
+
+PROMPT, OUTPUT, CERTAINTY = 0, 1, 2
 
 
 class State(NamedTuple):
@@ -208,6 +215,7 @@ class Outcome(NamedTuple):
     gear: Any
     answered_ns: Any
     finished_ns: Any
+    output_tokens: Any
     decided_at_token: Any
     discarded_tokens: Any
     preempted: Any

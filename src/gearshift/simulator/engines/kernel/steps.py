@@ -21,8 +21,8 @@ step_seconds = inlined(steps_module.step_seconds)
 @inlined
 def begin_steps(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
     """On each group of devices that stands still, the next of its replicas with work begins a step."""
-    for place in range(state.run.touched):
-        group = state.touched[place]
+    for i in range(state.run.touched):
+        group = state.touched[i]
         state.is_touched[group] = 0
         first, end = plan.first_member[group], plan.first_member[group + 1]
         member = first
@@ -57,29 +57,29 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int
     budget, prompts, attention_pairs = engine.largest_batched_tokens - decoding, 0, 0
     engine.first_chunk = NONE
     if engine.filling != NONE and budget > 0:
-        number = engine.filling
-        request = state.requests[number]
+        place = engine.filling
+        request = state.requests[place]
         tokens = chunk_of(request.prompt + request.given - request.computed, budget)
         attention_pairs += pairs_of(request.computed, tokens)
         request.computed += tokens
         budget -= tokens
         prompts = 1
-        engine.first_chunk = number
+        engine.first_chunk = place
         if request.computed == request.prompt + request.given:
             engine.filling = NONE
     while first_may_enter(state, engine, budget):
-        number = engine.first_waiting
-        request = state.requests[number]
-        join_running(state, engine, number)
+        place = engine.first_waiting
+        request = state.requests[place]
+        join_running(state, engine, place)
         tokens = chunk_of(request.prompt + request.given, budget)
         attention_pairs += pairs_of(0, tokens)
         request.computed = tokens
         budget -= tokens
         prompts += 1
         if engine.first_chunk == NONE:
-            engine.first_chunk = number
+            engine.first_chunk = place
         if tokens != request.prompt + request.given:
-            engine.filling = number
+            engine.filling = place
     if prompts + decoding == 0:
         return False
     engine.step_decodes = decoding
@@ -120,36 +120,36 @@ def first_may_enter(state: State, engine: Engine, budget: int) -> bool:
 @apart
 def make_room(state: State, engine: Engine) -> None:
     """A block for the next token of each that decodes, from the oldest on; the newest lose theirs."""
-    number = engine.oldest
-    while number != NONE:
-        request = state.requests[number]
+    place = engine.oldest
+    while place != NONE:
+        request = state.requests[place]
         if request.decodes != 0:
             context = request.prompt + request.given + engine.count
             held = request.blocks if request.begun == engine.count else blocks_for(context, engine.block_tokens)
             more = blocks_for(context + 1, engine.block_tokens) - held
-            while more > engine.free_blocks and engine.newest != number:
+            while more > engine.free_blocks and engine.newest != place:
                 preempt(state, engine, engine.newest)
             if more > engine.free_blocks:
-                preempt(state, engine, number)
+                preempt(state, engine, place)
                 return
             engine.free_blocks -= more
-        number = request.following
+        place = request.following
 
 
 @inlined
-def preempt(state: State, engine: Engine, number: int) -> None:
+def preempt(state: State, engine: Engine, place: int) -> None:
     """It gives up its blocks, waits as the first, and computes all its context again."""
-    request = state.requests[number]
-    if engine.filling == number:
+    request = state.requests[place]
+    if engine.filling == place:
         engine.filling = NONE
-    leave_running(state, engine, number)
+    leave_running(state, engine, place)
     request.computed = 0
     request.preempted += 1
     request.blocks = blocks_for(request.prompt + request.given, engine.block_tokens)
     request.following = engine.first_waiting
     if engine.first_waiting == NONE:
-        engine.last_waiting = number
-    engine.first_waiting = number
+        engine.last_waiting = place
+    engine.first_waiting = place
 
 
 @inlined
@@ -162,22 +162,22 @@ def end_step(plan: Plan, state: State, samples: Samples, out: Outcome, replica: 
         engine.count += 1
         engine.kv_tokens += engine.decoding
         engine.phase = engine.phase - 1 if engine.phase > 0 else engine.block_tokens - 1
-    number = engine.first_chunk
-    while number != NONE:
-        request = state.requests[number]
+    place = engine.first_chunk
+    while place != NONE:
+        request = state.requests[place]
         following = request.following
-        if number != engine.filling:
+        if place != engine.filling:
             request.given += engine.prefill_gives_token
-            start_decoding(state, engine, number)
+            start_decoding(state, engine, place)
             if engine.prefill_gives_token != 0:
-                token_came(plan, state, samples, out, replica, number, now_ns)
+                token_came(plan, state, samples, out, replica, place, now_ns)
             else:
-                schedule(plan, state, engine, number)
-        number = following
+                schedule(plan, state, engine, place)
+        place = following
     if engine.step_decodes != 0:
         slot = engine.first_slot + (engine.count & (engine.slots - 1))
-        number = state.soonest[slot]
-        while number != NONE:
-            unschedule(state, engine, number)
-            token_came(plan, state, samples, out, replica, number, now_ns)
-            number = state.soonest[slot]
+        place = state.soonest[slot]
+        while place != NONE:
+            unschedule(state, engine, place)
+            token_came(plan, state, samples, out, replica, place, now_ns)
+            place = state.soonest[slot]
