@@ -1,6 +1,8 @@
 """Two language models, `small` and `large`, in engines whose steps take known times; and plans for them."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +12,10 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, AnswerRecords, LanguageProfile
+from gearshift.profiles.engines.store import write_language_profile
 
 SMALL, LARGE = 0, 1
 ALONE = Cascade(models=("large",))
@@ -104,3 +108,18 @@ def language_plan(
         profiles={"chat": SourceFile(path="profile", sha256=profile_sha256)},
         traces={"chat": SourceFile(path="trace.csv", sha256="")},
     )
+
+
+def write_language_plan(
+    folder: Path,
+    cascades: Sequence[Cascade],
+    starts: Sequence[float] = (0.0,),
+    *,
+    profile: LanguageProfile,
+    **asked: Any,
+) -> Path:
+    """Write profile and plan; the path of the plan."""
+    written = write_language_profile(folder / "profile", profile)
+    plan = language_plan(cascades, starts, profile_sha256=written.sha256, **asked)
+    write_plan(plan, folder / "plan.json")
+    return folder / "plan.json"

@@ -1,12 +1,13 @@
 """Metrics of a server of language models, in Prometheus format."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
-from gearshift.observability.metrics import SECONDS, Counter, Histogram
+from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
 
 OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
 REASONS = "queue_full", "not_ready", "no_engine", "deadline"
@@ -58,6 +59,7 @@ class LanguageMetrics:
         self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
         self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
         self._shifts = counter("gearshift_shifts", "Gear shifts.")
+        self._last_answer_s = 0.0
         for outcome in OUTCOMES:
             self._requests.labels(operator, outcome)
         for reason in REASONS:
@@ -91,6 +93,7 @@ class LanguageMetrics:
     def answered(self, model: str, outcome: str, *, ttft_s: float, total_s: float, output_tokens: int) -> None:
         self._requests.labels(self._operator, outcome).inc()
         self._answers.labels(model).inc()
+        self._last_answer_s = time.time()
         self._ttft.labels(model).observe(ttft_s)
         self._latency.labels(model).observe(total_s)
         self._output.labels(model).inc(output_tokens)
@@ -116,6 +119,17 @@ class LanguageMetrics:
 
     def shifted(self) -> None:
         self._shifts.labels().inc()
+
+    def totals(self, operator: str) -> Totals:
+        """Sums over the requests that were answered."""
+        seconds = [self._latency.labels(model) for model in self._models]
+        return Totals(
+            succeeded=sum(sum(one.counts) for one in seconds),
+            succeeded_s=sum(one.sum for one in seconds),
+            failed=int(self._requests.labels(operator, "failed").value),
+            rows=sum(sum(one.counts) for one in seconds),
+            last_answer_s=self._last_answer_s,
+        )
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -96,7 +96,7 @@ def serve(
     task = read(Path(plan_path))
     require_replannable(task, settings)
     settings = with_memory_bounds(settings)
-    _require_usable_files(settings)
+    require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
     journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
@@ -115,12 +115,12 @@ def serve(
                 later = partial(_read_and_tell, read)
                 return await ServerProcess(task, later, settings, keys, journal, socks, say, tracing).main()
 
-            return _run(main())
+            return run_loop(main())
         finally:
             journal.close()
 
 
-def _require_usable_files(settings: ServerSettings) -> None:
+def require_usable_files(settings: ServerSettings) -> None:
     if settings.plans is not None:
         require(Path(settings.plans).is_dir(), "no such folder", where=settings.plans, remedy="make it, for plans")
     if settings.tls_certificate is not None and settings.tls_key is not None:
@@ -181,7 +181,7 @@ def pinned(cores: frozenset[int] | None) -> Iterator[None]:
         pin(before)
 
 
-def _run(main: Coroutine[Any, Any, int]) -> int:
+def run_loop(main: Coroutine[Any, Any, int]) -> int:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -297,14 +297,14 @@ class ServerProcess:
 
     async def main(self) -> int:
         loop = asyncio.get_running_loop()
-        ending = self._ending_signals()
+        ending = ending_signals()
         for number in ending:
             loop.add_signal_handler(number, self._signalled)
         await self._http.start(*self._socks)
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start()
-            if not await _done_before(self._service.start(), self._first_signal):
+            if not await done_before(self._service.start(), self._first_signal):
                 return 0
             gc.collect()
             gc.freeze()  # existing objects stay: collections while serving are short
@@ -316,7 +316,7 @@ class ServerProcess:
             await self._first_signal.wait()
             self._http.stop_listening()
             await self._end_replans()
-            drained = await _done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
+            drained = await done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
             await self._end_replans()
@@ -329,12 +329,6 @@ class ServerProcess:
             await self._http.stop(longest_s)
             for number in ending:
                 loop.remove_signal_handler(number)
-
-    @staticmethod
-    def _ending_signals() -> list[signal.Signals]:
-        """Return the signals that start shutdown; SIGHUP only if `nohup` does not ignore it."""
-        hidden = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        return [signal.SIGTERM, signal.SIGINT, *([] if hidden else [signal.SIGHUP])]
 
     def _pin(self, cores: frozenset[int]) -> None:
         pin(cores)
@@ -381,7 +375,13 @@ def _count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-async def _done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) -> bool:
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that start shutdown; SIGHUP only if `nohup` does not ignore it."""
+    hidden = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if hidden else [signal.SIGHUP])]
+
+
+async def done_before(work: Coroutine[Any, Any, object], end: asyncio.Event) -> bool:
     """Whether `work` ended before `end` and did not return False; otherwise cancel it."""
     task, waiter = asyncio.ensure_future(work), asyncio.ensure_future(end.wait())
     await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)

@@ -63,6 +63,18 @@ class Choice(msgspec.Struct):
 class Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
+
+    def counted(self) -> dict[str, Any]:
+        """As clients get it."""
+        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
+        counts["total_tokens"] = self.prompt_tokens + self.completion_tokens
+        details = {
+            "prompt_tokens_details": self.prompt_tokens_details,
+            "completion_tokens_details": self.completion_tokens_details,
+        }
+        return counts | {name: value for name, value in details.items() if value is not None}
 
 
 class Chunk(msgspec.Struct):

@@ -20,7 +20,7 @@ from gearshift.runtime.engines.link import EngineLink, Fault
 from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
 from gearshift.runtime.engines.token_certainty import OfTokens, TokenCertainty
-from gearshift.runtime.service.room import HeldBytes
+from gearshift.runtime.service.room import HeldBytes, Room
 
 CLIENTS_FAULTS = frozenset({400, 413, 422})
 """Statuses of endpoints for requests that no other engine would answer either."""
@@ -56,7 +56,9 @@ class LanguageService:
     """Serves one pipeline of language models.
 
     `of_tokens` makes a certainty of log-probabilities, where `likeliest_other` needs those of the
-    second likeliest tokens too. At most `most_waiting` requests wait for engines.
+    second likeliest tokens too. At most `most_waiting` requests wait for engines. Where a deadline
+    passes before a stage has decided, what there is is given; if there is nothing, it is refused
+    unless the service `gives_late_answers`.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class LanguageService:
         likeliest_other: bool = False,
         most_waiting: int = 10_000,
         most_held_bytes: int = 256 << 20,
+        gives_late_answers: bool = True,
         clock: Clock | None = None,
         metrics: LanguageMetrics | None = None,
         journal: Journal | None = None,
@@ -77,12 +80,14 @@ class LanguageService:
         self.metrics = metrics or LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
         self._of_tokens, self._least_top = of_tokens, 2 if likeliest_other else 0
         self.router = EngineRouter(tables, self)
-        self.held, self.most_waiting = HeldBytes(most_held_bytes), most_waiting
+        self.held = HeldBytes(most_held_bytes)
+        self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
         self._sizes = PromptSizes(len(tables.models))
         self._by_certainty = _models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self._none_open = asyncio.Event()
         self._none_open.set()
+        self._gives_late_answers = gives_late_answers
         self._next_number, self._ticks = 0, 0
         self._arrived = 0
         self.rate_qps = 0.0
@@ -135,17 +140,18 @@ class LanguageService:
     # Requests ------------------------------------------------------------------------------------
 
     def require_room(self, size_bytes: int) -> None:
-        """Raise `NotReady` or `QueueFull` where a request of this size would not be accepted now."""
+        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of this size would not be accepted now."""
         if not self.accepting:
             self.metrics.refused("not_ready")
             raise NotReady("the server is ending" if self._drained or self._ending else "the server is starting")
         if all(self.router.is_lost):
             self.metrics.refused("no_engine")
             raise NotReady("no engine answers")
-        if self.waiting >= self.most_waiting or self.held.all_held_bytes + size_bytes > self.held.most_bytes:
-            self.metrics.refused("queue_full")
+        try:
+            self.room.require(1, size_bytes)
+        except QueueFull:
             again_s = self.retry_after_s
-            raise QueueFull(f"{self.waiting} requests wait already; try again in {again_s} s", again_s)
+            raise QueueFull(f"{self.waiting} requests wait already; try again in {again_s} s", again_s) from None
 
     def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
@@ -180,8 +186,12 @@ class LanguageService:
             self._dispatch_soon()
 
     def _expire(self, stream: AnswerStream) -> None:
+        request = stream.request
+        has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
+        if has_nothing and self._gives_late_answers:
+            return
         stream.fault = Fault("the deadline passed before a model could answer", status=504)
-        self.router.expired(stream.request, self._clock.now_ns())
+        self.router.expired(request, self._clock.now_ns())
         self._dispatch_soon()
 
     def _close(self, stream: AnswerStream) -> None:
@@ -351,6 +361,10 @@ class LanguageService:
         models = range(len(self.tables.models))
         placed = [model for model in models if self._replicas_of(model)]
         return self.accepting and all(self.replicas_ready(model) for model in placed)
+
+    @property
+    def started(self) -> bool:
+        return self._timer is not None
 
     @property
     def gear(self) -> int:

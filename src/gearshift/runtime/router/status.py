@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
-from gearshift.gear import LoadRange
+from gearshift.gear import LoadRange, LoadUnit
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.router.router import Router
@@ -87,13 +87,14 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline: the gear in force with its range and the cascades of its nodes, and its requests.
 
     Gears go from 0 to `last_gear`. `load` is the load that chose the gear at the last tick,
-    `rate_qps` the arrivals alone, both in requests per second. `pinned` is true while an operator
-    keeps the gear. `waiting` counts samples in queues, beyond `most_waiting` requests are refused;
-    `open_requests` are accepted and not answered yet.
+    `rate_qps` the arrivals alone, both in requests per second; with a `load_unit`, `load` is in
+    that. `pinned` is true while an operator keeps the gear. `waiting` counts samples in queues,
+    beyond `most_waiting` requests are refused; `open_requests` are accepted and not answered yet.
     """
 
     name: str
     load: float
+    load_unit: LoadUnit | UnsetType = UNSET
     rate_qps: float
     gear: int
     last_gear: int

@@ -326,7 +326,9 @@ class FrontEndProcess:
 
 
 class _Client:
-    """The client of a request that a front end passed on (`http_exchange.Client`)."""
+    """The client of a request that a front end passed on (`http_exchange.Client`); no such answer is streamed."""
+
+    crowded = False
 
     def __init__(self, front_end: FrontEndProcess, head: Head, held: Client) -> None:
         self._front_end, self._number, self.address, self.held = front_end, head.id, head.address, held
@@ -340,6 +342,9 @@ class _Client:
 
     def let_in(self, exchange: HttpExchange) -> None:
         self._front_end.protocol.send(LetIn(id=self._number))
+
+    def sent(self, data: bytes) -> None:
+        raise NotImplementedError
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         self._front_end.passed(self._number, parts, last)

@@ -1,6 +1,7 @@
 """Route HTTP requests by the table of `routes`: find the handler, and check who may ask."""
 
 import re
+from collections.abc import Sequence
 from types import MethodType
 from urllib.parse import unquote
 
@@ -24,9 +25,19 @@ Found = tuple[Route, Then]
 
 
 class Application:
-    """Lets `handlers` answer HTTP requests; checks keys and hosts.  A `connections.Handler`."""
+    """Lets `handlers`, and those of `others`, answer HTTP requests; checks keys and hosts.
 
-    def __init__(self, handlers: Handlers, *, keys: Keys | None = None, names: OwnNames | None = None) -> None:
+    A `connections.Handler`.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        keys: Keys | None = None,
+        names: OwnNames | None = None,
+        others: Sequence[Found] = (),
+    ) -> None:
         self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
         self._attempt = handlers.attempts.attempt
         models = {model.served.name: model for model in handlers.models}
@@ -34,12 +45,13 @@ class Application:
             route.path: (route, MethodType(route.handler, models.get(route.model, handlers)))
             for route in routes_of(list(models))
         }
+        routes |= {found[0].path: found for found in others}
         self._patterns = [
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), routes.pop(path)) for path in list(routes) if "{" in path
         ]
         self._routes = routes
-        served = [model.served for model in handlers.models]
-        description = describe(served, keys=keys)
+        served, more = [model.served for model in handlers.models], [route for route, _ in others]
+        description = describe(served, keys=keys, others=more)
         handlers.description = v2_json.encode(description)
         handlers.docs_page = docs_page(description)
         handlers.front_page = front_page(served, has_keys=keys is not None and keys.of_users)

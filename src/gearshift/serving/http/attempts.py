@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gearshift.errors import GearshiftError, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
-from gearshift.serving.http.http_exchange import CLOSE, Headers, HttpExchange, Work
-from gearshift.v2 import json as v2_json
+from gearshift.serving.http.http_exchange import CLOSE, Headers, HttpExchange, Work, error_body
 
 Refusal = tuple[int, str, Headers]
 """Status, text and further headers of an error answer."""
@@ -67,4 +66,4 @@ class Attempts:
 
 
 def respond_error(exchange: HttpExchange, status: int, text: str, extra: Headers = ()) -> None:
-    exchange.respond(status, v2_json.encode_error(text), extra=extra)
+    exchange.respond(status, error_body(exchange.path, status, text), extra=extra)

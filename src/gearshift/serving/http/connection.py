@@ -18,12 +18,11 @@ import httptools
 
 from gearshift.runtime.service.room import Client
 from gearshift.serving.http.connections import STEP_BYTES, Connections
-from gearshift.serving.http.http_exchange import CLOSE, HttpExchange
+from gearshift.serving.http.http_exchange import CLOSE, HttpExchange, error_body
 from gearshift.serving.http.known_request import EXPECT, METHOD
 from gearshift.serving.http.parser import HEAD_TOO_LARGE, LINGER_BYTES, NotTaken, RequestParser, TooMuch
 from gearshift.serving.http.patience import NEVER, Patience
 from gearshift.serving.http.routes import STILL_ANSWERED
-from gearshift.v2 import json as v2_json
 from gearshift.v2.packing import Buffer
 
 LINGER_S = 2.0
@@ -46,10 +45,9 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[HttpExchange] = deque()
         self._unread: bytes | memoryview = b""
         self._unread_at, self._feeding = 0, False
-        self.deaf = self._reading_paused = self._writing_paused = False
-        """`deaf`: ignore all further input from this client."""
-        self._lingering = False
-        self._reserve = self._known = False
+        self.deaf = self._reading_paused = self.crowded = False
+        """`deaf`: ignore all further input from this client. `crowded`: it has yet to read what was sent."""
+        self._lingering = self._reserve = self._known = False
         """`_reserve`: beyond the bound on connections.  `_known`: the client has shown a key."""
         self._forgotten_bytes = 0
         """Bytes read and ignored since the last answer."""
@@ -96,31 +94,31 @@ class Connection(asyncio.BufferedProtocol):
         self._all.remove(self)
         self.deaf = True
         self._patience.end()
-        if self._exchange is not None:
-            self._exchange.leave()
-        for exchange in self._waiting:
-            exchange.leave()
+        for exchange in (self._exchange, *self._waiting):
+            if exchange is not None:
+                exchange.leave()
         self._exchange = None
         self._parser.close()
         self._waiting.clear()
 
     def pause_writing(self) -> None:
-        self._writing_paused = True
+        self.crowded = True
         self._set_reading()
         unsent_bytes = self._transport.get_write_buffer_size()
         self._patience.note_unsent(unsent_bytes)
         self._all.keep_unsent(self, unsent_bytes)
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
+        self.crowded = False
         self._all.keep_unsent(self, 0)
         self._go_on()
+        if self._exchange is not None and self._exchange.on_room is not None:
+            self._exchange.on_room()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to: at most a step beyond the known rest of a body."""
-        if self._parser.arriving is None:
-            return self._all.step
-        return self._all.buffer[: max(STEP_BYTES, self._parser.body_left())]
+        parser = self._parser
+        return self._all.step if parser.arriving is None else self._all.buffer[: max(STEP_BYTES, parser.body_left())]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(self._all.buffer[:nbytes])
@@ -166,8 +164,7 @@ class Connection(asyncio.BufferedProtocol):
     def _linger(self) -> None:
         """Close once the client has had time to read its last answer (RFC 9112, section 9.6).
 
-        Closing at once would reset the connection of a client that is still sending, and lose the
-        answer; its input is ignored for a while instead.
+        Closing at once would reset the connection of one that still sends: its input is ignored for a while.
         """
         if self._lingering:
             return
@@ -181,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._feeding:
             return
         self._feeding = True
-        while not self._writing_paused:
+        while not self.crowded:
             if self._exchange is None and self._waiting:
                 self._begin(self._waiting.popleft())
             elif self._unread and not self._waiting and not self.deaf:
@@ -200,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         return step
 
     def _set_reading(self) -> None:
-        pause = bool(self._waiting or self._unread or self._writing_paused)
+        pause = bool(self._waiting or self._unread or self.crowded)
         if pause == self._reading_paused or self._transport.is_closing():
             return
         self._reading_paused = pause
@@ -213,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_known(self, data: bytes | memoryview) -> bool:
         """Begin the request in `data` if it is complete and has the head of the previous one."""
-        request = None if self._writing_paused else self._parser.read_known(bytes(data))
+        request = None if self.crowded else self._parser.read_known(bytes(data))
         if request is None:
             return False
         known, headers, body = request
@@ -258,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def head_arrived(self, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> HttpExchange:
         exchange = HttpExchange(self, method, path, headers, keep_alive and not self._reserve)
-        if self._exchange is None and not self._waiting and not self._writing_paused:
+        if self._exchange is None and not self._waiting and not self.crowded:
             self._exchange = exchange  # begins once all input that came with its head is parsed
         else:
             self._waiting.append(exchange)
@@ -301,11 +298,11 @@ class Connection(asyncio.BufferedProtocol):
         elif self._patience.idle:  # its head came after another request
             self._patience.expect_request()
         if exchange.refusal is not None:
-            exchange.respond(exchange.refusal[0], v2_json.encode_error(exchange.refusal[1]))
+            exchange.respond(exchange.refusal[0], error_body(exchange.path, *exchange.refusal))
             return
         if self._reserve and exchange.path not in STILL_ANSWERED:
             full = f"{self._all.most_connections} connections wait for answers, as many as may be open; try again later"
-            exchange.respond(503, v2_json.encode_error(full), extra=((b"retry-after", b"1"), CLOSE))
+            exchange.respond(503, error_body(exchange.path, 503, full), extra=((b"retry-after", b"1"), CLOSE))
             return
         self._handler.begun(exchange)
         if exchange.measure is not None and exchange.parts:
@@ -320,6 +317,9 @@ class Connection(asyncio.BufferedProtocol):
     def let_in(self, exchange: HttpExchange) -> None:
         if not exchange.complete:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def sent(self, data: bytes) -> None:
+        self._transport.write(data)
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         if len(parts) == 1:
@@ -384,10 +384,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _look(self) -> None:
         unsent_bytes = self._transport.get_write_buffer_size()
-        if self._patience.reads_too_slowly(unsent_bytes, much=self._writing_paused):
+        if self._patience.reads_too_slowly(unsent_bytes, much=self.crowded):
             self._transport.abort()
             return
-        if self._writing_paused:
+        if self.crowded:
             self._all.keep_unsent(self, unsent_bytes)
         if self._patience.over and not self.deaf:
             unanswered = self._exchange is not None and not self._exchange.answered

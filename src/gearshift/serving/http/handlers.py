@@ -13,7 +13,7 @@ from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.attempts import RETRY_AFTER, Attempts
 from gearshift.serving.http.http_exchange import HttpExchange
-from gearshift.serving.http.inference import ModelHandlers
+from gearshift.serving.http.inference import ModelHandlers, ReadMetrics
 from gearshift.serving.operate.control import Control, decode
 from gearshift.serving.operate.promise import Promise
 from gearshift.serving.operate.swap import SwapBody, Swaps
@@ -36,7 +36,7 @@ class Handlers:
         *,
         largest_body_bytes: int,
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
-        metrics: Metrics | None = None,
+        metrics: ReadMetrics | None = None,
         tracing: Tracing | None = None,
         swaps: Swaps | None = None,
         times: SendingTimes | None = None,
@@ -45,7 +45,7 @@ class Handlers:
     ) -> None:
         self._control, self._swaps = control, swaps
         self._events, self._promise = events or RecentEvents(Journal()), promise or (lambda: Promise(pipelines=[]))
-        self._metrics = metrics = metrics or Metrics([each.name for each in served])
+        self._metrics: ReadMetrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
         times, large = times or SendingTimes(), asyncio.Lock()
         self.models = [
@@ -55,7 +55,7 @@ class Handlers:
                 self.attempts,
                 largest_body_bytes=largest_body_bytes,
                 limits=limits,
-                metrics=metrics,
+                metrics=self._metrics,
                 tracing=tracing,
                 times=times,
                 large=large,

@@ -5,11 +5,12 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from gearshift.errors import TooLarge
+from gearshift.errors import TooLarge, printable
 from gearshift.runtime.service.room import Client as Held
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
 from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
+from gearshift.v2 import json as v2_json
 from gearshift.v2.packing import Buffer
 
 ID_HEADER = REQUEST_ID.encode()
@@ -44,12 +45,21 @@ class Client(Protocol):
         """Whether the server is ending, so that each answer is its connection's last."""
         ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the client has yet to read what was sent."""
+        ...
+
     def vouch(self) -> None:
         """Note that the client has shown a key: it is closed after those that have not."""
         ...
 
     def let_in(self, exchange: "HttpExchange") -> None:
         """Ask for the body that the client holds back (`Expect: 100-continue`)."""
+        ...
+
+    def sent(self, data: bytes) -> None:
+        """Send a part of an answer that is streamed."""
         ...
 
     def answered(self, exchange: "HttpExchange", parts: Sequence[Buffer], *, last: bool) -> None:
@@ -67,8 +77,8 @@ class HttpExchange(Exchange):
     """
 
     __slots__ = (
-        "answered", "begun", "client", "complete", "gone", "headers", "keep_alive", "known_head", "measure", "on_gone",
-        "parts", "refusal", "release", "then",
+        "answered", "begun", "chunks", "client", "complete", "gone", "headers", "keep_alive", "known_head", "measure",
+        "on_gone", "on_room", "parts", "refusal", "release", "streams", "then",
     )  # fmt: skip
 
     def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -76,13 +86,17 @@ class HttpExchange(Exchange):
         super().__init__(method, path, given.decode("latin-1") if given else "")
         self.client, self.headers, self.keep_alive = client, headers, keep_alive
         self.parts: list[bytes | bytearray] = []
-        self.begun = self.complete = self.answered = self.gone = False
+        self.begun = self.complete = self.answered = self.gone = self.streams = False
+        self.chunks = True
+        """Whether the client understands an answer in chunks: not with HTTP/1.0."""
         self.known_head: KnownHead | None = None
         """Set if the client has sent the same head before."""
         self.then: Then | None = None
         self.measure: Callable[[int], None] | None = None
         self.release: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] | None = None
+        self.on_room: Callable[[], None] | None = None
+        """Called when a client that was `crowded` has read what was sent."""
         self.refusal: tuple[int, str] | None = None
         """The error to answer in turn, whatever the request asks for."""
 
@@ -134,6 +148,32 @@ class HttpExchange(Exchange):
         self.client.answered(self, parts, last=last)
         self.end(status)
 
+    def begin_stream(self, status: int, content_type: bytes, extra: Headers = ()) -> None:
+        """Send the head of an answer whose parts follow by `stream`, until `end_stream`; the body has arrived."""
+        if self.gone or self.answered or self.streams:
+            return
+        self.end_reading()
+        self.streams, self.then = True, None
+        self.keep_alive = self.keep_alive and self.chunks and not self.client.ending
+        lines = [*extra, (TRANSFER_ENCODING, b"chunked")] if self.chunks else [*extra]
+        if not self.keep_alive:
+            lines.append(CLOSE)
+        status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+        head = b"%b\r\ncontent-type: %b\r\n%b: %b\r\n" % (status_line, content_type, ID_HEADER, self.id.encode())
+        self.client.sent(b"".join([head, *(b"%b: %b\r\n" % pair for pair in lines), b"\r\n"]))
+
+    def stream(self, part: bytes) -> None:
+        if not self.gone:
+            self.client.sent(b"%x\r\n%b\r\n" % (len(part), part) if self.chunks else part)
+
+    def end_stream(self, status: int) -> None:
+        if self.gone or self.answered:
+            return
+        self.answered, self.on_gone, self.on_room = True, None, None
+        parts = (b"0\r\n\r\n" if self.chunks else b"",)
+        self.client.answered(self, parts, last=not self.keep_alive or self.client.ending)
+        self.end(status)
+
     def pass_on(self, answer: bytes, *, last: bool) -> None:
         """Send an answer, including its head, that another process made and logged."""
         if self._settle():
@@ -153,8 +193,23 @@ class HttpExchange(Exchange):
         self.end_reading()
         if self.on_gone is not None:
             self.on_gone()
-        self.on_gone = self.then = None
+        self.on_gone = self.on_room = self.then = None
         self.end(None)
+
+
+OPENAI = "/v1/"
+"""Paths that begin so get errors in the form of OpenAI's API."""
+
+
+def error_body(path: str, status: int, text: str, code: str | None = None, param: str | None = None) -> bytes:
+    """The body of an error answer, in the form that clients of the path expect."""
+    if not path.startswith(OPENAI):
+        return v2_json.encode_error(text)
+    kind = ERROR_KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return v2_json.encode({"error": {"message": printable(text), "type": kind, "param": param, "code": code}})
+
+
+ERROR_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
 
 
 @cache

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from gearshift.errors import InvalidInput
-from gearshift.observability.metrics import Metrics
+from gearshift.observability.metrics import Totals
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.service.answers import raise_if_refused
@@ -32,6 +33,14 @@ SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUE
 Answered = Callable[[HttpExchange, InferRequest, Answer], Work | None]
 
 
+class ReadMetrics(Protocol):
+    """What can be read of a server's metrics."""
+
+    def text(self) -> bytes: ...
+
+    def totals(self, operator: str) -> Totals: ...
+
+
 class ModelHandlers:
     """Answers to HTTP requests for the pipeline of `served`; bounds are in bytes.
 
@@ -47,7 +56,7 @@ class ModelHandlers:
         *,
         largest_body_bytes: int,
         limits: v2.Limits,
-        metrics: Metrics,
+        metrics: ReadMetrics,
         tracing: Tracing | None,
         times: deadline_headers.SendingTimes,
         large: asyncio.Lock,

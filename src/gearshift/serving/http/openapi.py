@@ -30,9 +30,10 @@ HEADER_BYTES = {
 }
 
 
-def describe(served: Sequence[Signature], *, keys: Keys | None) -> Schema:
-    """Return the OpenAPI description of a server of these pipelines that requires these keys."""
-    routes = routes_of([each.name for each in served])
+def describe(served: Sequence[Signature], *, keys: Keys | None, others: Sequence[Route] = ()) -> Schema:
+    """Return the OpenAPI description of a server of these pipelines, and `others`, that requires these keys."""
+    routes = (*routes_of([each.name for each in served]), *others)
+    names = dict.fromkeys([*(each.name for each in served), *(route.model for route in others if route.model)])
     components: Schema = {"schemas": _schemas(routes, served)}
     if keys is not None:
         components["securitySchemes"] = {
@@ -42,13 +43,13 @@ def describe(served: Sequence[Signature], *, keys: Keys | None) -> Schema:
     described: Schema = {
         "openapi": OPENAPI_VERSION,
         "info": {
-            "title": f"Gearshift: {', '.join(each.name for each in served)}",
+            "title": f"Gearshift: {', '.join(names)}",
             "version": __version__,
             "description": "The Open Inference Protocol V2. What can be read by GET can be asked for by HEAD too.",
         },
         "paths": {
             route.path: {
-                route.methods[0].lower(): _of_records(_operation(route, keys, alone=len(served) == 1), route, served)
+                route.methods[0].lower(): _of_records(_operation(route, keys, alone=len(served) <= 1), route, served)
             }
             for route in routes
         },
@@ -68,7 +69,7 @@ def _schemas(routes: Sequence[Route], served: Sequence[Signature]) -> Schema:
     for route in routes:
         bodies |= dict.fromkeys(filter(None, (route.body, route.answer, route.array_of, route.unready)))
     _, schemas = msgspec.json.schema_components(bodies, ref_template=COMPONENTS + "{name}")
-    of_request = {name: schemas.pop(name) for name in OF_REQUEST}
+    of_request = {name: schemas.pop(name) for name in OF_REQUEST if name in schemas}
     for each in served:
         own = of_request if len(served) == 1 else _named(each.name, of_request)
         prefix = "" if len(served) == 1 else f"{each.name}."

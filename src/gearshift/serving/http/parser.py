@@ -173,6 +173,7 @@ class RequestParser:
         self.url, self._headers, self._head_bytes, self._more_lines = b"", {}, 0, 0
         self._body_bytes = self._body_parts = 0
         self.arriving = connection.head_arrived(method.decode(), path, headers, keep_alive)
+        self.arriving.chunks = version != "1.0"
 
     def on_body(self, part: bytes) -> None:
         self.progress = True

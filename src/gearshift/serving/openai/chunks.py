@@ -1,0 +1,104 @@
+"""The chunks of an answer as clients get them: under the pipeline's name, without what they have not asked for."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from gearshift.runtime.engines.answer_stream import AnswerStream
+from gearshift.serving.openai.bodies import Wanted
+
+NULL = msgspec.Raw(b"null")
+Fields = dict[str, Any]
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Cleaner:
+    """Makes of an engine's chunk the one that a client gets."""
+
+    __slots__ = ("_adds_null_usage", "_drops_logprobs", "_drops_top", "_is_chat", "_named", "_roles")
+
+    def __init__(self, served: str, wanted: Wanted) -> None:
+        self._named = msgspec.Raw(_encode(served))
+        self._drops_logprobs = not wanted.logprobs
+        self._drops_top = wanted.logprobs and not wanted.top_logprobs and wanted.asked.is_chat
+        self._is_chat, self._adds_null_usage = wanted.asked.is_chat, wanted.stream and wanted.include_usage
+        self._roles: set[bytes] = set()
+        """Choices, by index, whose role was told."""
+
+    def clean(self, data: bytes) -> dict[str, msgspec.Raw]:
+        fields = _decode(data)
+        fields["model"] = self._named
+        fields.pop("usage", None)
+        if self._adds_null_usage:
+            fields["usage"] = NULL
+        choices = _decode_choices(fields["choices"])
+        for choice in choices:
+            logprobs = choice.get("logprobs", NULL)
+            if logprobs != NULL and self._drops_logprobs:
+                choice["logprobs"] = NULL
+            elif logprobs != NULL and self._drops_top:
+                choice["logprobs"] = msgspec.Raw(_encode(_without_top(msgspec.json.decode(logprobs))))
+            if self._is_chat:
+                self._tell_role(choice)
+        fields["choices"] = msgspec.Raw(_encode(choices))
+        return fields
+
+    def _tell_role(self, choice: dict[str, msgspec.Raw]) -> None:
+        """The first part of each choice tells its role, even where the engine has not."""
+        index = bytes(choice.get("index", b"0"))
+        if index in self._roles:
+            return
+        self._roles.add(index)
+        delta: dict[str, Any] = msgspec.json.decode(choice.get("delta") or b"{}")
+        if "role" not in delta:
+            choice["delta"] = msgspec.Raw(_encode({"role": "assistant"} | delta))
+
+
+def _without_top(logprobs: Fields) -> Fields:
+    for token in logprobs.get("content") or ():
+        token["top_logprobs"] = []
+    return logprobs
+
+
+def usage_of(stream: AnswerStream) -> Fields | None:
+    """As the engine that answered has counted; None where it has not."""
+    return None if stream.usage is None else stream.usage.counted()
+
+
+def facts_of(stream: AnswerStream, model: str) -> Fields:
+    """How a request was answered: an extension of OpenAI's form."""
+    request, usage = stream.request, stream.usage
+    stages = [
+        {"model": stage.model, "prompt_tokens": stage.prompt_tokens, "completion_tokens": stage.output_tokens}
+        for stage in stream.stages
+    ]
+    prompt_tokens = 0 if usage is None else usage.prompt_tokens
+    stages.append({"model": model, "prompt_tokens": prompt_tokens, "completion_tokens": stream.output_tokens})
+    certainty = stream.certainty_shown
+    return {
+        "model": model,
+        "stage": request.stage,
+        "gear": request.gear,
+        "certainty": certainty if math.isfinite(certainty) else None,
+        "outcome": "degraded" if request.degraded else "answered",
+        "decided_at_token": request.decided_at,
+        "ttft_s": (stream.answered_ns - stream.arrived_ns) / 1e9,
+        "stages": stages,
+    }
+
+
+def headers_of(stream: AnswerStream, model: str) -> list[tuple[bytes, bytes]]:
+    request = stream.request
+    headers = [
+        (b"x-gearshift-model", model.encode()),
+        (b"x-gearshift-stage", b"%d" % request.stage),
+        (b"x-gearshift-gear", b"%d" % request.gear),
+    ]
+    if math.isfinite(stream.certainty_shown):
+        headers.append((b"x-gearshift-certainty", f"{stream.certainty_shown:.6g}".encode()))
+    if request.degraded:
+        headers.append((b"x-gearshift-outcome", b"degraded"))
+    return headers

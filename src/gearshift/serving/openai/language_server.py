@@ -1,0 +1,190 @@
+"""`serve` for language models: start or find their engines, answer OpenAI's API, and shut down in order."""
+
+import asyncio
+import gc
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from gearshift.clock import WallClock
+from gearshift.observability.journal import Journal, JournalFile
+from gearshift.observability.language_metrics import LanguageMetrics
+from gearshift.observability.logs import LogSettings, logging_to_stderr
+from gearshift.observability.tracing import Tracing, tracing_if
+from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.language_service import LanguageService
+from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.engines.token_certainty import OF_TOKENS
+from gearshift.runtime.service.room import Unsent
+from gearshift.runtime.service.service import Service
+from gearshift.serving.door.bounds import most_waiting_bytes, with_memory_bounds
+from gearshift.serving.door.deadline_headers import SendingTimes
+from gearshift.serving.door.keys import Keys, read_keys
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.door.sockets import bound_sockets, is_loopback
+from gearshift.serving.http.application import Application
+from gearshift.serving.http.handlers import Handlers
+from gearshift.serving.http.server import HttpServer
+from gearshift.serving.openai.handlers import OpenAIHandlers
+from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, require_servable
+from gearshift.serving.openai.operated import OperatedLanguage
+from gearshift.serving.operate.control import Control
+from gearshift.serving.operate.task import BackendKind
+from gearshift.serving.serve import (
+    LONGEST_END_S,
+    OPEN_TO_ALL,
+    done_before,
+    ending_signals,
+    require_usable_files,
+    run_loop,
+)
+from gearshift.support.event_loop import allow_many_connections, require_own_process
+from gearshift.support.files import PathLike
+
+MOST_WAITING = 10_000
+Say = Callable[[str], None]
+
+log = logging.getLogger(__name__)
+
+
+def serve_language(
+    plan_path: PathLike,
+    *,
+    settings: ServerSettings,
+    backend: BackendKind = "local",
+    profile_path: PathLike | None = None,
+    project_path: PathLike | None = None,
+    journal_path: PathLike | None = None,
+    say: Say = log.info,
+) -> int:
+    """Serve the plan of language models as `serve` does other plans."""
+    require_own_process("a server")
+    require_servable(settings)
+    task = read_language_task(
+        Path(plan_path),
+        backend,
+        profile_path=None if profile_path is None else Path(profile_path),
+        project_path=None if project_path is None else Path(project_path),
+    )
+    settings = with_memory_bounds(settings)
+    require_usable_files(settings)
+    keys = read_keys(settings.api_keys, settings.admin_keys)
+    allow_many_connections()
+    journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
+    logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
+    with bound_sockets(settings.host, settings.port) as socks, logs, tracing_if(settings.otel) as tracing:
+        try:
+            journal.write("start", plan=str(plan_path), backend=backend)
+            if settings.api_keys is None and not all(map(is_loopback, socks)):
+                log.warning(OPEN_TO_ALL)
+
+            async def main() -> int:
+                return await LanguageServer(task, settings, keys, journal, socks, say, tracing).main()
+
+            return run_loop(main())
+        finally:
+            journal.close()
+
+
+class LanguageServer:
+    """The HTTP server, the service behind it and its engines, from start to shutdown."""
+
+    def __init__(
+        self,
+        task: LanguageTask,
+        settings: ServerSettings,
+        keys: Keys | None,
+        journal: Journal,
+        socks: Sequence[socket.socket],
+        say: Say,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._task, self._settings, self._socks, self._say = task, settings, socks, say
+        self.all: Sequence[EngineReplica] = make_replicas(task, settings)
+        tables = task.tables
+        self._metrics = LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
+        self.service = LanguageService(
+            tables,
+            self,
+            of_tokens=OF_TOKENS[task.profile.certainty],
+            likeliest_other=task.profile.certainty == "margin",
+            most_waiting=settings.most_waiting_requests or MOST_WAITING,
+            most_held_bytes=most_waiting_bytes(settings),
+            gives_late_answers=settings.late == "answer",
+            clock=WallClock(),
+            metrics=self._metrics,
+            journal=journal,
+        )
+        unsent = Unsent()
+        self.service.held.elsewhere = unsent
+        operated = OperatedLanguage(self.service, task.plan, self.all)
+        times = SendingTimes(settings.trust_clock_s)
+        handlers = Handlers(
+            Control(cast(Service, operated), task.served),
+            (),
+            largest_body_bytes=settings.largest_body_bytes,
+            metrics=self._metrics,
+            tracing=tracing,
+            times=times,
+        )
+        openai = OpenAIHandlers(
+            self.service, largest_body_bytes=settings.largest_body_bytes, times=times, tracing=tracing
+        )
+        application = Application(handlers, keys=keys, names=settings.names, others=openai.routes)
+        self._http = HttpServer(application, settings, count_unsent=unsent.count)
+        self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
+
+    def suspect(self, replica: int, fault: Fault) -> None:
+        self.all[replica].suspect(fault)
+
+    async def main(self) -> int:
+        loop = asyncio.get_running_loop()
+        ending = ending_signals()
+        for number in ending:
+            loop.add_signal_handler(number, self._signalled)
+        await self._http.start(*self._socks)
+        try:
+            if not await done_before(self._start(), self._first_signal):
+                return 0
+            gc.collect()
+            gc.freeze()  # existing objects stay: collections while serving are short
+            self._say(self._ready_line())
+            await self._first_signal.wait()
+            self._http.stop_listening()
+            drained = await done_before(self.service.drain(self._settings.drain_s), self._second_signal)
+            return 0 if drained else 1
+        finally:
+            self.service.stop()
+            await asyncio.gather(*(engine.stop() for engine in self.all))
+            await self._http.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
+            for number in ending:
+                loop.remove_signal_handler(number)
+
+    async def _start(self) -> None:
+        """Start all engines; raises `ModelFailed` where one does not answer."""
+        starting = [asyncio.ensure_future(engine.start()) for engine in self.all]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            for one in starting:
+                one.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+        for engine in self.all:
+            engine.watch(self.service)
+        self.service.start()
+
+    def _signalled(self) -> None:
+        if self._first_signal.is_set():
+            self._second_signal.set()
+        self._first_signal.set()
+
+    def _ready_line(self) -> str:
+        host, port = self._socks[0].getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        secure = "" if self._settings.tls_certificate is None else "s"
+        tables = self._task.tables
+        placed = [tables.models[model] for model in tables.replica_model]
+        counts = [f"{placed.count(model)} of {model}" for model in tables.models if model in placed]
+        return f"serving {tables.pipeline} at http{secure}://{host}:{port}/v1 (engines: {', '.join(counts)})"

@@ -1,0 +1,177 @@
+"""A plan of language models with what is needed to serve it, read from their files."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.hardware import is_remote
+from gearshift.models.config import project_file, require_name
+from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
+from gearshift.placement import Replica
+from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.engines.engine_tables import LOAD_UNITS, EngineTables, engine_tables
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.store import read_language_profile
+from gearshift.runtime.backends.local import assign_cores, available_cores, cuda_places
+from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.router.status import ServedPlan
+from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.operate.task import BackendKind, profile_folder
+from gearshift.support.files import read_bytes
+
+MEMORY_SHARE = 0.9
+"""Of a device's memory, for all engines on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageTask:
+    """`project` is None where engines are emulated, `folder` the profile's."""
+
+    served: ServedPlan
+    plan: GearPlan
+    tables: EngineTables
+    profile: LanguageProfile
+    folder: Path
+    project: LanguageProject | None
+    project_path: Path
+
+
+def is_language_plan(plan_path: Path) -> bool:
+    """Whether the plan is for language models; raises `InvalidInput` where it cannot be read."""
+    return any(pipeline.load_unit in LOAD_UNITS for pipeline in read_plan(plan_path).pipelines.values())
+
+
+def read_language_task(
+    plan_path: Path,
+    backend: BackendKind,
+    *,
+    profile_path: Path | None = None,
+    project_path: Path | None = None,
+) -> LanguageTask:
+    """Raises `InvalidInput` where a file is missing or does not fit."""
+    require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
+    plan = read_plan(plan_path)
+    for name in plan.pipelines:
+        require_name(name, "a pipeline", where=str(plan_path))
+    (operator,) = plan.profiles
+    folder = profile_folder(plan, plan_path, operator, profile_path)
+    profile = read_language_profile(folder)
+    require(
+        profile.sha256 == plan.profile.sha256,
+        f"the plan was made from another profile than the one in {folder}",
+        where=str(plan_path),
+        remedy="make the plan anew with `gearshift plan`, or name its profile",
+    )
+    project, path = None, Path()
+    if backend != "emulated":
+        require(
+            project_path is not None or profile.project is not None,
+            "the profile names no project, whose engines could be asked",
+            where=str(folder),
+            remedy="serve with --backend emulated, or name a project",
+        )
+        path = project_file(project_path or folder / str(profile.project)).resolve()
+        project = read_language_project(path)
+        lacking = sorted({replica.model for replica in plan.placement.replicas} - set(project.models))
+        require(not lacking, f"the plan has models {lacking}, and the project has {list(project.models)}")
+    return LanguageTask(
+        served=ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest()),
+        plan=plan,
+        tables=engine_tables(plan, profile),
+        profile=profile,
+        folder=folder.resolve(),
+        project=project,
+        project_path=path,
+    )
+
+
+def make_replicas(task: LanguageTask, settings: ServerSettings) -> list[EngineReplica]:
+    """The engines of a task, in the order of its tables, not started; in a running event loop."""
+    placed = {replica.id: replica for replica in task.plan.placement.replicas}
+    made = []
+    for number, id in enumerate(task.tables.replicas):
+        replica = placed[id]
+        watched = partial(EngineReplica, number, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
+        if task.project is None:
+            command = _emulated_command(task, replica)
+            made.append(watched(replica.model, make=_maker(task, replica, command, Path.cwd()), longest_start_s=60.0))
+            continue
+        engine = task.project.models[replica.model].engine
+        common = partial(
+            watched,
+            engine.model,
+            key=engine.key(f"{task.project_path}, models.{replica.model}.engine.api_key_env"),
+            longest_start_s=engine.longest_start_s,
+            longest_silence_s=engine.longest_s,
+        )
+        if engine.command:
+            command = partial(_command, engine, _memory_share(task.plan, replica))
+            made.append(common(make=_maker(task, replica, command, task.project_path.parent)))
+        else:
+            place = number - int(task.tables.replica_begin[task.tables.replica_model[number]])
+            require(
+                place < len(engine.urls),
+                f"the plan has more replicas of model {replica.model!r} than the project has URLs",
+                where=str(task.project_path),
+                remedy="give one URL for each replica",
+            )
+            made.append(common(url=engine.urls[place]))
+    return made
+
+
+def _command(engine: EngineSettings, memory_share: float, port: int) -> list[str]:
+    return engine.argv(port=port, memory_share=memory_share)
+
+
+def _emulated_command(task: LanguageTask, replica: Replica) -> Callable[[int], list[str]]:
+    kind = next(one.kind for one in task.plan.hardware.devices if one.id == replica.device_ids[0])
+    command = [sys.executable, "-P", "-m", "gearshift.runtime.engines.emulated", str(task.folder)]
+    command += ["--model", replica.model, "--device-kind", kind]
+    command += ["--tensor-parallel", str(replica.tensor_parallel)]
+    return lambda port: [*command, "--port", str(port)]
+
+
+def _memory_share(plan: GearPlan, replica: Replica) -> float:
+    """Engines that share a device have equal parts of its memory."""
+    beside = [one for one in plan.placement.replicas if set(one.device_ids) & set(replica.device_ids)]
+    return MEMORY_SHARE / len(beside)
+
+
+def _maker(
+    task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path
+) -> Callable[[], EngineProcess]:
+    """What starts the replica's engine on its devices; raises `InvalidInput` where these are not there."""
+    hardware = task.plan.hardware
+    kinds = {device.id: device.kind for device in hardware.devices}
+    cores: frozenset[int] = frozenset()
+    cuda = None
+    if task.project is not None and not is_remote(kinds[replica.device_ids[0]]):
+        places = [place for id, place in cuda_places(hardware).items() if id in replica.device_ids]
+        if places:
+            cuda = visible_cuda(places, os.environ.get(CUDA_SETTING))
+        else:
+            assigned = assign_cores(hardware, available_cores())
+            cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
+    environment = engine_environment(cuda, len(cores))
+    return lambda: EngineProcess(replica.id, command, folder=folder, environment=environment, cores=cores)
+
+
+def require_servable(settings: ServerSettings) -> None:
+    """Raise `InvalidInput` for settings that plans of language models do not have."""
+    for name, value, plain in (
+        ("front_ends", settings.front_ends, 1),
+        ("grpc_port", settings.grpc_port, None),
+        ("replan", settings.replan, "off"),
+        ("scaler", settings.scaler, "static"),
+        ("adapt", settings.adapt, None),
+    ):
+        if value != plain:
+            raise InvalidInput(f"{name} is {value!r}, and language models are served without", remedy="leave it out")

@@ -1,0 +1,126 @@
+"""Answers on their way to clients, streamed or whole (`answer_stream.Reader`)."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from gearshift.runtime.engines.answer_stream import AnswerStream
+from gearshift.runtime.engines.link import Fault
+from gearshift.serving.http.attempts import respond_error
+from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, error_body
+from gearshift.serving.openai.assembly import Assembly
+from gearshift.serving.openai.bodies import Wanted
+from gearshift.serving.openai.chunks import Cleaner, Fields, facts_of, headers_of, usage_of
+
+EVENTS, DONE = b"text/event-stream", b"data: [DONE]\n\n"
+NOT_KEPT = (b"cache-control", b"no-cache")
+PASSED_ON = frozenset({400, 413, 422, 429, 503, 504})
+"""Statuses of engines that clients get; others are the server's own fault to them: 502."""
+LONGEST_TEXT = 2000
+
+_encode = msgspec.json.Encoder().encode
+Withdraw = Callable[[AnswerStream], None]
+
+
+class StreamedAnswer:
+    """Sends each chunk as it comes; while the client has yet to read, its engine has to wait."""
+
+    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted) -> None:
+        self._exchange, self._served, self._models, self._wanted = exchange, served, models, wanted
+        self._cleaner = Cleaner(served, wanted)
+        self._stream: AnswerStream | None = None
+        self._last: Fields = {}
+
+    def begin(self, stream: AnswerStream) -> None:
+        self._stream = stream
+        self._exchange.begin_stream(200, EVENTS, [NOT_KEPT, *headers_of(stream, self._models[stream.request.model])])
+        self._exchange.on_room = self._go_on
+
+    def chunk(self, data: bytes) -> None:
+        fields = self._cleaner.clean(data)
+        if not self._last:
+            self._last = {name: value for name, value in fields.items() if name not in ("choices", "usage")}
+        self._exchange.stream(b"data: %b\n\n" % _encode(fields))
+        call = None if self._stream is None else self._stream.call
+        if call is not None and not call.paused and self._exchange.client.crowded:
+            call.pause()
+
+    def ended(self, stream: AnswerStream) -> None:
+        if self._wanted.include_usage:
+            facts = facts_of(stream, self._models[stream.request.model])
+            last = self._last | {"choices": [], "usage": usage_of(stream), "gearshift": facts}
+            self._exchange.stream(b"data: %b\n\n" % _encode(last))
+        self._exchange.stream(DONE)
+        self._exchange.end_stream(200)
+
+    def failed(self, fault: Fault) -> None:
+        if not self._exchange.streams:
+            refuse(self._exchange, fault)
+            return
+        self._exchange.stream(
+            b"data: %b\n\n" % error_body(self._exchange.path, 502, self._exchange.failed(fault.reason))
+        )
+        self._exchange.end_stream(502)
+
+    def _go_on(self) -> None:
+        call = None if self._stream is None else self._stream.call
+        if call is not None and call.paused:
+            call.resume()
+
+
+class WholeAnswer:
+    """Puts the chunks together, and sends them as one."""
+
+    def __init__(
+        self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted, withdraw: Withdraw
+    ) -> None:
+        self._exchange, self._models, self._withdraw = exchange, models, withdraw
+        self._cleaner = Cleaner(served, wanted)
+        self._assembly = Assembly(is_chat=wanted.asked.is_chat)
+        self._stream: AnswerStream | None = None
+
+    def begin(self, stream: AnswerStream) -> None:
+        self._stream = stream
+
+    def chunk(self, data: bytes) -> None:
+        self._assembly.add(self._cleaner.clean(data))
+        if self._assembly.is_full and self._stream is not None:
+            self._withdraw(self._stream)
+            self.failed(Fault("the answer is too large to be given as a whole; stream it"))
+
+    def ended(self, stream: AnswerStream) -> None:
+        model = self._models[stream.request.model]
+        content = self._assembly.whole()
+        if (usage := usage_of(stream)) is not None:
+            content["usage"] = usage
+        content["gearshift"] = facts_of(stream, model)
+        self._exchange.respond(200, _encode(content), JSON, headers_of(stream, model))
+
+    def failed(self, fault: Fault) -> None:
+        refuse(self._exchange, fault)
+
+
+def refuse(exchange: HttpExchange, fault: Fault) -> None:
+    """Answer a request that no engine has answered: as the engine did, where that is about the request."""
+    if fault.status in PASSED_ON and fault.body:
+        exchange.respond(fault.status, _told(exchange.path, fault), JSON, _again(fault))
+        return
+    status = fault.status if fault.status in PASSED_ON else 503 if fault.unreachable or fault.status == 0 else 502
+    respond_error(exchange, status, exchange.failed(fault.reason)[:LONGEST_TEXT], _again(fault))
+
+
+def _told(path: str, fault: Fault) -> bytes:
+    """An engine's own error body, where it has OpenAI's form."""
+    try:
+        error = msgspec.json.decode(fault.body).get("error")
+        text = error if isinstance(error, str) else str(error["message"])
+        code = None if isinstance(error, str) else error.get("code")
+    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, KeyError, TypeError):
+        text, code = " ".join(fault.body.decode(errors="replace").split()), None
+    return error_body(path, fault.status, text[:LONGEST_TEXT], code if isinstance(code, str) else None)
+
+
+def _again(fault: Fault) -> Headers:
+    if fault.status not in (0, 429, 503):
+        return ()
+    return ((b"retry-after", b"%d" % max(1, round(fault.retry_after_s or 1))),)

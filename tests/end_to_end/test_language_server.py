@@ -1,0 +1,76 @@
+"""`gearshift serve` of a plan of language models, over engines that are emulated in processes of their own."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from tests.language_server import LanguageServer, chat, serving, streamed, text_of
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
+
+THRESHOLD = -0.5
+
+
+@pytest.fixture(scope="module")
+def profile() -> LanguageProfile:
+    return language_profile(step_s=(0.002, 0.01), output_tokens=20)
+
+
+@pytest.fixture(scope="module")
+def server(profile: LanguageProfile, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageServer]:
+    """Above 8 requests at a time, `small` answers alone."""
+    plan = write_language_plan(
+        tmp_path_factory.mktemp("language"), [cascade(THRESHOLD, 4), SMALL_ALONE], [0.0, 8.0], profile=profile
+    )
+    with serving(plan, "--backend", "emulated", "--journal", str(plan.parent / "journal.jsonl")) as server:
+        yield server
+
+
+def by_sureness(profile: LanguageProfile) -> tuple[int, int]:
+    """A record of which `small` is sure at four tokens, and one of which it is not."""
+    certainty = profile.answers.certainty[0, :, 1]
+    return int(certainty.argmax()), int(certainty.argmin())
+
+
+def test_a_sure_answer_is_streamed_by_the_small_model_and_an_unsure_one_by_the_large(
+    server: LanguageServer, profile: LanguageProfile
+) -> None:
+    for record, model, stage in zip(by_sureness(profile), ("small", "large"), "01", strict=True):
+        headers, chunks = streamed(server.port, chat(record, stream_options={"include_usage": True}))
+        assert (headers["x-gearshift-model"], headers["x-gearshift-stage"]) == (model, stage)
+        assert chunks.pop() == {}
+        usage = chunks.pop()
+        assert usage["choices"] == []
+        assert usage["usage"]["completion_tokens"] == 20
+        stages = usage["gearshift"]["stages"]
+        assert [one["model"] for one in stages] == ["small", "large"][: int(stage) + 1]
+        assert [one["completion_tokens"] for one in stages] == [4, 20][1 - int(stage) :]
+        assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert text_of(chunks) == f"{model}:{record}" + "".join(f" {n}" for n in range(1, 20))
+        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+        assert {chunk["model"] for chunk in chunks} == {"chat"}
+        assert all(chunk["choices"][0]["logprobs"] is None for chunk in chunks)
+
+
+def test_under_load_the_gear_shifts_and_the_small_model_answers_alone(
+    server: LanguageServer, profile: LanguageProfile, tmp_path: Path
+) -> None:
+    _, unsure = by_sureness(profile)
+
+    def ask(_: int) -> tuple[str, str]:
+        headers, chunks = streamed(server.port, chat(unsure))
+        assert chunks[-1] == {}
+        return headers["x-gearshift-model"], headers["x-gearshift-gear"]
+
+    with ThreadPoolExecutor(24) as threads:
+        answers = Counter(threads.map(ask, range(120)))
+    assert answers["small", "1"] > 60, answers
+    assert answers["large", "0"] + answers["large", "1"] + answers["small", "1"] == 120
+    status = server.get("/v2/gearshift/status")
+    assert (status["open_requests"], status["waiting"]) == (0, 0)
+    metrics = server.get("/metrics")
+    assert "gearshift_shifts_total 0.0" not in metrics
+    assert 'gearshift_requests_total{operator="chat",outcome="failed"} 0.0' in metrics
