@@ -53,6 +53,7 @@ from gearshift.verbs.report import report as report
 from gearshift.verbs.report import report_pipelines as report_pipelines
 from gearshift.verbs.serve import serve as serve
 from gearshift.verbs.simulate import simulate as simulate
+from gearshift.verbs.simulate import simulate_language as simulate_language
 from gearshift.verbs.validate import validate as validate
 from gearshift.workload import Trace as Trace
 

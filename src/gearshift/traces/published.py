@@ -13,10 +13,21 @@ from pathlib import Path
 
 from gearshift.errors import InvalidInput
 
-FORMS = {
-    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"): lambda text: _clock_s(text),
-    ("timestamp_ms", "input_tokens", "output_tokens"): lambda text: float(text) / 1e3,
-    ("Timestamp", "Request tokens", "Response tokens"): lambda text: float(text),
+
+def clock_s(text: str) -> float:
+    """Seconds since 1970 of a time such as `2023-11-16 18:17:03.9799600`."""
+    whole, _, fraction = text.partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction.rstrip('Z') or 0}")
+
+
+def from_ms(text: str) -> float:
+    return float(text) / 1e3
+
+
+FORMS: dict[tuple[str, str, str], Callable[[str], float]] = {
+    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"): clock_s,
+    ("timestamp_ms", "input_tokens", "output_tokens"): from_ms,
+    ("Timestamp", "Request tokens", "Response tokens"): float,
 }
 """The columns of each form: its time, and the tokens of prompts and of answers; and how a time is read."""
 
@@ -54,8 +65,3 @@ def _row(
         shown = ",".join(str(row.get(name)) for name in names)
         remedy = f"give a time and whole numbers of tokens, as in the column {time}"
         raise InvalidInput(f"{shown[:80]!r} is no request", where=f"{path}, line {line}", remedy=remedy) from None
-
-
-def _clock_s(text: str) -> float:
-    whole, _, fraction = text.partition(".")
-    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction.rstrip('Z') or 0}")

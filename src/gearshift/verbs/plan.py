@@ -14,10 +14,20 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
+from gearshift.traces.read import read_trace
 from gearshift.verbs.inputs import Progress, silent, trace_for
-from gearshift.verbs.language.inputs import is_of_language
+from gearshift.verbs.language.inputs import is_of_language, language_profile
+from gearshift.verbs.language.plan import plan_language, plan_language_frontier
 from gearshift.verbs.options import Option
-from gearshift.verbs.plan_request import ByOperator, PlanOptions, SearchOptions, plan_request, several_request
+from gearshift.verbs.plan_request import (
+    ByOperator,
+    PlanOptions,
+    SearchOptions,
+    plan_request,
+    several_request,
+    source_file,
+    trace_file,
+)
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -51,9 +61,9 @@ def plan(
     within `budget_s`.
     """
     from gearshift.planner.nearest import feasible_or_nearest
-    from gearshift.verbs.language.plan import plan_language
 
     if is_of_language(profile):
+        asked = with_sources(profile, trace, out, asked)
         return plan_language(profile, trace, planner=planner, fewest=fewest, out=out, progress=progress, **asked)
     assert not isinstance(profile, LanguageProfile)
     on_cores = asked.get("cores") is not None
@@ -88,9 +98,9 @@ def plan_frontier(
     given, and `Infeasible` when there is no plan.
     """
     from gearshift.planner.nearest import feasible_or_nearest
-    from gearshift.verbs.language.plan import plan_language_frontier
 
     if is_of_language(profile):
+        asked = with_sources(profile, trace, None if out is None else Path(out) / plan_name(0), asked)
         return plan_language_frontier(profile, trace, planner=planner, out=out, progress=progress, **asked)
     assert not isinstance(profile, LanguageProfile)
     require(asked.get("cores") is None, "cores are given for a frontier", remedy="give devices, or call `plan`")
@@ -108,6 +118,19 @@ def plan_frontier(
     if out is not None:
         write_plans(made, Path(out))
     return made
+
+
+def with_sources(
+    profile: LanguageProfile | Profile | PathLike, trace: Trace | PathLike, out: PathLike | None, asked: PlanOptions
+) -> PlanOptions:
+    """The options with the files that a plan of language models names, where they are not given."""
+    measured = language_profile(profile)
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    named: PlanOptions = {
+        "profile_source": source_file(profile, out, measured.sha256),
+        "trace_source": trace_file(trace, out, arrivals),
+    }
+    return {**named, **asked}
 
 
 def plan_together(

@@ -10,6 +10,8 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
+from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
@@ -21,12 +23,13 @@ from gearshift.verbs.inputs import (
     traces_for,
     workload_of,
 )
-from gearshift.verbs.language.inputs import plans_language
+from gearshift.verbs.language.inputs import language_workload, plan_and_language_profile, plans_language
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace, merge_workloads
 
 if TYPE_CHECKING:
     from gearshift.policies.cores.demand import Scaling
+    from gearshift.simulator.engines.language_simulation import LanguageSimulation
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
 
@@ -89,6 +92,21 @@ def simulate(
     arrived = uplink.carry(workload)
     simulation = run(made, measured, arrived.workload, **how)
     return replace(simulation, communication_s=arrived.communication_s)
+
+
+def simulate_language(
+    plan: GearPlan | PathLike,
+    trace: Trace | PathLike | None = None,
+    *,
+    profile: LanguageProfile | PathLike | None = None,
+    seed: int | None = None,
+) -> "LanguageSimulation":
+    """As `simulate`, for a plan of language models; `LanguageSimulation.result(...)` gives the figures."""
+    from gearshift.simulator.engines.simulate_language import simulate_language as run
+
+    made, measured = plan_and_language_profile(plan, profile)
+    arrivals = trace_for(made, plan, trace, seed=seed)
+    return run(engine_tables(made, measured), measured, language_workload(measured, arrivals, seed=seed))
 
 
 def _of_several(

@@ -12,7 +12,6 @@ from gearshift.cli.common.tables import THIS_TRACE_ALONE
 from gearshift.cli.language.tables import language_headline, language_results, placement_text, show_language_gears
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
-from gearshift.planner.language import planners
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.support.files import require_writable
@@ -35,11 +34,6 @@ def plan_of_language(
     """Plan and print; `options` are keywords of `plan`, with those of the trace, `refused` other flags."""
     for flag, given in refused.items():
         require(not given, f"{flag} is given, and the profile is of language models", remedy="leave it out")
-    require(
-        options["planner"] in planners.PLANNERS,
-        f"planner {options['planner']!r} does not plan language models",
-        remedy=f"name one of {', '.join(planners.PLANNERS)}",
-    )
     times = [FLAGS[name] for name in TIMES if options[name] is not None]
     require(
         frontier or bool(times) or options["accuracy"] is not None,

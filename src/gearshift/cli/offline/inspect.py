@@ -15,11 +15,14 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     tell_warnings,
 )
+from gearshift.cli.language.simulate import inspect_language_plan, inspect_language_profile
 from gearshift.gear import GearPlan
 from gearshift.plans.served import require_served
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import overheads_of
 from gearshift.reporting.headline import counted, headline
 from gearshift.verbs.inspect import inspect
+from gearshift.verbs.language.inputs import plans_language
 
 
 @click.command("inspect")
@@ -28,6 +31,12 @@ from gearshift.verbs.inspect import inspect
 def command(output: Output, path: Path) -> None:
     """Print and check PATH, a plan file or the folder of a profile."""
     found = inspect(path)
+    if isinstance(found, LanguageProfile):
+        inspect_language_profile(output, found)
+        return
+    if isinstance(found, GearPlan) and plans_language(found):
+        inspect_language_plan(output, found)
+        return
     if not isinstance(found, GearPlan):
         output.json(
             {

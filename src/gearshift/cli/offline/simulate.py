@@ -18,6 +18,7 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
+from gearshift.cli.language.simulate import simulate_of_language
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
@@ -27,6 +28,7 @@ from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
 from gearshift.profiles.profile import overheads_of
 from gearshift.result import ServingResult, latency_summary
 from gearshift.verbs.inputs import plan_and_profile, plan_and_records
+from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.simulate import simulate
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     known = read_plan(plan)
+    if plans_language(known):
+        given = {"--network": network, "--request-kb": request_kb, "--slo-ms": slo_ms, "--scaler": scaler}
+        simulate_of_language(output, plan, profile, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
+        return
     if not known.is_plain:
         given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
         _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)

@@ -54,7 +54,7 @@ class Answers:
         """Tokens (n,) that a stage gives before it forwards."""
         at = DECIDE_AT_TOKENS[stage.at]
         output = self.output_tokens[stage.model]
-        return output if at is None else np.minimum(at, output)
+        return output if at is None else np.asarray(np.minimum(at, output))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from gearshift.objective import Objective
 from gearshift.planner.language.choices import Choice, GearChoice
 from gearshift.planner.language.replays import Replays
 
@@ -25,6 +26,7 @@ class Improvement:
     """
 
     replays: Replays
+    objective: Objective
     limits: Sequence[float]
     check: Callable[[], None]
     kept: Callable[[Choice], None]
@@ -35,15 +37,16 @@ class Improvement:
         """The best choice that is found, each step keeping the objective where the first does."""
         generator = np.random.default_rng([self.seed, 0x1F])
         best, score = choice, self.score(choice)
-        tried, improved = 0, True
+        tried, improved, seen = 0, True, {choice}
         while improved and tried < self.most_tried:
             improved = False
             moves = list(self.moves(best))
             for place in generator.permutation(len(moves)):
                 move = moves[place]
-                if move in self.replays.seen or not self.allowed(move):
+                if move in seen or not self.allowed(move):
                     continue
                 self.check()
+                seen.add(move)
                 tried += 1
                 found = self.score(move)
                 if found > (score[0], score[1] + LEAST_GAIN):
@@ -57,8 +60,8 @@ class Improvement:
 
     def score(self, choice: Choice) -> tuple[bool, float]:
         found = self.replays.of(choice)
-        holds = found.holds(self.replays.request.objective.percentile)
-        return holds, found.quality if holds else -found.worst_s
+        holds = found.holds(self.objective)
+        return holds, found.quality if holds else -found.worst_s(self.objective.percentile)
 
     def allowed(self, choice: Choice) -> bool:
         """Whether work and load are in order, and each candidate serves no more load than it may."""

@@ -43,6 +43,8 @@ def layouts(
         return [_endpoints(profile, hardware, wanted)]
     found: dict[tuple[tuple[Group, int], ...], Placement] = {}
     for groups in _divided(list(hardware.devices), profile, wanted, memory_share):
+        if not groups:
+            continue
         kinds: dict[Group, int] = {}
         for group, _ in groups:
             kinds[group] = kinds.get(group, 0) + 1
@@ -145,7 +147,7 @@ def _placed(groups: Sequence[tuple[Group, tuple[Device, ...]]], profile: Languag
 
 def _endpoints(profile: LanguageProfile, hardware: Hardware, models: Sequence[str]) -> Placement:
     """Endpoints elsewhere: a device of kind remote is named after its model, as in "small" or "small-1"."""
-    replicas = []
+    replicas: list[Replica] = []
     for device in hardware.devices:
         model = next((one for one in models if device.id == one or device.id.rpartition("-")[0] == one), None)
         if model is None:

@@ -145,4 +145,5 @@ def _least_busy(rates: EngineRates, whole: Floats, used: list[int]) -> Floats:
         b_eq=np.ones(len(used)),
         bounds=bounds,
     )
+    assert found.x is not None
     return np.asarray(np.clip(found.x[:count], 0, 1))

@@ -10,14 +10,16 @@ import numpy as np
 
 from gearshift.gear import GearPlan, GearPrediction
 from gearshift.language_workload import LanguageWorkload
+from gearshift.objective import Objective
 from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.language.assigning import assigned, limits
 from gearshift.planner.language.candidates import CandidateTable
 from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
 from gearshift.planner.language.improving import Improvement
-from gearshift.planner.language.replays import Replayed, Replays, workloads_of
+from gearshift.planner.language.replays import Replays, workloads_of
 from gearshift.planner.language.request import LanguageRequest
-from gearshift.planner.language.steady import Steady
+from gearshift.planner.language.steady import Steady, SteadyCell
 from gearshift.planner.space.bisection import narrowed
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
@@ -31,35 +33,65 @@ MOST_CAREFUL = 12
 
 
 @dataclass(frozen=True, eq=False)
+class Evaluated:
+    """What is known of one placement, whatever the latency asked for: simulations on both parts, and in steady load."""
+
+    replays: Replays
+    confirming: Replays
+    cells: dict[tuple[int, float], SteadyCell]
+
+    @property
+    def maker(self) -> PlanMaker:
+        return self.replays.maker
+
+
+def evaluated(
+    request: LanguageRequest,
+    placement: Placement,
+    candidates: CandidateTable,
+    parts: tuple[tuple[LanguageWorkload, ...], tuple[LanguageWorkload, ...]],
+) -> Evaluated:
+    """Nothing is known yet. Candidates come by rising work on the placement."""
+    maker, (on_a, on_b) = PlanMaker(request, placement, candidates), parts
+    replays = Replays(maker, on_a)
+    return Evaluated(replays, replays if on_b is on_a else Replays(maker, on_b), {})
+
+
+@dataclass(frozen=True, eq=False)
 class PlacedSearch:
-    """The search for `request` on one placement among `candidates`, by rising work there."""
+    """The search for `objective` on one placement; `check` may raise to end it."""
 
     request: LanguageRequest
-    placement: Placement
-    candidates: CandidateTable
-    on_a: tuple[LanguageWorkload, ...]
-    on_b: tuple[LanguageWorkload, ...]
+    known: Evaluated
     check: Callable[[], None]
 
-    @cached_property
+    @property
+    def objective(self) -> Objective:
+        return self.request.objective
+
+    @property
     def maker(self) -> PlanMaker:
-        return PlanMaker(self.request, self.placement, self.candidates)
+        return self.known.maker
+
+    @property
+    def candidates(self) -> CandidateTable:
+        return self.maker.candidates
+
+    @property
+    def replays(self) -> Replays:
+        return self.known.replays
 
     @cached_property
     def steady(self) -> Steady:
-        return Steady(self.maker, self.check)
-
-    @cached_property
-    def replays(self) -> Replays:
-        return Replays(self.maker, self.on_a)
-
-    @cached_property
-    def confirming(self) -> Replays:
-        return self.replays if self.on_b is self.on_a else Replays(self.maker, self.on_b)
+        return Steady(self.maker, self.objective, self.check, self.known.cells)
 
     def holds(self, choice: Choice) -> bool:
         self.check()
-        return self.replays.of(choice).holds(self.request.objective.percentile)
+        return self.replays.of(choice).holds(self.objective)
+
+    def quality(self, choice: Choice) -> float:
+        """On part A."""
+        return self.replays.of(choice).quality
 
     def constants(self) -> list[Choice]:
         """One candidate at all loads, each, by falling quality."""
@@ -98,12 +130,12 @@ class PlacedSearch:
     def draft(self) -> Choice | None:
         """The better of gears from steady load and of one candidate for all."""
         drafts = [choice for choice in (self.from_steady(), self.best_constant()) if choice is not None]
-        return max(drafts, key=lambda choice: self.replays.of(choice).quality, default=None)
+        return max(drafts, key=self.quality, default=None)
 
     def improved(self, choice: Choice, kept: Callable[[Choice], None], *, most_tried: int) -> Choice:
-        every = self.request.objective.scope == "every-range"
+        every = self.objective.scope == "every-range"
         bounds = limits(self.steady, self.request.margin) if every else [inf] * len(self.candidates.stages)
-        search = Improvement(self.replays, bounds, self.check, kept, most_tried, self.request.seed)
+        search = Improvement(self.replays, self.objective, bounds, self.check, kept, most_tried, self.request.seed)
         return search.from_(choice)
 
     def confirmed(self, choice: Choice) -> Choice | None:
@@ -118,7 +150,7 @@ class PlacedSearch:
 
     def on_b_holds(self, choice: Choice) -> bool:
         self.check()
-        return self.confirming.of(choice).holds(self.request.objective.percentile)
+        return self.known.confirming.of(choice).holds(self.objective)
 
     def _more_careful(self, choice: Choice) -> Choice | None:
         if len(choice) > 1:
@@ -134,26 +166,25 @@ class PlacedSearch:
         """The plan, with predictions for the trace on part B, and with those of steady load unless told otherwise."""
         name = self.request.profile.operator
         told = [self._predicted(choice, i) for i in range(len(choice))] if steadily else []
-        made = self.maker.plan(choice, told)
+        made = with_pipeline(self.maker.plan(choice, told), objective=self.objective)
         made = msgspec.structs.replace(made, predictions={name: self.predicted(choice)})
         return without_idle_replicas(made)
 
     def predicted(self, choice: Choice) -> ServingResult:
         """The figures of part B: of the trace as it is, with the share late and the interval of all seeds."""
-        run = simulate_language(self.maker.tables(choice), self.request.profile, self.on_b[0])
-        result = run.result(self.request.profile, self.request.objective)
-        all_seeds = self.confirming.of(choice)
-        interval = (float(all_seeds.latency_s.min()), float(all_seeds.latency_s.max()))
-        several = len(self.on_b) > 1 and self.request.objective.percentile == 0.95
+        confirming = self.known.confirming
+        run = simulate_language(self.maker.tables(choice), self.request.profile, confirming.workloads[0])
+        result = run.result(self.request.profile, self.objective)
+        all_seeds = confirming.of(choice)
+        latency_s = all_seeds.latency_s(self.objective.percentile)
+        several = len(latency_s) > 1 and self.objective.percentile == 0.95
+        late = all_seeds.share_late(self.request.latency_s)
         return msgspec.structs.replace(
             result,
             accuracy=all_seeds.quality,
-            share_late=float(all_seeds.share_late.mean()),
-            latency_p95_interval_s=interval if several else None,
+            share_late=result.share_late if len(latency_s) == 1 else float(late.mean()),
+            latency_p95_interval_s=(float(latency_s.min()), float(latency_s.max())) if several else None,
         )
-
-    def on_trace(self, choice: Choice) -> Replayed:
-        return self.replays.of(choice)
 
     def _predicted(self, choice: Choice, i: int) -> GearPrediction:
         gear = choice[i]
@@ -164,8 +195,8 @@ class PlacedSearch:
         return GearPrediction(
             load_qps=cell.rate_qps,
             accuracy=cell.quality,
-            latency_p95_s=cell.latency_s,
-            share_late=cell.share_late,
+            latency_p95_s=cell.latency_s(self.objective.percentile),
+            share_late=cell.share_late(self.request.latency_s),
             utilisation=min(1.0, cell.utilisation),
         )
 

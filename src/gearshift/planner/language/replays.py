@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.language_workload import LanguageWorkload
-from gearshift.objective import Metric
-from gearshift.planner.evaluate.confirm import share_late_bound
+from gearshift.objective import Metric, Objective
+from gearshift.planner.evaluate.confirm import least_objective_s, share_late_bound, shares_late, slowest_of
 from gearshift.planner.language.choices import Choice, PlanMaker
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import EngineTables
-from gearshift.result import percentile
+from gearshift.result import percentile_rank
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 from gearshift.simulator.engines.simulate_language import simulate_language
 
@@ -25,20 +25,33 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Of each seed (seeds,): the latency at the percentile, and the share late; and the mean quality of all."""
+    """Of each seed, the slowest times, rising; of all, the mean quality and the share that each gear answered."""
 
-    latency_s: Floats
-    share_late: Floats
+    slowest_s: tuple[Floats, ...]
+    requests: int
     quality: float
     used: tuple[float, ...]
-    """The share of requests that each gear answered."""
 
-    def holds(self, percentile: float) -> bool:
-        return share_late_bound(self.share_late) <= 1 - percentile + 1e-12
+    def share_late(self, latency_s: float) -> Floats:
+        """Of each seed (seeds,); less than it is where more are late than `slowest_s` has, which holds nowhere."""
+        return shares_late(self.slowest_s, self.requests, latency_s)
 
-    @property
-    def worst_s(self) -> float:
-        return float(self.latency_s.max())
+    def holds(self, objective: Objective) -> bool:
+        if objective.latency_s is None:
+            return True
+        return share_late_bound(self.share_late(objective.latency_s)) <= 1 - objective.percentile + 1e-12
+
+    def least_s(self, percentile: float) -> float:
+        """About the lowest latency that it holds."""
+        return least_objective_s(self.slowest_s, self.requests, percentile)
+
+    def latency_s(self, percentile: float) -> Floats:
+        """At the percentile, of each seed (seeds,)."""
+        place = percentile_rank(percentile, self.requests) - self.requests
+        return np.array([slowest[place] for slowest in self.slowest_s])
+
+    def worst_s(self, percentile: float) -> float:
+        return float(self.latency_s(percentile).max())
 
 
 def times_s(run: LanguageSimulation, metric: Metric, *, since_s: float = 0.0) -> Floats:
@@ -52,7 +65,7 @@ def times_s(run: LanguageSimulation, metric: Metric, *, since_s: float = 0.0) ->
 
 @dataclass(frozen=True, eq=False)
 class Replays:
-    """Replays of choices of `maker` on the trace, with the prompts of a part."""
+    """Replays of choices of `maker` on the trace, with the prompts of a part; whatever the latency asked for."""
 
     maker: PlanMaker
     workloads: tuple[LanguageWorkload, ...]
@@ -75,14 +88,12 @@ def workloads_of(request: LanguageRequest, part: int) -> tuple[LanguageWorkload,
 
 
 def replayed(request: LanguageRequest, tables: EngineTables, workloads: tuple[LanguageWorkload, ...]) -> Replayed:
-    objective, metric = request.objective, request.metric
-    latency, late, quality = [], [], []
+    slowest, quality = [], []
     used = np.zeros(len(tables.stage_count))
     for workload in workloads:
         run = simulate_language(tables, request.profile, workload)
-        seconds = times_s(run, metric)
-        latency.append(percentile(seconds, objective.percentile))
-        late.append(float((seconds > request.latency_s).mean()))
+        slowest.append(slowest_of(times_s(run, request.metric), request.objective.percentile))
         quality.append(float(run.quality(request.profile).mean()))
         used += np.bincount(run.gear, minlength=len(used)) / len(workload)
-    return Replayed(np.array(latency), np.array(late), float(np.mean(quality)), tuple((used / len(workloads)).tolist()))
+    shares = tuple((used / len(workloads)).tolist())
+    return Replayed(tuple(slowest), len(workloads[0]), float(np.mean(quality)), shares)

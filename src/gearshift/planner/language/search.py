@@ -17,7 +17,7 @@ from gearshift.planner.language.candidates import Answers, CandidateTable, answe
 from gearshift.planner.language.choices import Choice, PlanMaker
 from gearshift.planner.language.layouts import layouts
 from gearshift.planner.language.load import bottleneck_s, engine_rates
-from gearshift.planner.language.placed import PlacedSearch, both_parts
+from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import work_rates
 from gearshift.workload import Trace
@@ -45,14 +45,14 @@ class LanguageSearch:
     ) -> None:
         self.request, self.so_far, self.single_models = request, so_far, single_models
         self._parts, self._answers = parts, answers
+        self.known: dict[Placement, Evaluated] = {}
 
     def within(self, latency_s: float) -> "LanguageSearch":
         """The same search for another latency, with what is known whatever the latency."""
-        other = LanguageSearch(
-            self.request.within(latency_s), self.so_far, single_models=self.single_models, parts=self.parts,
-            answers=self.answers,
-        )  # fmt: skip
-        other.__dict__["table"], other.__dict__["placements"] = self.table, self.placements
+        other = LanguageSearch(self.request.within(latency_s), self.so_far, single_models=self.single_models)
+        for name in ("parts", "answers", "table", "placements"):
+            other.__dict__[name] = getattr(self, name)
+        other.known = self.known
         return other
 
     @cached_property
@@ -94,12 +94,13 @@ class LanguageSearch:
 
     def placed(self, placement: Placement) -> PlacedSearch:
         request = self.request
-        seconds = PlanMaker(request, placement, self.table).bottleneck_s
-        usable = np.flatnonzero(np.isfinite(seconds))
-        here = self.table.chosen(usable.tolist())
-        front = fronts(here, seconds[usable], most=request.most_candidates)
-        on_a, on_b = self.parts
-        return PlacedSearch(request, placement, here.chosen(front), on_a, on_b, self.so_far.check)
+        if placement not in self.known:
+            seconds = PlanMaker(request, placement, self.table).bottleneck_s
+            usable = np.flatnonzero(np.isfinite(seconds))
+            here = self.table.chosen(usable.tolist())
+            front = fronts(here, seconds[usable], most=request.most_candidates)
+            self.known[placement] = evaluated(request, placement, here.chosen(front), self.parts)
+        return PlacedSearch(request, self.known[placement], self.so_far.check)
 
     def most_accurate(self) -> GearPlan:
         """The plan with the most quality within the latency that is found; raises `Infeasible`."""
@@ -115,7 +116,7 @@ class LanguageSearch:
             made, best = self._keep(search, found, made, best)
 
             def kept(choice: Choice, search: PlacedSearch = search) -> None:
-                quality = search.replays.of(choice).quality
+                quality = search.quality(choice)
                 self.so_far.tell(f"improving gears, quality {quality:.4f} on part A", 0.8)
 
             better = search.confirmed(search.improved(found, kept, most_tried=MOST_TRIED))
@@ -135,7 +136,7 @@ class LanguageSearch:
         best = -inf
         for search in map(self.placed, self.placements):
             choice = search.best_constant()
-            while choice is not None and search.replays.of(choice).quality > best:
+            while choice is not None and search.quality(choice) > best:
                 if search.on_b_holds(choice):
                     made, best = self._keep(search, choice, made, best)
                     break
@@ -145,12 +146,12 @@ class LanguageSearch:
         return made
 
     def constants_s(self) -> Iterator[tuple[float, float]]:
-        """Latency on the trace, and quality, of each candidate at all loads on each placement."""
+        """The latency that it keeps on the trace, and the quality, of each candidate at all loads on each placement."""
         for search in map(self.placed, self.placements):
             for choice in search.constants():
                 self.so_far.check()
                 found = search.replays.of(choice)
-                yield found.worst_s, found.quality
+                yield found.least_s(self.request.objective.percentile), found.quality
 
     def infeasible(self) -> Infeasible:
         """Why nothing holds, and the latency that the fastest candidate at all loads keeps."""
@@ -159,8 +160,8 @@ class LanguageSearch:
         for search in map(self.placed, self.placements):
             fastest = [search.maker.constant(int(np.argmin(search.maker.bottleneck_s)))]
             for choice in [*fastest, *search.constants()]:
-                runs = (search.replays.of(choice), search.confirming.of(choice))
-                nearest = min(nearest, max(run.worst_s for run in runs))
+                runs = (search.replays.of(choice), search.known.confirming.of(choice))
+                nearest = min(nearest, max(run.least_s(request.objective.percentile) for run in runs))
         search = self.placed(self.placements[0])
         model = request.profile.models[int(search.maker.rates.model[int(np.argmin(search.maker.bottleneck_s))])]
         return Infeasible(
@@ -179,13 +180,13 @@ class LanguageSearch:
             if (choice := search.draft()) is not None:
                 drafts.append((search, choice))
                 if self.so_far.plan is None and search.on_b_holds(choice):
-                    self.so_far.keep(search.plan(choice, steadily=False), search.replays.of(choice).quality)
-        return sorted(drafts, key=lambda draft: -draft[0].replays.of(draft[1]).quality)
+                    self.so_far.keep(search.plan(choice, steadily=False), search.quality(choice))
+        return sorted(drafts, key=lambda draft: -draft[0].quality(draft[1]))
 
     def _keep(
         self, search: PlacedSearch, choice: Choice, made: GearPlan | None, best: float
     ) -> tuple[GearPlan | None, float]:
-        quality = search.replays.of(choice).quality
+        quality = search.quality(choice)
         if quality <= best:
             return made, best
         plan = search.plan(choice)

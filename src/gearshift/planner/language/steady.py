@@ -5,6 +5,7 @@ alone at a rate, with as many gears as the meter is to be read in, all of that c
 in which a request is answered says what the meter read.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.gear import LoadUnit
 from gearshift.language_workload import LanguageWorkload, numbers_by_id
+from gearshift.objective import Objective
+from gearshift.planner.evaluate.confirm import slowest_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
 from gearshift.planner.language.replays import times_s
-from gearshift.result import percentile
+from gearshift.result import percentile_rank
 from gearshift.simulator.engines.simulate_language import simulate_language
 
 READINGS: dict[LoadUnit, tuple[float, float]] = {
@@ -41,18 +44,25 @@ class SteadyCell:
     """A candidate alone at a steady rate; `load` is in the unit of the request's ranges."""
 
     rate_qps: float
-    latency_s: float
-    share_late: float
+    slowest_s: NDArray[np.float64]
+    requests: int
     quality: float
     load: float
     utilisation: float
 
+    def share_late(self, latency_s: float) -> float:
+        return float(np.count_nonzero(self.slowest_s > latency_s)) / self.requests
+
+    def latency_s(self, percentile: float) -> float:
+        return float(self.slowest_s[percentile_rank(percentile, self.requests) - self.requests])
+
 
 @dataclass(frozen=True, eq=False)
 class Steady:
-    """Simulations of steady load on part A, each once."""
+    """Simulations of steady load on part A, each once; `cells` are the same whatever the objective."""
 
     maker: PlanMaker
+    objective: Objective
     check: Callable[[], None] = lambda: None
     """May raise to end the search."""
     cells: dict[tuple[int, float], SteadyCell] = field(default_factory=dict)
@@ -82,17 +92,20 @@ class Steady:
         return self.cells[key]
 
     def _capacity(self, candidate: int) -> SteadyCell | None:
-        limit = 1 - self.maker.request.objective.percentile
         low = self._lowest_qps(candidate)
-        if self.cell(candidate, low).share_late > limit:
+        if not self._holds(candidate, low):
             return None
         high = HIGHEST_UTILISATION / float(self.maker.bottleneck_s[candidate])
-        if self.cell(candidate, high).share_late <= limit:
+        if self._holds(candidate, high):
             return self.cell(candidate, high)
         while high > low * RATE_PRECISION:
             middle = (low * high) ** 0.5
-            low, high = (middle, high) if self.cell(candidate, middle).share_late <= limit else (low, middle)
+            low, high = (middle, high) if self._holds(candidate, middle) else (low, middle)
         return self.cell(candidate, low)
+
+    def _holds(self, candidate: int, rate_qps: float) -> bool:
+        latency_s = math.inf if self.objective.latency_s is None else self.objective.latency_s
+        return self.cell(candidate, rate_qps).share_late(latency_s) <= 1 - self.objective.percentile
 
     def _lowest_qps(self, candidate: int) -> float:
         return LOWEST_UTILISATION / float(self.maker.bottleneck_s[candidate])
@@ -110,8 +123,8 @@ class Steady:
         gear = np.sort(run.gear[counted])[int(LOAD_SHARE * (len(seconds) - 1))]
         return SteadyCell(
             rate_qps=rate_qps,
-            latency_s=percentile(seconds, request.objective.percentile),
-            share_late=float((seconds > request.latency_s).mean()),
+            slowest_s=slowest_of(seconds, self.objective.percentile),
+            requests=len(seconds),
             quality=float(run.quality(request.profile)[counted].mean()),
             load=float(ends[min(int(gear), len(ends) - 1)]),
             utilisation=float(run.busy_ns.max() / NS_PER_S / run.duration_s),

@@ -25,9 +25,8 @@ def walked(search: LanguageSearch) -> GearPlan:
     """The most accurate of the visited gears that hold on parts A and B; raises `Infeasible`."""
     for placement in search.placements:
         placed = search.placed(placement)
-        percentile = search.request.objective.percentile
         visited = [(placed.replays.of(choice), choice) for choice in _walk(placed, search.request.latency_s)]
-        holding = [(found.quality, choice) for found, choice in visited if found.holds(percentile)]
+        holding = [(found.quality, choice) for found, choice in visited if found.holds(placed.objective)]
         for _, choice in sorted(holding, key=lambda each: -each[0]):
             if placed.on_b_holds(choice):
                 return placed.plan(choice)
@@ -36,12 +35,12 @@ def walked(search: LanguageSearch) -> GearPlan:
 
 def _walk(placed: PlacedSearch, latency_s: float) -> Iterator[Choice]:
     order = [int(c) for c in np.argsort(-placed.maker.bottleneck_s, kind="stable")]  # the most expensive first
-    ranges = placed.request.most_gears
+    ranges, percentile = placed.request.most_gears, placed.objective.percentile
     top = max(limits(placed.steady, 1.0)) or 1.0
     edges = [top * i / ranges for i in range(ranges)]
     now = [0] * ranges
     yield (choice := _choice(placed, now, edges, order))
-    while min(now) < len(order) - 1 and placed.replays.of(choice).worst_s > FAR_BELOW * latency_s:
+    while min(now) < len(order) - 1 and placed.replays.of(choice).worst_s(percentile) > FAR_BELOW * latency_s:
         best, most = now, -inf
         for i in range(ranges):
             if now[i] == len(order) - 1:
@@ -49,7 +48,7 @@ def _walk(placed: PlacedSearch, latency_s: float) -> Iterator[Choice]:
             tried = [max(each, now[i] + 1) if place >= i else each for place, each in enumerate(now)]
             placed.check()
             found = placed.replays.of(_choice(placed, tried, edges, order))
-            if (score := found.quality / max(found.worst_s, 1e-9)) > most:
+            if (score := found.quality / max(found.worst_s(percentile), 1e-9)) > most:
                 best, most = tried, score
         now = best
         yield (choice := _choice(placed, now, edges, order))

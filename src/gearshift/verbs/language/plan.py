@@ -1,26 +1,24 @@
 """Plan language models for an objective."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from gearshift.errors import require
-from gearshift.gear import GearPlan, LoadUnit
+from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_remote
 from gearshift.objective import Metric, Objective
-from gearshift.planner.language import planners
 from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
+from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.plan_file import write_plan
-from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
+from gearshift.plans.plan_folder import require_plans_replaceable, write_plans
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.language.inputs import language_profile
-from gearshift.verbs.plan_request import source_file, trace_file
 from gearshift.workload import Trace
 
 TIMES: dict[str, Metric] = {"ttft_s": "ttft", "per_token_s": "per_token", "total_s": "total"}
@@ -38,7 +36,7 @@ def plan_language(
     profile: Profile | LanguageProfile | PathLike,
     trace: Trace | PathLike,
     *,
-    planner: str = planners.DEFAULT,
+    planner: str,
     fewest: bool = False,
     out: PathLike | None = None,
     progress: Progress = silent,
@@ -49,7 +47,9 @@ def plan_language(
     One of `ttft_s`, `per_token_s` and `total_s` names the time and its limit; with an accuracy alone
     the first token's is made as short as may be. Raises `Infeasible`.
     """
-    request = language_request(profile, trace, out=out, **asked)
+    from gearshift.planner.language import planners
+
+    request = language_request(profile, trace, **asked)
     if fewest:
         made = planners.fewest(planner, request, most=MOST_DEVICES, progress=progress)
     else:
@@ -63,12 +63,14 @@ def plan_language_frontier(
     profile: Profile | LanguageProfile | PathLike,
     trace: Trace | PathLike,
     *,
-    planner: str = planners.DEFAULT,
+    planner: str,
     out: PathLike | None = None,
     progress: Progress = silent,
     **asked: Any,
 ) -> list[GearPlan]:
     """All undominated plans by rising time to the first token; write them to the folder `out` if given."""
+    from gearshift.planner.language import planners
+
     for name in TIMES:
         require(
             asked.get(name) is None,
@@ -77,7 +79,7 @@ def plan_language_frontier(
         )
     if out is not None:
         require_plans_replaceable(Path(out))
-    request = language_request(profile, trace, out=None if out is None else Path(out) / plan_name(0), **asked)
+    request = language_request(profile, trace, **asked)
     made = planners.frontier(planner, request, progress=progress)
     if out is not None:
         write_plans(made, Path(out))
@@ -85,13 +87,14 @@ def plan_language_frontier(
 
 
 def language_request(
-    profile: Profile | LanguageProfile | PathLike, trace: Trace | PathLike, *, out: PathLike | None = None, **asked: Any
+    profile: Profile | LanguageProfile | PathLike, trace: Trace | PathLike, **asked: Any
 ) -> LanguageRequest:
     """Build the request; options are those of `plan_request` where they mean anything here.
 
     `ranges` bounds the number of gears. `devices` is a number of devices of the first profiled kind
     (default: the fewest on which any model fits, or where memory is not known, on which each has
-    its own), `Hardware`, or its file.
+    its own), `Hardware`, or its file. The plan names its profile and its trace as `profile_source`
+    and `trace_source` say.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     for name, remedy in NOT_TAKEN.items():
@@ -106,14 +109,11 @@ def language_request(
     )
     times = {name: given.pop(name) for name in TIMES if name in given}
     require(len(times) <= 1, f"{' and '.join(times)} are both given", remedy="give one of them")
-    metric, limit_s = next(((TIMES[name], seconds) for name, seconds in times.items()), ("ttft", None))
+    metric: Metric = TIMES[next(iter(times))] if times else "ttft"
+    limit_s = next(iter(times.values()), None)
     accuracy = given.pop("accuracy", None)
     kept = {name: given.pop(name) for name in ("percentile", "scope") if name in given}
     objective = Objective(metric=metric, latency_s=limit_s, accuracy=accuracy, **kept)
-    sources = {
-        "profile_source": source_file(profile, out, measured.sha256),
-        "trace_source": trace_file(trace, out, arrivals),
-    }
     if "ranges" in given:
         given["most_gears"] = given.pop("ranges")
     return LanguageRequest(
@@ -123,7 +123,7 @@ def language_request(
         objective=objective,
         prompt_tokens=arrivals.prompt_tokens,
         output_tokens=arrivals.output_tokens,
-        **sources | given,
+        **given,
     )
 
 
@@ -159,10 +159,6 @@ def language_hardware(
     return identical_devices(
         count, kind=kind, memory_bytes=memory_bytes or max(1 << 20, int(enough / memory_share) + 1)
     )
-
-
-def load_units() -> tuple[str, ...]:
-    return tuple(unit for unit in get_args(LoadUnit) if unit != "requests_per_s")
 
 
 def limit_of(objective: Objective) -> tuple[str, float | None]:

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.traces.read import read_trace, write_trace
+
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"
+)
+MOONCAKE = "timestamp_ms,input_tokens,output_tokens\n27000,6758,500\n27052,7322,490\n"
+BURST = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,0,1087,Conversation log\n118,GPT-4,417,276,693,API log\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "arrivals_s", "prompts", "outputs"),
+    [
+        (AZURE, [0.0, 0.052], [4808, 3180], [10, 8]),
+        (MOONCAKE, [0.0, 0.052], [6758, 7322], [500, 490]),
+        (BURST, [0.0, 113.0], [472, 417], [18, 276]),  # one had no answer
+    ],
+)
+def test_published_traces_are_read_with_their_tokens(
+    text: str, arrivals_s: list[float], prompts: list[int], outputs: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    trace = read_trace(path)
+    np.testing.assert_allclose(trace.arrivals_ns / 1e9, arrivals_s, atol=1e-6)
+    assert trace.prompt_tokens is not None
+    assert trace.output_tokens is not None
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == (prompts, outputs)
+
+
+def test_copies_of_requests_keep_their_tokens_and_files_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(MOONCAKE)
+    trace = read_trace(path, rate_scale=3)
+    assert trace.prompt_tokens is not None
+    assert sorted(trace.prompt_tokens.tolist()) == [6758] * 3 + [7322] * 3
+    write_trace(trace, tmp_path / "again.csv")
+    again = read_trace(tmp_path / "again.csv")
+    assert again.prompt_tokens is not None
+    np.testing.assert_array_equal(again.prompt_tokens, trace.prompt_tokens)
+    np.testing.assert_array_equal(again.arrivals_ns, trace.arrivals_ns)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,3,4\n", "line 2: 'yesterday,3,4' is no request"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,0,5\n", "line 2, field 'prompt_tokens': 0 is no number of tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,3,2.5\n", "2.5 is no number of tokens"),
+    ],
+)
+def test_a_malformed_request_is_named_by_its_line(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=problem):
+        read_trace(path)
