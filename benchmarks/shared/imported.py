@@ -53,9 +53,7 @@ def bert_curves(data: Path, sizes: Sequence[int] = powers_of_two(LARGEST_BATCH))
     return curves
 
 
-def frugalml(
-    data: Path, name: str, *, seed: int = 0, sizes: Sequence[int] = powers_of_two(LARGEST_BATCH)
-) -> Profile:
+def frugalml(data: Path, name: str, *, seed: int = 0, sizes: Sequence[int] = powers_of_two(LARGEST_BATCH)) -> Profile:
     """Predictions of a FrugalML data set with run times of BERT; models are named after the latter."""
     curves = bert_curves(data, sizes)
     pairing = PAIRINGS[name]

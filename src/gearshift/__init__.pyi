@@ -38,7 +38,6 @@ from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import diff_pipelines as diff_pipelines
 from gearshift.verbs.inspect import inspect as inspect
-from gearshift.verbs.language.simulate import simulate_language as simulate_language
 from gearshift.verbs.pipelines.compare_graph import compare_graph as compare_graph
 from gearshift.verbs.pipelines.compare_several import compare_together as compare_together
 from gearshift.verbs.plan import largest_alone as largest_alone

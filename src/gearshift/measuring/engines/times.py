@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gearshift.errors import require
 from gearshift.models.language_config import EngineSettings
-from gearshift.policies.engines.steps import chunk_of
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, pairs_of
+from gearshift.policies.engines.steps import chunk_of, pairs_of
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 
 Floats = NDArray[np.float64]
 LEAST_STEP_S = 1e-7

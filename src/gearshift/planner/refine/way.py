@@ -85,7 +85,7 @@ class Pair:
         """The certainty from which the gain is not above `least_gain`: such rows are answered at once."""
         below = np.flatnonzero(np.array(self.table.gain) <= least_gain)
         if len(below):
-            return self.table.certainty[below[0]]
+            return float(self.table.certainty[below[0]])
         certainty = self.request.profile.predictions.certainty
         return float(np.nextafter(certainty.max(), np.inf))
 

@@ -12,7 +12,7 @@ from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.refining import start_refining_on, touch_alike, wait_for_gain
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, visits_of, waits, waits_no_more, write
-from gearshift.support.compiled import apart, inlined
+from gearshift.support.compiled import inlined
 
 NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
 ROUTE = int(decisions.Decision.ROUTE)

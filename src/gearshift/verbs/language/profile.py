@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from gearshift.measuring.profile_project import Notice
 from gearshift.models.config import PROJECT_FILE, project_file
+from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import require_language_replaceable, write_language_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Notice, Progress, silent
 
 
 def _ignore(text: str) -> None:

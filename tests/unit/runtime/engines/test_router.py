@@ -8,8 +8,8 @@ from gearshift.decisions import Decision, LogRow
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.runtime.engines.engine_request import EngineRequest
 from gearshift.runtime.engines.router import EngineRouter
-from tests.two_language_models import ALONE, LARGE, SMALL, SMALL_ALONE, cascade, language_plan, language_profile
 from tests.often import often
+from tests.two_language_models import ALONE, LARGE, SMALL, SMALL_ALONE, cascade, language_plan, language_profile
 
 PROFILE = language_profile()
 ENQUEUE, SEND, ANSWER, CANCEL, SHIFT = (
