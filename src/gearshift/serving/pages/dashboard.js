@@ -54,12 +54,15 @@ const ms = (s) => (s == null ? "-" : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : `
 const percent = (share) => (share == null ? "-" : `${(share * 100).toFixed(1)} %`);
 const number = (value) => (value == null ? "-" : value < 10 ? value.toFixed(1) : Math.round(value).toString());
 
+// A minute fills the chart at first, and then all that is kept.
+const stepOf = (points) => 600 / Math.max(60, points.length);
+
 function pathOf(points, top, height, name) {
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
   let drawn = "", open = false;
   points.forEach((value, i) => {
     if (value == null) { open = false; return; }
-    const x = 600 - (points.length - 1 - i) * (600 / KEPT_S), y = height - 4 - (value / top) * (height - 8);
+    const x = 600 - (points.length - 1 - i) * stepOf(points), y = height - 4 - (value / top) * (height - 8);
     drawn += `${open ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
     open = true;
   });
@@ -78,8 +81,8 @@ function draw(svg, lines, format, gears) {
       const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
       const tall = (gear / last) * (height - 8);
       rect.setAttribute("class", "gear");
-      rect.setAttribute("x", (600 - (gears.length - i) * (600 / KEPT_S)).toFixed(1));
-      rect.setAttribute("width", (600 / KEPT_S).toFixed(2));
+      rect.setAttribute("x", (600 - (gears.length - i) * stepOf(gears)).toFixed(1));
+      rect.setAttribute("width", stepOf(gears).toFixed(2));
       rect.setAttribute("y", (height - tall).toFixed(1));
       rect.setAttribute("height", tall.toFixed(1));
       shapes.push(rect);
