@@ -1,16 +1,17 @@
 """The answer to one request: held while no stage has decided, then passed on as it comes."""
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from gearshift.runtime.engines.asked import Asked
-from gearshift.runtime.engines.chunk import Usage, decode_chunk, tokens_in
+from gearshift.runtime.engines.chunk import Usage, decode_chunk
 from gearshift.runtime.engines.engine_request import EngineRequest
+from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.link import Call, Fault
-from gearshift.runtime.engines.token_certainty import TokenCertainty
 from gearshift.runtime.service.room import HeldBytes
 
 DONE = b"[DONE]"
@@ -90,9 +91,8 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_finished", "_owner", "answered_ns", "arrived_ns", "asked", "call", "certainty",
-        "certainty_shown", "count", "deadline", "fault", "first_ns", "held", "last_ns", "reader", "request", "stages",
-        "usage", "whole_answer", "whole_usage",
+        "_finished", "_owner", "answered_ns", "arrived_ns", "asked", "call", "certainty", "count", "deadline", "fault",
+        "first_ns", "given", "held", "last_ns", "reader", "request", "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -111,11 +111,11 @@ class AnswerStream:
         self.held, self.whole_answer = Held(memory), Held(memory)
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
-        self.certainty_shown = float("nan")
+        self.certainty = math.nan
         self.begin_stage(None)
 
-    def begin_stage(self, certainty: TokenCertainty | None) -> None:
-        self.certainty, self.count, self.usage, self._finished = certainty, 0, None, False
+    def begin_stage(self, given: GivenTokens | None) -> None:
+        self.given, self.count, self.usage, self._finished = given, 0, None, False
 
     # From the engine -----------------------------------------------------------------------------
 
@@ -136,12 +136,10 @@ class AnswerStream:
             return
         first, tokens = chunk.first, 0
         if first is not None:
-            pairs = [] if first.logprobs is None else first.logprobs.pairs()
-            tokens = tokens_in(first, pairs)
+            tokens = first.token_count
             self._finished = self._finished or bool(first.finish_reason)
-            if self.certainty is not None:
-                for pair in pairs:
-                    self.certainty.add(*pair)
+            if self.given is not None:
+                self.given.add(first)
         if self.request.answered:
             self.reader.chunk(data)
         elif not self.held.add(data):

@@ -7,29 +7,48 @@ import msgspec
 FIRST_CHOICE = 0
 
 
-class _Alternative(msgspec.Struct):
+class _Other(msgspec.Struct):
+    token: str = ""
+    logprob: float = 0.0
+
+
+class Token(msgspec.Struct):
     logprob: float
+    token: str = ""
+    top_logprobs: list[_Other] | None = None
+
+    @property
+    def second(self) -> float | None:
+        """The log-probability of the likeliest other token, where it is given."""
+        return max((one.logprob for one in self.top_logprobs or () if one.token != self.token), default=None)
 
 
-class _Token(msgspec.Struct):
-    logprob: float
-    top_logprobs: list[_Alternative] | None = None
+class _Logprobs(msgspec.Struct):
+    """`content` is that of chat completions, the others are those of text completions."""
 
-
-class Logprobs(msgspec.Struct):
-    """`content` is that of chat completions, the other two are those of text completions."""
-
-    content: list[_Token] | None = None
+    content: list[Token] | None = None
+    tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
     top_logprobs: list[dict[str, float] | None] | None = None
 
-    def pairs(self) -> list[tuple[float, float]]:
-        """For each token its log-probability, and that of the likeliest other one; -inf if not given."""
+    def listed(self) -> list[Token]:
         if self.content is not None:
-            return [(one.logprob, _second([each.logprob for each in one.top_logprobs or ()])) for one in self.content]
-        tokens = [0.0 if value is None else value for value in self.token_logprobs or ()]
-        top = self.top_logprobs or [None] * len(tokens)
-        return [(value, _second([*(other or {}).values()])) for value, other in zip(tokens, top, strict=False)]
+            return self.content
+        values = self.token_logprobs or []
+        texts, tops = self.tokens or [""] * len(values), self.top_logprobs or [None] * len(values)
+        return [
+            Token(0.0 if value is None else value, text, [_Other(*pair) for pair in (top or {}).items()])
+            for value, text, top in zip(values, texts, tops, strict=False)
+        ]
+
+
+class _Function(msgspec.Struct):
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int = 0
+    function: _Function | None = None
 
 
 class _Delta(msgspec.Struct):
@@ -37,7 +56,7 @@ class _Delta(msgspec.Struct):
     refusal: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
-    tool_calls: Any = None
+    tool_calls: list[_ToolCall] | None = None
     function_call: Any = None
 
     @property
@@ -56,8 +75,25 @@ class Choice(msgspec.Struct):
     index: int = FIRST_CHOICE
     delta: _Delta | None = None
     text: Any = None
-    logprobs: Logprobs | None = None
+    logprobs: _Logprobs | None = None
     finish_reason: Any = None
+
+    @property
+    def tokens(self) -> list[Token]:
+        """With their log-probabilities, where these are given."""
+        return [] if self.logprobs is None else self.logprobs.listed()
+
+    @property
+    def arguments(self) -> list[tuple[int, str]]:
+        """Parts of the arguments of tool calls, by the call's index."""
+        calls = () if self.delta is None else self.delta.tool_calls or ()
+        return [(one.index, one.function.arguments or "") for one in calls if one.function is not None]
+
+    @property
+    def token_count(self) -> int:
+        """As many as have log-probabilities, else one if there is anything."""
+        listed = 0 if self.logprobs is None else len(self.logprobs.content or self.logprobs.token_logprobs or ())
+        return listed or (1 if self.text or (self.delta is not None and self.delta.has_token) else 0)
 
 
 class Usage(msgspec.Struct):
@@ -88,15 +124,4 @@ class Chunk(msgspec.Struct):
         return next((choice for choice in self.choices if choice.index == FIRST_CHOICE), None)
 
 
-def tokens_in(choice: Choice, pairs: list[tuple[float, float]]) -> int:
-    """The tokens of a part of an answer: as many as have log-probabilities, else one if it has anything."""
-    if pairs:
-        return len(pairs)
-    return 1 if choice.text or (choice.delta is not None and choice.delta.has_token) else 0
-
-
 decode_chunk = msgspec.json.Decoder(Chunk).decode
-
-
-def _second(values: list[float]) -> float:
-    return sorted(values)[-2] if len(values) >= 2 else float("-inf")

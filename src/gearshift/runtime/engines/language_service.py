@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -10,16 +10,17 @@ from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, QueueFull
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
-from gearshift.policies.engines.deciding import DECIDES_BY_ID
+from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.policies.load import METER_WINDOW_NS
+from gearshift.profiles.engines.certainty import TokenCertainty
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
+from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.link import EngineLink, Fault
 from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
-from gearshift.runtime.engines.token_certainty import OfTokens, TokenCertainty
 from gearshift.runtime.service.room import HeldBytes, Room
 
 CLIENTS_FAULTS = frozenset({400, 413, 422})
@@ -29,6 +30,10 @@ TOO_LONG = b"context length", b"context_length", b"context size", b"context_size
 LONGEST_RETRY_S = 60
 TICKS_PER_LOOK = 10
 STOPPED = "the server stopped before this request was answered; send it again"
+
+
+CertaintyOf = Callable[[str, TokenCertainty, int, int | None], float]
+"""Of a model's tokens so far after a prompt of so many, for the token at which a stage decides (None: the end)."""
 
 
 class Engine(Protocol):
@@ -55,8 +60,8 @@ class Engines(Protocol):
 class LanguageService:
     """Serves one pipeline of language models.
 
-    `of_tokens` makes a certainty of log-probabilities, where `likeliest_other` needs those of the
-    second likeliest tokens too. At most `most_waiting` requests wait for engines. Where a deadline
+    `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
+    other tokens too. At most `most_waiting` requests wait for engines. Where a deadline
     passes before a stage has decided, what there is is given; if there is nothing, it is refused
     unless the service `gives_late_answers`.
     """
@@ -66,7 +71,7 @@ class LanguageService:
         tables: EngineTables,
         engines: Engines,
         *,
-        of_tokens: OfTokens,
+        certainty_of: CertaintyOf,
         likeliest_other: bool = False,
         most_waiting: int = 10_000,
         most_held_bytes: int = 256 << 20,
@@ -78,7 +83,7 @@ class LanguageService:
         self.tables, self._engines = tables, engines
         self._clock, self._journal = clock or WallClock(), journal or Journal()
         self.metrics = metrics or LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
-        self._of_tokens, self._least_top = of_tokens, 2 if likeliest_other else 0
+        self._certainty_of, self._least_top = certainty_of, 2 if likeliest_other else 0
         self.router = EngineRouter(tables, self)
         self.held = HeldBytes(most_held_bytes)
         self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
@@ -220,7 +225,7 @@ class LanguageService:
         return self._clock.now_ns()
 
     def tokens_came(self, stream: AnswerStream) -> None:
-        self.router.tokens(stream.request, stream.count, partial(_certainty, stream), self._clock.now_ns())
+        self.router.tokens(stream.request, stream.count, partial(self._certainty, stream), self._clock.now_ns())
         self._dispatch_soon()
 
     def stage_ended(self, stream: AnswerStream) -> None:
@@ -229,7 +234,7 @@ class LanguageService:
             self._sizes.learn(model, stream.asked.size_bytes, stream.usage.prompt_tokens)
             self.metrics.prompt(self.tables.models[model], stream.usage.prompt_tokens)
         stream.call = None
-        self.router.ended(request, partial(_certainty, stream), self._clock.now_ns())
+        self.router.ended(request, partial(self._certainty, stream), self._clock.now_ns())
         if not request.answered:
             self._gave_way(stream, model, keep=True)
         self._dispatch_soon()
@@ -273,6 +278,18 @@ class LanguageService:
         self.metrics.discarded(name, stream.output_tokens)
         stream.give_way(name, keep=keep)
 
+    def _certainty(self, stream: AnswerStream, at: int) -> float:
+        """At a token at which stages decide; -inf, so not sure, where no token has a log-probability."""
+        decide_at = None if at == DECIDES_AT_END else at
+        so_far = None if stream.given is None else stream.given.until(decide_at)
+        if so_far is None or so_far.tokens == 0:
+            stream.certainty = -math.inf
+        else:
+            request = stream.request
+            model, prompt_tokens = self.tables.models[request.model], request.prompt_tokens[request.model]
+            stream.certainty = self._certainty_of(model, so_far, prompt_tokens, decide_at)
+        return stream.certainty
+
     def _replicas_of(self, model: int) -> int:
         """Bits of the model's replicas."""
         begin, end = self.tables.replica_begin[model : model + 2].tolist()
@@ -283,7 +300,7 @@ class LanguageService:
     def send(self, replica: int, request: EngineRequest) -> None:
         stream, engine = self._streams[request], self._engines.all[replica]
         decides = self._by_certainty[request.model]
-        stream.begin_stage(TokenCertainty(self._of_tokens) if decides else None)
+        stream.begin_stage(GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None)
         least = self._least_top if decides else stream.asked.top_logprobs
         body = stream.asked.body(engine.name, least_top_logprobs=least)
         stream.call = engine.link.post(stream.asked.path, body, stream)
@@ -299,7 +316,7 @@ class LanguageService:
     def answered(self, request: EngineRequest) -> None:
         stream = self._streams[request]
         stream.answered_ns = self._clock.now_ns()
-        stream.certainty = None
+        stream.given = None
         stream.show(whole=request.replica == NOWHERE)
 
     def finished(self, request: EngineRequest) -> None:
@@ -409,11 +426,6 @@ class LanguageService:
         if gear != before:
             self._shifted(before)
         self._dispatch_soon()
-
-
-def _certainty(stream: AnswerStream, at: int) -> float:
-    stream.certainty_shown = float("-inf") if stream.certainty is None else stream.certainty.at(at)
-    return stream.certainty_shown
 
 
 def _models_by_certainty(tables: EngineTables) -> list[bool]:

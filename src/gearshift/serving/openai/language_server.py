@@ -16,7 +16,6 @@ from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.link import Fault
-from gearshift.runtime.engines.token_certainty import OF_TOKENS
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.bounds import most_waiting_bytes, with_memory_bounds
@@ -108,8 +107,10 @@ class LanguageServer:
         self.service = LanguageService(
             tables,
             self,
-            of_tokens=OF_TOKENS[task.profile.certainty],
-            likeliest_other=task.profile.certainty == "margin",
+            certainty_of=lambda model, so_far, prompt_tokens, decide_at: task.profile.certainty_of(
+                model, so_far, prompt_tokens=prompt_tokens, decide_at=decide_at
+            ),
+            likeliest_other=task.profile.certainty in ("margin", "judge"),
             most_waiting=settings.most_waiting_requests or MOST_WAITING,
             most_held_bytes=most_waiting_bytes(settings),
             gives_late_answers=settings.late == "answer",

@@ -1,14 +1,15 @@
 """Answers of an emulated engine: as long and as sure as recorded ones, in words that are made up."""
 
+import math
 import re
 from collections.abc import Iterator
 from zlib import crc32
 
 from gearshift.errors import require
+from gearshift.profiles.engines.certainty import LEAST_LOGPROB
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 
 NUMBERED = re.compile(rb"record (\d+)")
-LEAST_LOGPROB = -100.0
 
 
 class RecordedAnswers:
@@ -43,28 +44,24 @@ class RecordedAnswers:
             number += 1
 
     def pairs(self, record: int) -> list[tuple[float, float]]:
-        """For each token its log-probability and the likeliest other's, of which the recorded certainty is made."""
+        """For each token its log-probability and the likeliest other's, of which the recorded certainty is made.
+
+        That of a judge cannot be made so, and is not.
+        """
         count = self._output_tokens[record]
         ends = [count if at is None else min(at, count) for at in DECIDE_AT_TOKENS]
-        pairs: list[tuple[float, float]] = []
+        values: list[float] = []
         for end, certainty in zip(ends, self._certainty[record], strict=True):
-            more = end - len(pairs)
-            if more > 0:
-                pairs += [self._pair(certainty, [first - second for first, second in pairs], more, pairs)] * more
-        return pairs
+            more, value = end - len(values), certainty
+            if more > 0 and self._kind in ("mean_logprob", "margin"):
+                value = (certainty * end - sum(values)) / more
+            elif more > 0 and self._kind == "sum_logprob":
+                value = (certainty - sum(values)) / more
+            values += [value] * more
+        if self._kind != "margin":
+            return [(value, LEAST_LOGPROB) for value in values]
+        return [(_log((1 + margin) / 2), _log((1 - margin) / 2)) for margin in values]
 
-    def _pair(
-        self, certainty: float, margins: list[float], more: int, before: list[tuple[float, float]]
-    ) -> tuple[float, float]:
-        """What `more` equal tokens need for this certainty over all."""
-        logprobs = [first for first, _ in before]
-        if self._kind == "margin":
-            margin = (certainty * (len(margins) + more) - sum(margins)) / more
-            return -1.0, -1.0 - margin
-        if self._kind == "mean_logprob":
-            value = (certainty * (len(logprobs) + more) - sum(logprobs)) / more
-        elif self._kind == "sum_logprob":
-            value = (certainty - sum(logprobs)) / more
-        else:
-            value = certainty
-        return value, LEAST_LOGPROB
+
+def _log(share: float) -> float:
+    return max(LEAST_LOGPROB, math.log(share)) if share > 0 else LEAST_LOGPROB

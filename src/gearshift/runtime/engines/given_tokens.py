@@ -1,0 +1,39 @@
+"""The tokens that a model has given so far, as its certainty is made of them."""
+
+import math
+from array import array
+
+from gearshift.profiles.engines.certainty import TokenCertainty, argument_tokens
+from gearshift.runtime.engines.chunk import Choice
+
+
+class GivenTokens:
+    """Kept until the stage has decided; texts only where tools may be called."""
+
+    __slots__ = ("_arguments", "_logprobs", "_seconds", "_texts")
+
+    def __init__(self, *, has_tools: bool) -> None:
+        self._logprobs, self._seconds = array("d"), array("d")
+        self._texts: list[str] | None = [] if has_tools else None
+        self._arguments: dict[int, str] = {}
+
+    def add(self, part: Choice) -> None:
+        for token in part.tokens:
+            self._logprobs.append(token.logprob)
+            self._seconds.append(math.nan if token.second is None else token.second)
+            if self._texts is not None:
+                self._texts.append(token.token)
+        if self._texts is not None:
+            for index, arguments in part.arguments:
+                self._arguments[index] = self._arguments.get(index, "") + arguments
+
+    def until(self, token: int | None) -> TokenCertainty:
+        """Of the first tokens, or of all."""
+        marks: list[bool] = []
+        if self._arguments and self._texts is not None:
+            marks = argument_tokens(self._texts, list(self._arguments.values()))
+        so_far = TokenCertainty()
+        for place, logprob in enumerate(self._logprobs[:token]):
+            second = self._seconds[place]
+            so_far.add(logprob, None if math.isnan(second) else second, of_arguments=bool(marks) and marks[place])
+        return so_far
