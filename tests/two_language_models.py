@@ -44,6 +44,8 @@ def language_profile(
     certainty = -np.sort(draw.random((2, records, len(DECIDE_AT_TOKENS))), axis=2)
     quality = np.stack([(draw.random(records) < 1 + certainty[0, :, -1]).astype(float), np.ones(records)])
     lengths = draw.integers(8, 32, (2, records)) if output_tokens is None else np.full((2, records), output_tokens)
+    for place, at in enumerate((1, 4, 16)):
+        certainty[lengths <= at, place] = certainty[lengths <= at, -1]
     answers = AnswerRecords(
         models=("small", "large"),
         quality=quality,

@@ -1,0 +1,200 @@
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gearshift.errors import NotReady, QueueFull
+from gearshift.gear import GearPlan
+from gearshift.support.event_loop import loop_factory
+from tests.emulated_service import EmulatedService, Reading
+from tests.two_language_models import ALONE, SMALL_ALONE, cascade, language_plan, language_profile
+
+PROFILE = language_profile(step_s=(0.0005, 0.001), output_tokens=10)
+SURE, UNSURE = (
+    int(place) for place in (PROFILE.answers.certainty[0, :, 1].argmax(), PROFILE.answers.certainty[0, :, 1].argmin())
+)
+TEXT = "".join(f" {n}" for n in range(1, 10))
+SPLIT = cascade(-0.5, 4)
+
+
+def served(plan: GearPlan, use: Callable[[EmulatedService], Awaitable[None]], **options: object) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), EmulatedService(PROFILE, plan, **options) as service:
+            await use(service)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+
+
+def test_a_sure_stage_answers_and_an_unsure_one_gives_way() -> None:
+    async def use(service: EmulatedService) -> None:
+        sure, unsure = await service.ask(SURE), await service.ask(UNSURE)
+        assert (sure.text, unsure.text) == (f"small:{SURE}{TEXT}", f"large:{UNSURE}{TEXT}")
+        assert sure.stream is not None
+        assert unsure.stream is not None
+        assert math.isclose(sure.stream.certainty, PROFILE.answers.certainty[0, SURE, 1], abs_tol=1e-9)
+        assert [(one.model, one.output_tokens) for one in unsure.stream.stages] == [("small", 4)]
+        assert unsure.stream.usage is not None
+        assert unsure.stream.usage.completion_tokens == 10
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_whole_answers_are_judged_at_their_end() -> None:
+    by_end = PROFILE.answers.certainty[0, :, 3]
+    record = int(((PROFILE.answers.certainty[0, :, 1] >= -0.5) & (by_end < -0.5)).argmax())
+
+    async def use(service: EmulatedService) -> None:
+        early, whole = await service.ask(record), await service.ask(record, whole=True)
+        assert (early.text, whole.text) == (f"small:{record}{TEXT}", f"large:{record}{TEXT}")
+        assert whole.stream is not None
+        assert whole.stream.stages[0].output_tokens == 10
+        assert whole.stream.stages[0].prompt_tokens > 0
+
+    served(language_plan([SPLIT]), use)
+
+
+# Faults ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault", [{"status": 500}, {"status": 503}, {"cut_after": 0}, {"cut_after": 2}, {"error_after": 2}]
+)
+def test_before_anything_was_shown_the_next_stage_answers(fault: dict[str, int]) -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(SURE, emulated={"model": "small", **fault})
+        assert reading.text == f"large:{SURE}{TEXT}"
+        assert reading.stream is not None
+        assert not reading.stream.request.degraded
+
+    served(language_plan([SPLIT]), use)
+
+
+@pytest.mark.parametrize("fault", [{"status": 500}, {"cut_after": 0}])
+def test_an_earlier_stage_answers_where_the_last_cannot(fault: dict[str, int]) -> None:
+    async def use(service: EmulatedService) -> None:
+        for whole in (False, True):
+            reading = await service.ask(UNSURE, emulated={"model": "large", **fault}, whole=whole)
+            assert reading.text == f"small:{UNSURE}{TEXT}"
+            assert reading.stream is not None
+            assert reading.stream.request.degraded
+            assert len(reading.stream.stages) == 1
+
+    served(language_plan([SPLIT]), use)
+
+
+@pytest.mark.parametrize("fault", [{"cut_after": 6}, {"error_after": 6}])
+def test_after_something_was_shown_a_fault_ends_the_answer(fault: dict[str, int]) -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(SURE, emulated=fault)
+        assert reading.fault is not None
+        assert reading.text == f"small:{SURE} 1 2 3 4 5"
+        assert service.service.router.requests == 0
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_a_silent_engine_fails_its_requests() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(UNSURE, emulated={"model": "large", "silent_after": 0})
+        assert reading.text == f"small:{UNSURE}{TEXT}"
+
+    served(language_plan([SPLIT]), use, longest_silence_s=0.2)
+
+
+def test_a_request_that_the_engines_refuse_is_refused_as_they_did() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(SURE, emulated={"status": 422})
+        assert reading.fault is not None
+        assert (reading.fault.status, reading.begun) == (422, 0)
+        assert b"an emulated fault" in reading.fault.body
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_an_engine_that_cannot_be_reached_is_lost_until_it_is_back() -> None:
+    async def use(service: EmulatedService) -> None:
+        port = int(service.all[1].link.url.rpartition(":")[2].partition("/")[0])
+        await service.engines[1].stop()
+        reading = await service.ask(UNSURE)
+        assert reading.text == f"small:{UNSURE}{TEXT}"
+        assert service.service.router.is_lost == [False, True]
+        await service.engines[1].start(port=port)
+        while service.service.router.is_lost[1]:
+            await asyncio.sleep(0.01)
+        assert (await service.ask(UNSURE)).text == f"large:{UNSURE}{TEXT}"
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_another_replica_answers_in_place_of_a_lost_one() -> None:
+    async def use(service: EmulatedService) -> None:
+        await service.engines[0].stop()
+        readings = await asyncio.gather(*(service.ask(SURE) for _ in range(8)))
+        assert {reading.text for reading in readings} == {f"small:{SURE}{TEXT}"}
+        assert service.service.router.is_lost[:2] == [True, False]
+
+    served(language_plan([SMALL_ALONE], replicas={"small": 2, "large": 1}), use)
+
+
+# Clients -----------------------------------------------------------------------------------------
+
+
+def test_an_engine_is_free_where_the_client_has_left() -> None:
+    async def use(service: EmulatedService) -> None:
+        for silent_after in (0, 6):
+            reading = Reading()
+            stream = service.submit(SURE, reading, emulated={"silent_after": silent_after})
+            while stream.count < silent_after or not service.engines[0].running:
+                await asyncio.sleep(0.001)
+            service.service.withdraw(stream)
+            async with asyncio.timeout(1):
+                while service.engines[0].running:
+                    await asyncio.sleep(0.001)
+            service.service.withdraw(stream)
+            assert reading.ends == 0
+        assert service.service.router.requests == 0
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_a_deadline_gives_what_there_is_or_refuses() -> None:
+    async def use(service: EmulatedService) -> None:
+        begun = await service.ask(SURE, emulated={"model": "small", "silent_after": 2}, deadline_s=0.2, whole=True)
+        assert begun.text == f"small:{SURE} 1"
+        assert begun.fault is not None, "its engine then fell silent"
+        refused = await service.ask(SURE, emulated={"silent_after": 0}, deadline_s=0.1)
+        assert refused.fault is not None
+        assert refused.fault.status == 504
+
+    served(language_plan([SPLIT]), use, gives_late_answers=False, longest_silence_s=0.5)
+
+
+def test_no_more_wait_than_may() -> None:
+    async def use(service: EmulatedService) -> None:
+        readings = [Reading() for _ in range(4)]
+        for reading in readings[:3]:
+            service.submit(SURE, reading)
+            await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            service.submit(SURE, readings[3])
+        for reading in readings[:3]:
+            await reading.over.wait()
+        service.service.refuse_new()
+        with pytest.raises(NotReady):
+            service.submit(SURE, readings[3])
+        service.service.undo_drain()
+        await service.ask(SURE)
+
+    served(language_plan([ALONE], most_outstanding=1), use, most_waiting=2)
+
+
+def test_a_gear_can_be_pinned() -> None:
+    async def use(service: EmulatedService) -> None:
+        service.service.pin(1)
+        assert (await service.ask(UNSURE)).text == f"small:{UNSURE}{TEXT}"
+        service.service.pin(0)
+        assert (await service.ask(UNSURE)).text == f"large:{UNSURE}{TEXT}"
+
+    served(language_plan([ALONE, SMALL_ALONE], [0.0, 100.0]), use)
