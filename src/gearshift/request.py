@@ -92,12 +92,16 @@ class Sample(msgspec.Struct, eq=False):
 
 
 class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that answered a row, at which stage and exit, and its certainty."""
+    """The model that answered a row, at which stage and exit, and its certainty.
+
+    `by_time`: it would have been refined, but its time to refine ended.
+    """
 
     model: str
     stage: int
     certainty: float
     exit_segment: int = 0
+    by_time: bool = False
 
 
 class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):

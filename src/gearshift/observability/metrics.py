@@ -17,7 +17,7 @@ from gearshift.observability.adapting_metrics import AdaptingFamilies, AdaptingM
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
-from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, RETRY
+from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, REFINES, RETRY
 from gearshift.request import Answer, ItemFacts
 
 
@@ -104,7 +104,14 @@ class Histogram:
 
 SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
-REASONS = {FULL: "full", LONGEST_WAIT: "longest_wait", RETRY: "retry", AUDIT: "audit", DEADLINE: "deadline"}
+REASONS = {
+    FULL: "full",
+    LONGEST_WAIT: "longest_wait",
+    RETRY: "retry",
+    AUDIT: "audit",
+    DEADLINE: "deadline",
+    REFINES: "refine",
+}
 OUTCOMES = "answered", "degraded", "late", "failed"
 """Outcomes of requests that have an answer."""
 NO_ANSWER = "refused", "cancelled"
@@ -214,6 +221,9 @@ class Metrics:
         self._batch_size = histogram("gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES)
         self._batches = counter("gearshift_batches", "Batches by why they started.", ["model", "reason"])
         self._forwarded = counter("gearshift_forwarded", "Answered samples that a stage had forwarded.", [*by, "stage"])
+        self._by_time = counter(
+            "gearshift_rows_by_time", "Rows answered with what they had, as their time to refine ended.", by
+        )
         self._restarts = counter("gearshift_restarts", "Workers that ended.", ["replica"])
         self._late = counter("gearshift_late", "Requests answered after their deadline.", ["operator"])
         self._dropped = counter("gearshift_dropped", "Requests refused, by why.", [*by, "reason"])
@@ -298,6 +308,7 @@ class Metrics:
             self._restarts.labels(replica)
         for device in known.devices:
             self._busy.labels(device)
+        self._by_time.labels(*self._own(known.operator))
         for stage in range(known.stages - 1):
             self._forwarded.labels(*self._own(known.operator), str(stage))
 
@@ -313,6 +324,8 @@ class Metrics:
             of_row = operator, row.model, row.exit_segment, row.stage
             for count in self._of_rows.get(of_row) or self._know_row(*of_row):
                 count.inc()
+            if row.by_time:
+                self._by_time.labels(*self._own(operator)).inc()
 
     def _know_answers(self, operator: str, outcome: str) -> tuple[Count, Distribution, Count, Distribution]:
         """Look up the labels of these answers once, as that is slow."""

@@ -187,7 +187,7 @@ def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
 
 
 def answer_parameters(answer: Answer) -> dict[str, Any]:
-    """Return gear, times and outcome; `reason` if degraded, `remaining_s` with a deadline.
+    """Return gear, times and outcome; `reason` if degraded or answered by time, `remaining_s` with a deadline.
 
     Of a pipeline also which nodes have no answer, and which fan-outs took a part of their rows.
     """
@@ -197,7 +197,7 @@ def answer_parameters(answer: Answer) -> dict[str, Any]:
         "run_s": answer.run_s,
         "outcome": answer.outcome,
     }
-    if answer.outcome == "degraded":
+    if answer.reason and answer.outcome in ("answered", "degraded"):
         parameters["reason"] = answer.reason
     if answer.remaining_s is not None:
         parameters["remaining_s"] = answer.remaining_s

@@ -20,7 +20,7 @@ from gearshift.request import NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Reques
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.service.room import Client, Room
 
-EXECUTION = Ending.EXECUTION.name.lower()
+EXECUTION, BY_TIME = Ending.EXECUTION.name.lower(), Ending.TIME.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
 """Other reasons of refusals: no room, not ready, or a model without workers or answers."""
@@ -61,14 +61,22 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         if s.error:
             errors.append(s.error)
             continue
-        rows.append(RowFacts(model=models[s.model], stage=s.stage, certainty=s.certainty, exit_segment=s.exit_segment))
+        rows.append(
+            RowFacts(
+                model=models[s.model],
+                stage=s.stage,
+                certainty=s.certainty,
+                exit_segment=s.exit_segment,
+                by_time=s.ending == Ending.TIME,
+            )
+        )
         reason = reason or s.degraded_by
     queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
     if errors:
         outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
         if all(error.startswith(TOO_MANY_ROWS) for error in errors):
             return Answer(outcome="refused", reason=TOO_MANY_ROWS, errors=tuple(errors), gear=gear)
-        ending = next((s.ending for s in samples if s.ending), None)
+        ending = next((s.ending for s in samples if s.error and s.ending), None)
         reason = errors[0] if ending is None or outcome == "failed" else ending.name.lower()
         return Answer(outcome=outcome, reason=reason, errors=tuple(errors), gear=gear, queue_s=queue_s, run_s=run_s)
     try:
@@ -76,8 +84,11 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     except (KeyError, ValueError):
         reason = "the models of this cascade answer outputs of different names or shapes"
         return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
+    how: Outcome = "degraded" if reason else "answered"
+    if not reason and any(row.by_time for row in rows):
+        reason = BY_TIME
     return Answer(
-        outcome="degraded" if reason else "answered",
+        outcome=how,
         reason=reason,
         rows=tuple(rows),
         outputs=outputs,

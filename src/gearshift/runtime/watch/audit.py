@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gearshift.clock import NS_PER_S
+from gearshift.decisions import Ending
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL
 from gearshift.models.classes import class_names
@@ -61,7 +62,8 @@ class Audit:
     """Audits the `share` of a pipeline's early answers that a hash with `seed` selects, one at a time.
 
     `number` is that of the pipeline in the plan; it has one node, and one cascade in each gear. An
-    early answer is one of another model than `strongest`, the strongest placed model. `planned` is
+    early answer is one of another model than `strongest`, the strongest placed model, which that
+    model's certainty gave: not one by time, which says nothing about thresholds. `planned` is
     the interval of disagreement expected from the records. `run_ns` is the strongest model's time
     for one sample. Above `planned_qps` there is no slack.
     """
@@ -94,7 +96,7 @@ class Audit:
         self.dropped = 0
 
     def answered(self, sample: Sample, gear: int) -> None:
-        if sample.model == self._strongest or sample.error or sample.degraded_by:
+        if sample.model == self._strongest or sample.error or sample.degraded_by or sample.ending == Ending.TIME:
             return
         if not selected(sample.request.id, sample.row, self._seed, self._share):
             return

@@ -1,0 +1,1 @@
+"""Plans that refine while there is time."""
