@@ -298,9 +298,9 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `profiles` are those of the operators, `traces` those of the pipelines. `predictions` maps each
     pipeline to the results of simulation; `planner` names the planner; `unfinished` marks a plan
-    whose search was interrupted. Fields that are left out by default, apart from those of choices by
-    time and of refinement, are for engines of language models: this version does not serve plans
-    that have them, and says so.
+    whose search was interrupted. Of the fields that are left out by default, `most_outstanding`,
+    `decide_at_tokens`, `kv_tokens`, `metric` and `tokens` are for language models, whose plans
+    have another load unit; the others are for choices by time and for refinement.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -5,24 +5,71 @@ from itertools import combinations
 
 from msgspec import UNSET
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
 
+REMEDY = "make the plan anew with `gearshift plan`, or serve it with a newer version"
+
+
+def is_language_plan(plan: GearPlan) -> bool:
+    """Whether the plan is of language models, whose load is outstanding work."""
+    return any(pipeline.load_unit != "requests_per_s" for pipeline in plan.pipelines.values())
+
 
 def require_served(plan: GearPlan) -> None:
-    """Raise `InvalidInput` if the plan has a part that cannot be served."""
+    """Raise `InvalidInput` if the plan is of language models, or has a part that cannot be served."""
+    units = sorted({pipeline.load_unit for pipeline in plan.pipelines.values()})
+    require(
+        not is_language_plan(plan),
+        f"the plan is of language models (load in {', '.join(units)}), and one of other models is needed here",
+        remedy="use it where engines are simulated or served, as by `gearshift serve`",
+    )
     for name, pipeline in plan.pipelines.items():
         for part in _unserved(pipeline):
-            raise InvalidInput(
-                f"the plan has {part}, which this version of gearshift does not serve",
-                where=f"pipeline {name!r}",
-                remedy="make the plan anew with `gearshift plan`, or serve it with a newer version",
-            )
+            _refuse(part, name)
     for part in _unserved_together(plan):
-        raise InvalidInput(
-            f"the plan has {part}", remedy="make the plan anew with `gearshift plan`, or serve it with a newer version"
-        )
+        raise InvalidInput(f"the plan has {part}", remedy=REMEDY)
+
+
+def require_language_plan(plan: GearPlan) -> None:
+    """Raise `InvalidInput` if the plan is not of language models, or has a part that engines do not serve."""
+    require(
+        len(plan.pipelines) == 1 and not next(iter(plan.pipelines.values())).is_graph,
+        "the plan has several pipelines or nodes, and language models are served from one of one node",
+        remedy="give language models a plan of their own",
+    )
+    require(
+        is_language_plan(plan),
+        "the plan's load is in requests_per_s, and language models are served by outstanding work",
+        remedy="make it with `gearshift plan` from a profile of language models",
+    )
+    for name, pipeline in plan.pipelines.items():
+        for part in _unserved_by_engines(plan, pipeline):
+            _refuse(part, name)
+
+
+def _refuse(part: str, name: str) -> None:
+    raise InvalidInput(
+        f"the plan has {part}, which this version of gearshift does not serve",
+        where=f"pipeline {name!r}",
+        remedy=REMEDY,
+    )
+
+
+def _unserved_by_engines(plan: GearPlan, pipeline: PipelinePlan) -> Iterator[str]:
+    yield from _of_only_node(pipeline)
+    if plan.hardware.pool_cores is not None:
+        yield "engines with cores that they would share (pool_cores)"
+    if pipeline.gains is not UNSET:
+        yield "expected gains"
+    if pipeline.objective.median_s is not UNSET:
+        yield "an objective with median_s"
+    for gear in pipeline.gears:
+        for part in _of_order(gear):
+            yield f"{part} in the gear for load {gear.load_range}"
+        if any(len(cascades) > 1 for cascades in gear.cascades.values()):
+            yield f"several cascades of a node in the gear for load {gear.load_range}"
 
 
 def _unserved_together(plan: GearPlan) -> Iterator[str]:
@@ -44,12 +91,14 @@ def _unrefined(plan: GearPlan) -> Iterator[str]:
             yield f"order by gain, and replica {replica.id!r} on several devices"
 
 
-def _unserved(pipeline: PipelinePlan) -> Iterator[str]:
+def _of_only_node(pipeline: PipelinePlan) -> Iterator[str]:
     for name, node in pipeline.nodes.items() if len(pipeline.nodes) == 1 else ():
         if node.inputs or node.fan_out is not None or node.join != "all" or not node.required or node.fan_in:
             yield f"only node {name!r} with inputs, fan-out or a join"
-    if pipeline.load_unit != "requests_per_s":
-        yield f"load in {pipeline.load_unit}"
+
+
+def _unserved(pipeline: PipelinePlan) -> Iterator[str]:
+    yield from _of_only_node(pipeline)
     if pipeline.refines:
         yield from _of_refinement(pipeline)
     yield from _of_objective(pipeline.objective)
@@ -85,3 +134,10 @@ def _of_gear(gear: Gear) -> Iterator[str]:
         yield "decide_at_tokens"
     if any(settings.most_outstanding is not UNSET for settings in gear.replicas):
         yield "most_outstanding"
+
+
+def _of_order(gear: Gear) -> Iterator[str]:
+    if gear.order not in (UNSET, "arrival"):
+        yield f"order by {gear.order}"
+    if gear.answer_by_margin_s is not UNSET:
+        yield "answer_by_margin_s"

@@ -11,7 +11,7 @@ from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.plans.served import require_served
+from gearshift.plans.served import is_language_plan, require_served
 from tests.conformance.small import small_gear, small_graph, small_graph_gear, small_plan
 from tests.little_task import under_other_names
 
@@ -40,8 +40,6 @@ UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "node 'task' with": lambda: node(join="first"),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
-    "load in outstanding_requests": lambda: pipeline(load_unit="outstanding_requests"),
-    "load in drain_s": lambda: pipeline(load_unit="drain_s"),
     "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
     "an objective on ttft": lambda: objective(metric="ttft"),
     "an objective with median_s": lambda: objective(median_s=0.1),
@@ -68,6 +66,15 @@ def test_what_cannot_be_served_yet_can_be_written_and_read_and_is_refused_by_nam
     with pytest.raises(InvalidInput, match="which this version of gearshift does not serve") as caught:
         plan_tables(plan)
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("load_unit", ["outstanding_requests", "queued_tokens", "drain_s"])
+def test_a_plan_of_language_models_is_read_and_refused_where_others_are_needed(load_unit: str, tmp_path) -> None:
+    plan = pipeline(load_unit=load_unit)
+    write_plan(plan, tmp_path / "plan.json")
+    assert is_language_plan(read_plan(tmp_path / "plan.json"))
+    with pytest.raises(InvalidInput, match=f"language models \\(load in {load_unit}\\), and one of other models"):
+        plan_tables(plan)
 
 
 def test_a_pipeline_of_one_node_is_served() -> None:
@@ -125,7 +132,7 @@ IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {
     "decides at tokens of 3 stages": lambda: gear(
         cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(1, 2, 3)),)}
     ),
-    "decides before the first token": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(0,)),)}),
+    "decides at a negative token": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(-1,)),)}),
     "most_outstanding is 0": lambda: gear(replicas=(replace(GEAR.replicas[0], most_outstanding=0),)),
     "kv_tokens -5": lambda: replace(
         PLAN, placement=Placement(replicas=(replace(PLAN.placement.replicas[0], kv_tokens=-5),))

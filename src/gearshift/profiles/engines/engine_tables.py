@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit, PipelinePlan, ReplicaSettings
+from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit, ReplicaSettings
+from gearshift.plans.served import require_language_plan
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.policies.engines.outstanding import LOAD_DRAIN_S, LOAD_OUTSTANDING_REQUESTS, LOAD_QUEUED_TOKENS
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork
@@ -65,9 +66,9 @@ class EngineTables:
 
 
 def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
-    """Resolve a plan of one pipeline of one node; raises `InvalidInput` for what it lacks."""
-    name, pipeline = _only_pipeline(plan)
-    require(pipeline.load_unit in LOAD_UNITS, f"the load unit is {pipeline.load_unit}, needs one of {[*LOAD_UNITS]}")
+    """Resolve a plan of language models; raises `InvalidInput` for what it lacks, or has and engines do not serve."""
+    require_language_plan(plan)
+    name, pipeline = next(iter(plan.pipelines.items()))
     models = profile.models
     unknown = sorted({replica.model for replica in plan.placement.replicas} - set(models))
     require(not unknown, f"the plan places models {unknown}, and the profile has {list(models)}")
@@ -88,8 +89,6 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
             engine = msgspec.structs.replace(engine, kv_blocks=max(1, replica.kv_tokens // engine.block_tokens))
         engines.append(engine)
     cascades = [gear.cascade for gear in pipeline.gears]
-    lacking = sorted({model for cascade in cascades for model in cascade.models} - {one.model for one in placed})
-    require(not lacking, f"gears use models {lacking}, which have no replica", remedy="place them")
     most_stages = max(len(cascade.models) for cascade in cascades)
     gears = len(cascades)
     stage_models = np.zeros((gears, most_stages), dtype=np.int64)
@@ -150,15 +149,6 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
     chunk = engine.largest_batched_tokens
     filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
     return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
-
-
-def _only_pipeline(plan: GearPlan) -> tuple[str, PipelinePlan]:
-    require(
-        len(plan.pipelines) == 1 and not next(iter(plan.pipelines.values())).is_graph,
-        "the plan has several pipelines or nodes, and language models are served from one of one node",
-        remedy="give language models a plan of their own",
-    )
-    return next(iter(plan.pipelines.items()))
 
 
 def _of_replicas(

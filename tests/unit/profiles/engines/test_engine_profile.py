@@ -1,0 +1,60 @@
+"""How long a step takes, and which engines make no sense."""
+
+import msgspec
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork, curve_from_rows
+from tests.language_task import small_engine
+
+ENGINE = small_engine(
+    "small",
+    prefill=StepCurve(tokens=(1, 11, 32), step_s=(0.010, 0.020, 0.041)),
+    decode=StepCurve(tokens=(1, 32), step_s=(0.001, 0.032)),
+    per_kv_token_s=1e-6,
+    per_attention_token_s=1e-7,
+    overhead_per_step_s=0.002,
+    overhead_per_request_s=0.0001,
+)
+
+
+def work(**fields: int) -> StepWork:
+    empty = {"prompt_tokens": 0, "prompts": 0, "decoding": 0, "kv_tokens": 0, "attention_pairs": 0}
+    return StepWork(**{**empty, **fields})
+
+
+def test_a_step_takes_its_curve_and_what_is_added() -> None:
+    assert ENGINE.step_s(work(decoding=5, kv_tokens=1000)) == pytest.approx(0.005 + 0.001 + 0.002 + 0.0005)
+    mixed = work(prompt_tokens=6, prompts=1, decoding=5, kv_tokens=1000, attention_pairs=21)
+    assert ENGINE.step_s(mixed) == pytest.approx(0.020 + 0.001 + 21e-7 + 0.002 + 0.0006)
+
+
+def test_times_between_points_are_on_a_line_and_below_the_first_that_of_the_first() -> None:
+    curve = curve_from_rows([(20, 0.03), (10, 0.01)])
+    assert curve.tokens == (10, 20)
+    assert (curve.seconds(15), curve.seconds(2)) == (pytest.approx(0.02), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "step_s", "message"),
+    [
+        ((1, 2), (0.1,), "needs one time for each number of tokens"),
+        ((), (), "needs one time for each number of tokens"),
+        ((2, 2), (0.1, 0.2), r"the tokens of a step curve are \[2, 2\]; give rising numbers from 1"),
+        ((0, 2), (0.1, 0.2), "give rising numbers from 1"),
+        ((1, 2), (0.1, 0.0), r"the times of a step curve are \[0.1, 0.0\]"),
+    ],
+)
+def test_curves_that_do_not_rise_from_one_are_refused(tokens, step_s, message) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        StepCurve(tokens=tokens, step_s=step_s)
+
+
+@pytest.mark.parametrize("field", ["block_tokens", "kv_blocks"])
+def test_an_engine_that_holds_nothing_is_refused(field: str) -> None:
+    with pytest.raises(InvalidInput, match="an engine holds nothing"):
+        msgspec.structs.replace(ENGINE, **{field: 0})
+
+
+def test_an_engine_is_written_and_read_as_it_was() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(ENGINE), type=EngineProfile) == ENGINE
