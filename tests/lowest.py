@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-TOOLS = ("demo", "test", "test-long")
+TOOLS = ("demo", "llm-demo", "test", "test-long")
 """Extras whose versions nobody else depends on."""
 
 

@@ -12,16 +12,21 @@ from gearshift.cli.language import profile as language
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file, read_project
 from gearshift.models.language_config import is_language_project
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile, overheads_of
-from gearshift.verbs.language.profile import profile_language
+from gearshift.verbs.language.profile import language_profile_from_records, profile_language
 from gearshift.verbs.profile import profile, profile_from_records, profile_pipelines
 
 
 @click.command("profile")
 @click.argument("project", type=PATH, default=PROJECT_FILE)
 @click.option("--out", type=PATH, default="profile", show_default=True, help="The folder to write.")
-@click.option("--from-records", type=PATH, help="Import predictions and runtimes (.csv or .parquet) of this folder.")
+@click.option(
+    "--from-records",
+    type=PATH,
+    help="Import predictions and runtimes (.csv or .parquet) of this folder, or language models' answers (.jsonl).",
+)
 @options_of(profile_from_records, without=("seed",))
 @options_of(profile)
 @verb
@@ -47,7 +52,11 @@ def command(
         remedy="leave it out: run times are measured",
     )
     if from_records is None and is_language_project(project_file(project)):
-        profile_language_models(output, project, out, seed)
+        show_language(output, profile_language_models(output, project, out, seed), out)
+        return
+    if from_records is not None and any(from_records.glob("*.jsonl")):
+        made_of = language_profile_from_records(from_records, out=out, operator=operator, seed=seed)
+        show_language(output, made_of, out)
         return
     with output.progress() as tell:
         if from_records is not None:
@@ -72,15 +81,18 @@ def command(
     output.say(f"wrote {out}")
 
 
-def profile_language_models(output: Output, project: Path, out: Path, seed: int) -> None:
+def profile_language_models(output: Output, project: Path, out: Path, seed: int) -> LanguageProfile:
     with output.progress() as tell:
-        made = profile_language(
+        return profile_language(
             project,
             out=out,
             seed=seed,
             progress=lambda what, share: tell(f"profiling: {what}", share),
             notice=lambda text: click.echo(text, err=True),
         )
+
+
+def show_language(output: Output, made: LanguageProfile, out: Path) -> None:
     output.json(language.facts(made, out))
     language.show(output, made)
     output.say(f"wrote {out}")

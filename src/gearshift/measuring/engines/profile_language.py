@@ -81,7 +81,7 @@ def profile_language(
     quality, judged = quality_of(
         project, judge, [prompts[i] for i in usable], [[one.text for one in row] for row in rows]
     )
-    records, judges = records_of(project, models, rows, quality, judged=judged, seed=seed)
+    records, judges = records_of(project.certainty, models, rows, quality, judged=judged, seed=seed)
     made = LanguageProfile(
         operator=project.operator,
         engines=tuple(engine for engine, _, _, _ in measured),

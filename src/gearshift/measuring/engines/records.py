@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.measuring.engines.kept import Answered
-from gearshift.models.language_config import LanguageProject
 from gearshift.profiles.engines.certainty import FEATURES
 from gearshift.profiles.engines.judge import FittedJudge, fit_judge
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, AnswerRecords
@@ -16,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def records_of(
-    project: LanguageProject,
+    certainty_name: str,
     models: Sequence[str],
     rows: Sequence[Sequence[Answered]],
     quality: Floats,
@@ -24,18 +23,18 @@ def records_of(
     judged: bool,
     seed: int,
 ) -> tuple[AnswerRecords, tuple[FittedJudge, ...]]:
-    """From each model's answers to the same prompts; judges are fitted on part A where certainty is theirs."""
+    """From each model's answers to the same prompts; for the certainty `judge`, judges are fitted on part A."""
     part = split_parts(np.arange(quality.shape[1]), seed)
     features = np.array([[answer.features for answer in row] for row in rows])
     judges: tuple[FittedJudge, ...] = ()
-    if project.certainty == "judge":
+    if certainty_name == "judge":
         a = part == PART_A
         judges = tuple(fit_judge(model, features[m, a], quality[m, a]) for m, model in enumerate(models))
         certainty = np.array([_of_judge(judge, features[m]) for m, judge in enumerate(judges)])
-    elif project.certainty == "sum_logprob":
+    elif certainty_name == "sum_logprob":
         certainty = np.array([[answer.sums for answer in row] for row in rows])
     else:
-        certainty = features[..., FEATURES.index(project.certainty)]
+        certainty = features[..., FEATURES.index(certainty_name)]
     records = AnswerRecords(
         models=tuple(models),
         quality=quality,

@@ -17,6 +17,8 @@ from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 
 Floats = NDArray[np.float64]
 LEAST_STEP_S = 1e-7
+KV_SHARE = 0.5
+"""Of a step, the most that reading contexts of the measured lengths is taken to be: else disturbed times would be."""
 
 
 class PrefillTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ def _decoding(times: Sequence[DecodeTime]) -> tuple[StepCurve, float]:
         for less in typical
         if more.requests == less.requests and more.kv_tokens > less.kv_tokens
     ]
-    most = min(one.step_s / one.kv_tokens for one in typical)
+    most = KV_SHARE * min(one.step_s / one.kv_tokens for one in typical)
     per_kv_token_s = min(max(0.0, _weighted_median(slopes)), most) if slopes else 0.0
     counts = sorted({one.requests for one in typical})
     rest = [

@@ -49,3 +49,25 @@ def profile_language(
     written = write_language_profile(folder, made)
     forget(folder)
     return written
+
+
+def language_profile_from_records(
+    folder: PathLike,
+    *,
+    out: PathLike | None = None,
+    operator: str = "default",
+    certainty: str = "mean_logprob",
+    seed: int = 0,
+) -> LanguageProfile:
+    """Import answers and times that others recorded; write the profile to `out` if given.
+
+    `folder` has for each model `MODEL.jsonl` (rows with id, score, logprobs, prompt_tokens, or the
+    sample log of lm-evaluation-harness), and `MODEL.engine.json` or results of vLLM's benchmark as
+    `MODEL.bench-*.json`.
+    """
+    from gearshift.measuring.engines import imports
+
+    if out is not None:
+        require_language_replaceable(Path(out))
+    made = imports.language_profile_from_records(Path(folder), operator=operator, certainty=certainty, seed=seed)
+    return made if out is None else write_language_profile(out, made)

@@ -1,0 +1,177 @@
+"""A profile of language models from records that others made: answers with log-probabilities, and times of engines.
+
+A folder has for each model `MODEL.jsonl` with its answers, and `MODEL.engine.json`, an engine's
+times, or `MODEL.bench*.json`, results of vLLM's benchmark at several concurrencies.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import InvalidInput, require
+from gearshift.measuring.engines.kept import Answered
+from gearshift.measuring.engines.records import records_of
+from gearshift.measuring.engines.vllm_bench import engine_from_results
+from gearshift.plans.plan_file import decode_json
+from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
+from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
+from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.support.files import read_bytes
+
+ANSWERS, ENGINE = ".jsonl", ".engine.json"
+CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
+SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
+BYTES_PER_TOKEN = 4
+"""By which the tokens of a prompt are guessed where they are not recorded."""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """`seconds` are the log-probabilities of the likeliest other token."""
+
+    id: str
+    score: float
+    logprobs: list[float]
+    seconds: list[float | None]
+    prompt_tokens: int
+    output_tokens: int
+
+
+def has_language_records(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob(f"*{ANSWERS}"))
+
+
+def language_profile_from_records(
+    folder: Path, *, operator: str, certainty: str = "mean_logprob", seed: int = 0
+) -> LanguageProfile:
+    """Models by rising quality, over the prompts that all of them have; raises `InvalidInput`."""
+    require(
+        certainty in CERTAINTIES,
+        f"certainty is {certainty!r}",
+        remedy=f"use one of {', '.join(CERTAINTIES)}",
+    )
+    found = {path.name.removesuffix(ANSWERS): _rows(path) for path in sorted(folder.glob(f"*{ANSWERS}"))}
+    require(
+        bool(found), f"holds no answers (*{ANSWERS})", where=str(folder), remedy="put one file for each model there"
+    )
+    shared = sorted(set.intersection(*(set(rows) for rows in found.values())))
+    require(len(shared) >= 2, f"{len(shared)} prompts have answers of all models, needs two", where=str(folder))
+    models = sorted(found, key=lambda model: float(np.mean([found[model][one].score for one in shared])))
+    rows = [[_answered(found[model][one]) for one in shared] for model in models]
+    quality = np.array([[found[model][one].score for one in shared] for model in models])
+    records, judges = records_of(certainty, models, rows, quality, judged=True, seed=seed)
+    left_out = max(len(one) for one in found.values()) - len(shared)
+    made = LanguageProfile(
+        operator=operator,
+        engines=tuple(_engine(folder, model) for model in models),
+        answers=records,
+        certainty=certainty,  # type: ignore[arg-type]
+        judges=judges,
+        warnings=(f"{left_out} prompts were left out, as not every model has an answer",) if left_out else (),
+    )
+    ranked = rankings(made, seed=seed)
+    doubts = tuple(str(one) for one in ranked if one.decide_at is None and not one.ranks)
+    return replace(made, ranks=models_that_rank(ranked), warnings=(*made.warnings, *doubts))
+
+
+def _engine(folder: Path, model: str) -> EngineProfile:
+    path = folder / f"{model}{ENGINE}"
+    if path.exists():
+        engine = decode_json(read_bytes(path), EngineProfile, where=str(path), remedy="mend the file")
+        require(engine.model == model, f"is of model {engine.model!r}", where=str(path), remedy="mend its name")
+        return engine
+    results = sorted(folder.glob(f"{model}.bench*.json"))
+    require(
+        bool(results),
+        f"has no times of model {model!r}",
+        where=str(folder),
+        remedy=f"add {model}{ENGINE}, or results of vLLM's benchmark as {model}.bench-1.json, {model}.bench-4.json ...",
+    )
+    return engine_from_results(model, results)
+
+
+def _rows(path: Path) -> dict[str, _Row]:
+    rows: dict[str, _Row] = {}
+    for number, line in enumerate(read_bytes(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            content = msgspec.json.decode(line)
+            require(isinstance(content, dict), "is no object")
+            row = _of_harness(content) if "doc_id" in content and "resps" in content else _plain(content)
+        except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
+            said = error.what if isinstance(error, InvalidInput) else f"the row cannot be used ({error})"
+            raise InvalidInput(
+                said,
+                where=f"{path}, line {number}",
+                remedy="give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log",
+            ) from error
+        rows[row.id] = row
+    return rows
+
+
+def _plain(row: Mapping[str, Any]) -> _Row:
+    logprobs = [float(one) for one in row["logprobs"]]
+    top = row.get("top_logprobs")
+    seconds: list[float | None] = [None] * len(logprobs) if top is None else [_second(one) for one in top]
+    require(len(seconds) == len(logprobs), "logprobs and top_logprobs differ in length")
+    require(bool(logprobs), "logprobs is empty")
+    return _Row(
+        str(row["id"]),
+        _score(row),
+        logprobs,
+        seconds,
+        _tokens(row.get("prompt_tokens"), str(row.get("prompt", ""))),
+        int(row.get("output_tokens", len(logprobs))),
+    )
+
+
+def _of_harness(row: Mapping[str, Any]) -> _Row:
+    """A row of lm-evaluation-harness (`--log_samples`) of a task whose choices have log-likelihoods.
+
+    The likeliest choice stands for an answer of one token.
+    """
+    choices = [one[0] if isinstance(one[0], list) else one for one in row["resps"]]
+    require(
+        len(choices) >= 2 and all(isinstance(one, list) and len(one) == 2 for one in choices),
+        "the row has no log-likelihoods of choices: lm-evaluation-harness keeps none of generated answers",
+        remedy="use a multiple-choice task, or profile the endpoint with these prompts",
+    )
+    values = np.array([float(one[0]) for one in choices])
+    normal = values - np.logaddexp.reduce(values)
+    best, second = sorted(normal.tolist())[-1], sorted(normal.tolist())[-2]
+    context = str(row.get("arguments", ""))
+    return _Row(str(row["doc_id"]), _score(row), [best], [second], _tokens(None, context), 1)
+
+
+def _score(row: Mapping[str, Any]) -> float:
+    names = [str(name) for name in row.get("metrics", ()) if name in row]
+    name = next((one for one in (*SCORES, *names) if one in row), None)
+    require(name is not None, f"the row has no score: none of {', '.join(SCORES)}")
+    score = float(row[str(name)])
+    require(0 <= score <= 1, f"{name} is {score:g}", remedy="give quality in [0, 1]")
+    return score
+
+
+def _second(top: Any) -> float | None:
+    values = sorted(float(one) for one in (top.values() if isinstance(top, Mapping) else top))
+    return values[-2] if len(values) >= 2 else None
+
+
+def _tokens(given: Any, text: str) -> int:
+    return max(1, math.ceil(len(text.encode()) / BYTES_PER_TOKEN)) if given is None else int(given)
+
+
+def _answered(row: _Row) -> Answered:
+    return Answered(
+        prompt=row.id,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=max(1, row.output_tokens),
+        features=tuple(recorded_features(DECIDE_AT_TOKENS, row.logprobs, row.seconds, row.prompt_tokens)),
+        sums=tuple(recorded_sums(DECIDE_AT_TOKENS, row.logprobs)),
+    )

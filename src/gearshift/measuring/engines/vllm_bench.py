@@ -1,0 +1,78 @@
+"""Times of an engine from results of vLLM's benchmark (`vllm bench serve --save-result --save-detailed`).
+
+One result for each concurrency (`--max-concurrency`): that of 1 gives times of prompts, and each
+gives the time of a step.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import require
+from gearshift.measuring.engines.times import DecodeTime, PrefillTime, engine_from_times
+from gearshift.models.language_config import EngineSettings
+from gearshift.plans.plan_file import decode_json
+from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.support.files import read_bytes
+
+REMEDY = "run `vllm bench serve` with --max-concurrency, --save-result and --save-detailed"
+
+
+class BenchResult(msgspec.Struct, frozen=True):
+    """The fields that are read; lengths and times have one entry for each request."""
+
+    max_concurrency: int
+    input_lens: list[int]
+    output_lens: list[int]
+    ttfts: list[float]
+    itls: list[list[float]]
+    model_id: str = ""
+
+
+def engine_from_results(model: str, paths: Sequence[Path]) -> EngineProfile:
+    """The engine of results at rising concurrency, of which 1 must be one; raises `InvalidInput`."""
+    results = []
+    for path in paths:
+        result = decode_json(read_bytes(path), BenchResult, where=str(path), remedy=REMEDY)
+        lengths = {len(one) for one in (result.input_lens, result.output_lens, result.ttfts, result.itls)}
+        require(len(lengths) == 1 and result.max_concurrency >= 1, "its lists differ in length", where=str(path))
+        results.append(result)
+    counts = sorted({one.max_concurrency for one in results})
+    require(
+        counts[0] == 1,
+        f"the results of model {model!r} are of concurrency {counts}, and 1 is needed",
+        where=str(paths[0]),
+        remedy="run the benchmark with --max-concurrency 1, too",
+    )
+    prefill = [
+        PrefillTime(prompt_tokens=tokens, first_token_s=first_s)
+        for one in results
+        if one.max_concurrency == 1
+        for tokens, first_s in zip(one.input_lens, one.ttfts, strict=True)
+        if first_s > 0 and tokens > 0
+    ]
+    decode = [_decode(one) for one in results]
+    longest = max(one.prompt_tokens for one in prefill)
+    settings = EngineSettings(
+        url="http://recorded/v1",
+        model=results[0].model_id or model,
+        context_tokens=max(p + o for one in results for p, o in zip(one.input_lens, one.output_lens, strict=True)),
+        largest_running=counts[-1],
+        largest_batched_tokens=max(longest, counts[-1]),
+    )
+    engine, _, _ = engine_from_times(model, settings, prefill, decode)
+    return engine
+
+
+def _decode(result: BenchResult) -> DecodeTime:
+    """The median step; a benchmark's steps are of as many requests as it keeps open."""
+    steps = [step for request in result.itls for step in request if step > 0]
+    require(bool(steps), f"the result of concurrency {result.max_concurrency} has no inter-token time", remedy=REMEDY)
+    context = np.mean(np.array(result.input_lens) + np.array(result.output_lens) / 2)
+    return DecodeTime(
+        requests=result.max_concurrency,
+        kv_tokens=float(context) * result.max_concurrency,
+        step_s=float(np.median(steps)),
+    )

@@ -1,0 +1,163 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.measuring.engines.imports import has_language_records, language_profile_from_records
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from tests.unit.cli.little import run
+
+
+def write_rows(folder: Path, model: str, rows: list[dict[str, Any]]) -> None:
+    (folder / f"{model}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def plain_rows(right: list[float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": i,
+            "score": score,
+            "logprobs": [-0.1 if score else -1.0, -0.5],
+            "top_logprobs": [{"a": -0.1, "b": -3.0}, {"c": -0.5, "d": -0.9}],
+            "prompt_tokens": 20 + i,
+        }
+        for i, score in enumerate(right)
+    ]
+
+
+def write_engine(folder: Path, model: str) -> None:
+    curve = StepCurve(tokens=(1, 64), step_s=(0.01, 0.05))
+    engine = EngineProfile(
+        model=model, device_kind="cuda", prefill=curve, decode=curve, kv_blocks=100, largest_batched_tokens=64,
+        largest_running=8,
+    )  # fmt: skip
+    (folder / f"{model}.engine.json").write_bytes(msgspec.json.encode(engine))
+
+
+def test_rows_with_logprobs_and_a_score_make_a_profile(tmp_path: Path) -> None:
+    write_rows(tmp_path, "large", plain_rows([1.0] * 8))
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0] * 4))
+    write_engine(tmp_path, "large")
+    write_engine(tmp_path, "small")
+    assert has_language_records(tmp_path)
+    made = language_profile_from_records(tmp_path, operator="chat")
+    assert made.models == ("small", "large")
+    assert made.answers.certainty[0, :2, 3].tolist() == pytest.approx([-0.3, -0.75])
+    assert made.answers.prompt_tokens[0].tolist() == [20 + i for i in range(8)]
+    assert made.answers.output_tokens[1].tolist() == [2] * 8
+    assert made.ranks == ("small",)
+
+
+def test_prompts_without_all_answers_are_left_out_and_told(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0, 1.0, 0.0]))
+    write_rows(tmp_path, "large", plain_rows([1.0, 1.0, 1.0]))
+    write_engine(tmp_path, "large")
+    write_engine(tmp_path, "small")
+    made = language_profile_from_records(tmp_path, operator="chat")
+    assert len(made.answers.part) == 3
+    assert made.warnings[0] == "1 prompts were left out, as not every model has an answer"
+
+
+def test_the_sample_log_of_the_harness_is_read(tmp_path: Path) -> None:
+    rows = [
+        {
+            "doc_id": i,
+            "target": "1",
+            "arguments": [["x" * 40, " yes"], ["x" * 40, " no"]],
+            "resps": [[["-1.0", "False"]], [["-2.0", "False"]]],
+            "filtered_resps": [["-1.0", "False"], ["-2.0", "False"]],
+            "acc": float(i % 2),
+        }
+        for i in range(4)
+    ]
+    write_rows(tmp_path, "small", rows)
+    write_engine(tmp_path, "small")
+    made = language_profile_from_records(tmp_path, operator="chat", certainty="first_logprob")
+    best = -1.0 - math.log(math.exp(-1.0) + math.exp(-2.0))
+    assert made.answers.certainty[0, :, 3].tolist() == pytest.approx([best] * 4)
+    assert made.answers.quality.tolist() == [[0.0, 1.0, 0.0, 1.0]]
+    assert made.answers.output_tokens.tolist() == [[1] * 4]
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"id": 1, "score": 8, "logprobs": [-1.0]}, "score is 8"),
+        ({"id": 1, "logprobs": [-1.0]}, "the row has no score"),
+        ({"id": 1, "score": 1}, "the row cannot be used ('logprobs')"),
+        ({"id": 1, "score": 1, "logprobs": []}, "logprobs is empty"),
+        ({"id": 1, "score": 1, "logprobs": [-1.0], "top_logprobs": []}, "differ in length"),
+        ({"doc_id": 1, "acc": 1, "resps": [["a text"]]}, "keeps none of generated answers"),
+    ],
+)
+def test_a_bad_row_is_a_sentence(tmp_path: Path, row: dict[str, Any], sentence: str) -> None:
+    write_rows(tmp_path, "small", [row])
+    with pytest.raises(InvalidInput) as caught:
+        language_profile_from_records(tmp_path, operator="chat")
+    assert sentence in str(caught.value)
+    assert "small.jsonl, line 1" in str(caught.value)
+
+
+def test_an_engine_without_times_and_an_unknown_certainty_are_sentences(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    with pytest.raises(InvalidInput, match=r"has no times of model 'small'.*small\.bench-1\.json"):
+        language_profile_from_records(tmp_path, operator="chat")
+    with pytest.raises(InvalidInput, match="certainty is 'entropy'; use one of mean_logprob"):
+        language_profile_from_records(tmp_path, operator="chat", certainty="entropy")
+
+
+def bench(concurrency: int, step_s: float) -> dict[str, Any]:
+    lengths = [100, 400] * 3
+    return {
+        "backend": "vllm",
+        "model_id": "org/model",
+        "max_concurrency": concurrency,
+        "input_lens": lengths,
+        "output_lens": [11] * 6,
+        "ttfts": [0.02 + length * 1e-4 + 0.01 * (i > 1) for i, length in enumerate(lengths)],
+        "itls": [[step_s] * 10] * 6,
+    }
+
+
+def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    for concurrency, step_s in ((1, 0.010), (4, 0.012), (16, 0.020)):
+        (tmp_path / f"small.bench-{concurrency}.json").write_text(json.dumps(bench(concurrency, step_s)))
+    engine = language_profile_from_records(tmp_path, operator="chat").engines[0]
+    assert engine.decode.tokens == (1, 4, 16)
+    assert engine.decode.step_s == pytest.approx((0.010, 0.012, 0.020))
+    assert engine.largest_batched_tokens == 400
+    between = np.subtract(engine.prefill.seconds(400), engine.prefill.seconds(100))
+    assert between == pytest.approx(0.03, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"max_concurrency": 4}, "are of concurrency [4], and 1 is needed"),
+        ({"itls": [[]] * 6}, "has no inter-token time"),
+        ({"ttfts": [0.1]}, "its lists differ in length"),
+        ({"ttfts": "none"}, "bench-1.json"),
+    ],
+)
+def test_a_bad_result_is_a_sentence(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    (tmp_path / "small.bench-1.json").write_text(json.dumps(bench(1, 0.01) | change))
+    with pytest.raises(InvalidInput) as caught:
+        language_profile_from_records(tmp_path, operator="chat")
+    assert sentence in str(caught.value)
+
+
+def test_the_command_line_imports_them(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    write_rows(records, "small", plain_rows([1.0, 0.0] * 3))
+    write_engine(records, "small")
+    done = run("profile", "--from-records", records, "--operator", "chat", "--out", tmp_path / "profile")
+    assert done.exit_code == 0, done.output
+    assert "Engines of chat, 6 prompts" in done.output
