@@ -4,6 +4,9 @@ An image goes through detection, then a face (46 % of images) or a vehicle (45 %
 detection hit for 80 % of images, which then take 1 / 1.7 of the time.  Quality is that all models that were asked are
 right, and the answer is in time.
 
+Figures 11 and 12 of the paper: its baseline has budgets that are given at the start, and no caches; beside it caches
+and replanning.
+
 python -m benchmarks.pipelines.traffic
 """
 
@@ -17,7 +20,7 @@ from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.tables import print_head
 from gearshift.gear import TimedQuality
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.replanning.budgets import budget_tables
+from gearshift.planner.joint.replanning.budgets import Split, budget_tables
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.policies.replanning import best_choice
 
@@ -28,6 +31,7 @@ MODELS = {
 }
 SHARES = {"face": 0.46, "vehicle": 0.45, "": 0.09}
 HITS, SPEED_OF_HIT = 0.8, 1.7
+SPLITS: tuple[Split, ...] = ("equal", "proportional")
 SLOS_MS = (60, 80, 100, 120, 140, 160, 180, 200)
 DRAWN = 20_000
 
@@ -94,7 +98,65 @@ class Static:
         return self.models[node]
 
 
-def serve(chooser: Chooser | Static, slo_ms: float, *, caches: bool, seed: int) -> tuple[float, float, Counter[str]]:
+class AtStart:
+    """Gati's baseline: models within budgets that are given at the start, whatever time is left later."""
+
+    def __init__(self, chooser: Chooser, split: Split, slo_ms: float) -> None:
+        slowest = {
+            node: max(ms for ms, _ in models) if split == "proportional" else 1.0 for node, models in MODELS.items()
+        }
+        self._chooser = chooser
+        self._budget_ms = {
+            node: slo_ms * (1.0 if node == "detect" else own / (own + slowest["detect"]))
+            for node, own in slowest.items()
+        }
+
+    def choose(self, node: str, left_ms: float) -> int:
+        return self._chooser.choose(node, self._budget_ms[node])
+
+
+def figures(known: Query, seed: int) -> None:
+    """What caches and replanning gain, and which models are asked, beside the baseline."""
+    asked = dict[tuple[str, int], list[Counter[str]]]()
+    most = 0.0
+    print(
+        "\nFigure 11: quality of the baseline, with caches and replanning, gain in points; mean latency of both in ms"
+    )
+    print_head(f"| objective, ms | {' | '.join(SPLITS)} |")
+    for slo_ms in SLOS_MS:
+        cells = []
+        for split in SPLITS:
+            chooser = Chooser(budget_tables(known, split))
+            before, before_ms, models = serve(AtStart(chooser, split, slo_ms), slo_ms, caches=False, seed=seed)
+            after, after_ms, others = serve(chooser, slo_ms, caches=True, seed=seed)
+            asked[split, slo_ms] = [models, others]
+            if split == "equal":
+                most = max(most, before_ms / after_ms)
+            cells.append(
+                f"{100 * before:.2f}, {100 * after:.2f}, {100 * (after - before):+.2f}; {before_ms:.1f}, {after_ms:.1f}"
+            )
+        print(f"| {slo_ms} | {' | '.join(cells)} |")
+    print(f"mean latency falls by {most:.2f} at most by equal budgets; the paper: 1.26")
+    print(
+        "\nFigure 12: shares of faces and vehicles by model, from small to large, by equal budgets: baseline, with both"
+    )
+    print_head("| objective, ms | face | vehicle |")
+    for slo_ms in SLOS_MS:
+        columns = [
+            ", with both ".join(shares_by_model(models, node) for models in asked["equal", slo_ms])
+            for node in ("face", "vehicle")
+        ]
+        print(f"| {slo_ms} | {' | '.join(columns)} |")
+
+
+def shares_by_model(asked: Counter[str], node: str) -> str:
+    counts = np.array([asked[f"{node} {model}"] for model in range(len(MODELS[node]))])
+    return " ".join(f"{100 * share:.0f}" for share in counts / counts.sum())
+
+
+def serve(
+    chooser: Chooser | Static | AtStart, slo_ms: float, *, caches: bool, seed: int
+) -> tuple[float, float, Counter[str]]:
     """Quality in time, mean latency in ms, and how often each model was asked."""
     generator = np.random.default_rng(seed)
     kinds = generator.choice(list(SHARES), DRAWN, p=list(SHARES.values()))
@@ -133,11 +195,7 @@ def main() -> None:
         ]
         shown = [f"{100 * quality:.2f} %, {latency_ms:.1f} ms" for quality, latency_ms, _ in cells]
         print(f"| {slo_ms} | {' | '.join(shown)} |")
-    print("\nModels asked at 80 ms by equal budgets, without and with caches:")
-    equal = Chooser(budget_tables(known, "equal"))
-    for caches in (False, True):
-        _, _, asked = serve(equal, 80, caches=caches, seed=seed)
-        print(", ".join(f"{name}: {100 * count / DRAWN:.1f} %" for name, count in sorted(asked.items())))
+    figures(known, seed)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import require
 from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
 
+RUN_FACTORS = 65_521
+"""A prime, so that factors do not repeat in step with requests."""
+
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `read_trace` for the trace file whose SHA-256 is `file_sha256`."""
@@ -88,7 +91,8 @@ class Workload:
 
     `record` is the number of a recorded sample. `continues` marks rows of the same request as the
     sample before; without it each sample is a request. `pipeline` is the number of each sample's
-    pipeline in the plan; without it there is one.
+    pipeline in the plan; without it there is one. `run_factors` (m,) multiply the run times of
+    batches in the order in which they start, again and again; without them these are exact.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -98,6 +102,7 @@ class Workload:
     priority: NDArray[np.int64] | None = None
     continues: NDArray[np.bool_] | None = None
     pipeline: NDArray[np.int8] | None = None
+    run_factors: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrivals_ns)
@@ -121,6 +126,9 @@ class Workload:
         if self.priority is not None:
             in_range = (self.priority >= MOST_URGENT) & (self.priority <= LEAST_URGENT)
             require(bool(in_range.all()), f"priorities must be {MOST_URGENT} to {LEAST_URGENT}")
+        if self.run_factors is not None:
+            positive = len(self.run_factors) > 0 and bool(np.all(self.run_factors > 0))
+            require(positive, "factors of run times must be positive, and there must be one")
 
     def __len__(self) -> int:
         return len(self.arrivals_ns)
@@ -129,7 +137,7 @@ class Workload:
 def merge_workloads(workloads: Sequence[Workload]) -> Workload:
     """The workloads of a plan's pipelines, in its order, on one clock; at ties the earlier pipeline's go first.
 
-    That of an only pipeline stays as it is.
+    That of an only pipeline stays as it is. Factors of run times are the first pipeline's.
     """
     if len(workloads) == 1:
         return workloads[0]
@@ -151,7 +159,14 @@ def merge_workloads(workloads: Sequence[Workload]) -> Workload:
         priority=merged("priority", LEAST_URGENT),
         continues=merged("continues", False),
         pipeline=np.repeat(np.arange(len(workloads), dtype=np.int8), lengths)[order],
+        run_factors=workloads[0].run_factors,
     )
+
+
+def varying_run_factors(deviation: float, *, seed: int) -> NDArray[np.float64]:
+    """Factors (`RUN_FACTORS`,) of median 1, log-normal, whose logarithm has this standard deviation."""
+    drawn: NDArray[np.float64] = np.exp(np.random.default_rng([seed, 0x7F]).normal(0.0, deviation, RUN_FACTORS))
+    return drawn
 
 
 def draw_workload(trace: Trace, records: NDArray[np.int32], *, seed: int) -> Workload:

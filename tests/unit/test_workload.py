@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.workload import Trace, Workload, draw_workload
+from gearshift.workload import Trace, Workload, draw_workload, varying_run_factors
 
 S = 1_000_000_000
 
@@ -58,6 +58,8 @@ def test_the_mean_rate_of_a_trace_counts_its_silence_too() -> None:
         ({"deadline_ns": [1, (1 << 62) + 1]}, "a deadline is after the end of time"),
         ({"priority": [0, 1]}, "priorities must be 1 to 1000"),
         ({"priority": [1, 1001]}, "priorities must be 1 to 1000"),
+        ({"run_factors": []}, "factors of run times must be positive, and there must be one"),
+        ({"run_factors": [1, 0]}, "factors of run times must be positive, and there must be one"),
     ],
 )
 def test_a_workload_that_cannot_be_says_why(columns: dict[str, Any], sentence: str) -> None:
@@ -96,3 +98,11 @@ def test_the_same_seed_draws_the_same_samples_and_another_seed_others() -> None:
 def test_no_recorded_samples_to_draw_from_are_refused() -> None:
     with pytest.raises(InvalidInput, match="there are no recorded samples to draw from"):
         draw_workload(Trace(np.array([0]), 1.0), np.array([], dtype=np.int32), seed=0)
+
+
+def test_run_factors_have_median_1_and_the_deviation_that_is_asked_for() -> None:
+    drawn = np.log(varying_run_factors(0.1, seed=3))
+    assert np.median(drawn) == pytest.approx(0.0, abs=0.002)
+    assert drawn.std() == pytest.approx(0.1, rel=0.02)
+    assert varying_run_factors(0.1, seed=3).tolist() == np.exp(drawn).tolist()
+    assert varying_run_factors(0.1, seed=4).tolist() != np.exp(drawn).tolist()

@@ -223,6 +223,7 @@ def simulate_tables(
     most_waiting: int | Sequence[int] = UNBOUNDED,
     late: Late = "refuse",
     by_arrival: bool = False,
+    knows_waits: bool = True,
     log_rows: int = 0,
 ) -> Simulation:
     """As `simulate`, with the plan already resolved.
@@ -231,7 +232,8 @@ def simulate_tables(
     1, sizes), where cores change with the gear, replaces `run_ns`; additional cores arrive
     `effect_s` after they are asked for. With `shared` a scaler chooses the cores, no fewer than
     the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
-    queues are in order of arrival; deadlines otherwise work as usual. `front_end` is the cost of a
+    queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
+    baselines, choices by the time left ignore queues. `front_end` is the cost of a
     request outside of queues and batches; where cores are shared, the router's part of it delays
     nothing else.
     """
@@ -274,6 +276,7 @@ def simulate_tables(
         by_deadline=by_deadline,
         refuses=late == "refuse",
         by_exit=exits is not None,
+        knows_waits=knows_waits,
     )
     state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64), items)
     by_urgency = by_deadline or workload.priority is not None

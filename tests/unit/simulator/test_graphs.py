@@ -115,6 +115,14 @@ def test_a_row_goes_from_node_to_node_and_is_answered_by_the_output() -> None:
     assert got.model.tolist() == [1, 1]
 
 
+def test_run_times_vary_by_the_factors_of_batches_in_the_order_in_which_they_start() -> None:
+    plan = graph_of(PLACED, {"a": "a", "b": "b"}, ["a b"])
+    workload = replace(small_workload([0, 15]), run_factors=np.array([1.0, 2.0, 0.5]))
+    got = run(plan, small_joint(plan, [[("a", 0, -1), ("b", 0, -1)]] * 2), workload)
+    assert rows_of(got, Decision.ANSWER) == [(10, 2, 0, 0), (20, 4, 0, 0), (30, 3, 1, 0), (40, 5, 1, 0)]
+    assert (got.busy_s[:2] * 1e3).round(6).tolist() == [15.0, 30.0]
+
+
 def test_a_fan_out_runs_for_each_row_and_a_fan_in_once_for_all() -> None:
     plan = graph_of(PLACED, {"a": "a", "b": "b", "c": "c"}, ["a b", "b c"], nodes=GATHERED, largest=2)
     got = run(plan, small_joint(plan, [THREE_ROWS] * 2), small_workload([0]))

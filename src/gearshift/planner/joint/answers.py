@@ -15,6 +15,7 @@ from gearshift.profiles.conditions import CERTAINTY, holds, holds_for_classes
 from gearshift.profiles.profile import PredictionRecords
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 NONE: Bools = np.empty((0, 0), dtype=np.bool_)
@@ -52,8 +53,13 @@ class Answers:
         )
 
 
-def answers(query: ComposedQuery, node: str, cascades: Sequence[Cascade], work_s: Mapping[str, float]) -> Answers:
-    """Replay cascades on the samples of a node; `work_s` is the cost of a visit of each model."""
+def answers(
+    query: ComposedQuery, node: str, cascades: Sequence[Cascade], work_s: Mapping[str, float | Doubles]
+) -> Answers:
+    """Replay cascades on the samples of a node; `work_s` is the cost of a visit of each model.
+
+    A cost is one for all samples of the operator, or one for each (samples,).
+    """
     records = query.records(node)
     positive = _positive_at(query, node)
     slots = query.samples[node]
@@ -117,7 +123,7 @@ def _positive_at(query: ComposedQuery, node: str) -> When | None:
 
 
 def _stages(
-    cascade: Cascade, records: PredictionRecords, work_s: Mapping[str, float]
+    cascade: Cascade, records: PredictionRecords, work_s: Mapping[str, float | Doubles]
 ) -> tuple[NDArray[np.int64], Floats]:
     """The model that answers each sample (samples,), and the cost of all that it visits."""
     rows = records.rows(cascade.models)
@@ -127,5 +133,5 @@ def _stages(
     for stage, threshold in enumerate(cascade.thresholds):
         forwarded &= records.certainty[rows[stage]] < threshold
         last[forwarded] = rows[stage + 1]
-        work[forwarded] += work_s[cascade.models[stage + 1]]
+        work += forwarded * np.float32(work_s[cascade.models[stage + 1]])
     return last, work

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gearshift.cascade import Cascade
 from gearshift.errors import require
@@ -14,7 +14,7 @@ from gearshift.placement import Placement
 from gearshift.planner.space.request import HEADROOM, RANGES, UNKNOWN_SOURCE, equal_ranges
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.tuples import JointRecords
-from gearshift.workload import Trace
+from gearshift.workload import Trace, Workload, varying_run_factors
 
 STARVATION_FACTOR = 10
 ALPHA = 8.0
@@ -26,7 +26,8 @@ class PipelineRequest:
 
     `max_qps` is the top of the ranges, `least_margin` the multiple of its load that each range is
     planned for. With `replanning` a gear may allow several implementations, unless confidence is
-    asked for: a certificate is of one tuple for each gear.
+    asked for: a certificate is of one tuple for each gear. Run times vary by factors whose
+    logarithms have the standard deviation `run_deviation`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PipelineRequest:
     max_qps: float | None = None
     least_margin: float = 1.15
     replanning: bool = True
+    run_deviation: float = 0.0
     seed: int = 0
     profile_sources: Mapping[str, SourceFile] = field(default_factory=dict)
     trace_source: SourceFile = UNKNOWN_SOURCE
@@ -65,6 +67,12 @@ class PipelineRequest:
     def upper_ends(self) -> list[float]:
         ends: list[float] = equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges).tolist()
         return ends
+
+    def varying(self, workload: Workload) -> Workload:
+        """The workload with run times that vary as they are taken to."""
+        if self.run_deviation == 0:
+            return workload
+        return replace(workload, run_factors=varying_run_factors(self.run_deviation, seed=self.seed))
 
     def plan(self, placement: Placement, gears: Sequence[Gear]) -> GearPlan:
         pipeline = PipelinePlan(

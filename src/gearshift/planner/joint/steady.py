@@ -102,13 +102,28 @@ class SteadyTuples:
         reach = {model: max(visits[model], 1e-9) for model in sorted(visits)}
         return balanced(self.placement, work_s, reach).shares
 
-    def run_s(self) -> dict[str, float]:
-        """Seconds of one item of each model on its fastest replica."""
-        alone_s: dict[str, float] = {}
-        for replica in self.placement.replicas:
-            seconds = float(self._curves[replica.id].table_ns()[1]) / NS_PER_S
-            alone_s[replica.model] = min(seconds, alone_s.get(replica.model, math.inf))
-        return alone_s
+    def run_s(self) -> dict[str, float | NDArray[np.float64]]:
+        """Seconds of one item of each model on its fastest replica.
+
+        Of a model with learned caches, those of each recorded sample (samples,) up to its exit.
+        """
+        alone_ns = {id_: int(curve.table_ns()[1]) for id_, curve in self._curves.items()}
+        fastest: dict[str, Replica] = {}
+        for replica in sorted(self.placement.replicas, key=lambda replica: alone_ns[replica.id]):
+            fastest.setdefault(replica.model, replica)
+        return {model: self._until_exit_s(replica) for model, replica in fastest.items()}
+
+    def _until_exit_s(self, replica: Replica) -> float | NDArray[np.float64]:
+        curve = self._curves[replica.id]
+        profile = next(each for each in self.request.profiles.values() if replica.model in each.models)
+        segments = profile.segments(
+            replica.model, device_kind=curve.device_kind, tensor_parallel=curve.tensor_parallel, cores=curve.cores
+        )
+        until_s = np.cumsum([segment.table_ns()[1] for segment in segments]) / NS_PER_S
+        exits = profile.predictions.exit_segment
+        if len(segments) == 1 or exits is None:
+            return float(until_s[-1])
+        return np.asarray(until_s[exits[profile.predictions.rows((replica.model,))[0]]])
 
     @staticmethod
     def _work_s(curve: RunTimeCurve) -> float:
@@ -136,7 +151,7 @@ class SteadyTuples:
     def _workload(self, load_qps: float) -> Workload:
         arrivals_ns = np.cumsum(np.rint(self._gaps * (NS_PER_S / load_qps)).astype(np.int64))
         duration_s = float(arrivals_ns[-1]) / NS_PER_S
-        return Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s)
+        return self.request.varying(Workload(arrivals_ns=arrivals_ns, record=self._records, duration_s=duration_s))
 
     def meets(self, cell: Cell) -> bool:
         return cell.stable and cell.latency_s <= self.request.latency_s

@@ -48,7 +48,14 @@ def _entries(tables: PlanTables) -> Ints:
 
 
 def make_settings(
-    tables: PlanTables, front_end: FrontEnd, *, first_item: int, by_deadline: bool, refuses: bool, by_exit: bool
+    tables: PlanTables,
+    front_end: FrontEnd,
+    *,
+    first_item: int,
+    by_deadline: bool,
+    refuses: bool,
+    by_exit: bool,
+    knows_waits: bool,
 ) -> Settings:
     several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses else None
     return Settings(
@@ -63,6 +70,7 @@ def make_settings(
         by_deadline=True if by_deadline else None,
         refuses=refuses,
         by_exit=by_exit,
+        knows_waits=knows_waits,
         arrival_ns=front_end.arrival_ns,
         answer_ns=front_end.answer_ns,
     )
@@ -118,6 +126,8 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         first_row=first_row,
         open_rows=np.bincount(first_row, minlength=samples if len(first_row) else 0),
         refining=make_refining(tables, samples),
+        run_factors=np.zeros(0) if workload.run_factors is None else workload.run_factors,
+        run_factor=np.ones(replicas),
     )
 
 

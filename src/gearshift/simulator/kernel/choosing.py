@@ -101,7 +101,7 @@ def choice(
             left_ns += plan.fastest_ns[model]
     for each in range(begins, ends):
         waits_ns = 0
-        if stage < plan.stage_count[each]:
+        if settings.knows_waits and stage < plan.stage_count[each]:
             model = plan.stage_models[each * settings.most_stages + stage]
             waits_ns = shortest_wait_ns(plan, settings, state, q, number, model, now_ns)
         state.waits_ns[each - begins] = waits_ns

@@ -11,7 +11,7 @@ The samples left in a batch are the chain of `state.batch`:
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.simulator.kernel.queues import NONE, Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, note_end, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, lasts_ns, note_end, write
 from gearshift.support.compiled import apart, inlined
 
 START, TAKE = int(decisions.Decision.START), int(decisions.Decision.TAKE)
@@ -70,7 +70,7 @@ def touch_device(state: State, device: int) -> None:
 
 @apart
 def run_to_next_exit(plan: Plan, state: State, q: Queues, out: Outcome, replica: int, done: int, now_ns: int) -> None:
-    run_ns = until_next_exit_ns(plan, state, q, replica, done)
+    run_ns = lasts_ns(state, replica, until_next_exit_ns(plan, state, q, replica, done))
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         out.busy_ns[plan.spans[i]] += run_ns
     note_end(state, plan.spans[plan.spans_begin[replica]], now_ns + run_ns)
@@ -91,12 +91,16 @@ def run_batch(
     """Run the samples that are chained from `state.batch[replica]`."""
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
+    if state.run_factors.shape[0] > 0:
+        state.run_factor[replica] = state.run_factors[state.run.started % state.run_factors.shape[0]]
+        state.run.started += 1
+    busy_ns = lasts_ns(state, replica, run_ns)
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         device = plan.spans[i]
         state.busy[device] = 1
         state.wakes_ns[device] = NEVER_NS
         if settings.by_deadline is None or not settings.by_exit:
-            out.busy_ns[device] += run_ns
+            out.busy_ns[device] += busy_ns
         if settings.by_deadline is not None:
             state.free_ns[device] = now_ns + run_ns
     lead = plan.spans[plan.spans_begin[replica]]
@@ -104,7 +108,7 @@ def run_batch(
     if settings.by_deadline is not None and settings.by_exit:
         run_to_next_exit(plan, state, q, out, replica, 0, now_ns)
     else:
-        note_end(state, lead, now_ns + run_ns)
+        note_end(state, lead, now_ns + busy_ns)
     out.batches[replica, size] += 1
     if out.log.shape[0] > 0:
         write(state, out, now_ns, START, replica, size, reason)

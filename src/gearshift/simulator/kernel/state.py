@@ -18,9 +18,9 @@ class Run:
     is when the router has done all that it has begun. `halted_ns` is the instant of the shift that
     halted the run, else `NEVER_NS`; `decided_ns` is when cores were decided since.
 
-    Counts: samples `arrived` and `done`, items `made` in graphs, rows in `log` and in `shifts`, and
-    devices in `touched`. Items that have ended, and whose row has to go on, are chained by
-    `Queues.next` from `ended_first` to `ended_last`.
+    Counts: samples `arrived` and `done`, items `made` in graphs, batches `started` (only where run
+    times vary), rows in `log` and in `shifts`, and devices in `touched`. Items that have ended, and
+    whose row has to go on, are chained by `Queues.next` from `ended_first` to `ended_last`.
     """
 
     next_end_ns: int
@@ -32,6 +32,7 @@ class Run:
     arrived: int
     done: int
     made: int
+    started: int
     ended_first: int
     ended_last: int
     touched: int
@@ -129,8 +130,8 @@ class Settings(NamedTuple):
     for it contains no code for these. So are `several`, for plans of several nodes, `chooses` (with
     both, a node may have several implementations in a gear), and `refines`, for order by gain.
     Samples from `first_item` on are items of graphs, made for the request rows before them.
-    `refuses`: samples without any answer may be dropped, too. `arrival_ns` and `answer_ns` are of
-    the `FrontEnd`.
+    `refuses`: samples without any answer may be dropped, too. `knows_waits`: choices by the time
+    left take waits off. `arrival_ns` and `answer_ns` are of the `FrontEnd`.
     """
 
     replicas: int
@@ -144,6 +145,7 @@ class Settings(NamedTuple):
     by_deadline: Any
     refuses: bool
     by_exit: bool
+    knows_waits: bool
     arrival_ns: int
     answer_ns: int
 
@@ -170,6 +172,8 @@ class State(NamedTuple):
     after which samples leave next). Only
     where requests have several rows: `first_row` per sample, and `open_rows` of the request of a
     first row. `refining` is in `kernel/refining.py`; its arrays are empty where nothing refines.
+    Only where run times vary: `run_factors`, as in `Workload`, and the `run_factor` of each
+    replica's batch.
     """
 
     run: Run
@@ -209,6 +213,8 @@ class State(NamedTuple):
     first_row: Any
     open_rows: Any
     refining: Any
+    run_factors: Any
+    run_factor: Any
 
 
 class Outcome(NamedTuple):
@@ -319,6 +325,14 @@ def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: 
     if leave_request(state, sample):
         state.run.free_ns += settings.answer_ns
     out.written_ns[sample] = state.run.free_ns
+
+
+@inlined
+def lasts_ns(state: State, replica: int, run_ns: int) -> int:
+    """How long a replica's batch really runs."""
+    if state.run_factors.shape[0] == 0:
+        return run_ns
+    return int(run_ns * state.run_factor[replica] + 0.5)
 
 
 @inlined

@@ -19,6 +19,7 @@ from gearshift.planner.joint.replanning.timed_quality import Query, timed_qualit
 from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
+from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_A
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation, simulate
@@ -36,7 +37,7 @@ Tables = Callable[[Query], dict[str, tuple[TimedQuality, ...]]]
 def on_trace(made: GearPlan, request: PipelineRequest, *, part: int) -> Simulation:
     """The whole trace with the recorded tuples of `part`."""
     workload = draw_workload(request.trace, request.records.indices(part), seed=request.seed)
-    return simulate(made, request.profiles, workload, joint={request.name: request.records})
+    return simulate(made, request.profiles, request.varying(workload), joint={request.name: request.records})
 
 
 def result_of(run: Simulation, request: PipelineRequest) -> ServingResult:
@@ -81,6 +82,22 @@ def with_choices(
         if keeps(result_of(run, request), request) and (gained := quality_in_time(run, request)) > most:
             made, most, gears[number] = trial, gained, found
     return made
+
+
+def choosing_everywhere(steady: SteadyTuples, front: Sequence[Candidate], margin: float) -> GearPlan | None:
+    """A plan for loads that no tuple alone carries: several spread a node's items over its models.
+
+    None where a range is not held even so.
+    """
+    request, allowed = steady.request, Choices(steady, front)
+    gears: list[Gear] = []
+    for load_range, end_qps in zip(load_ranges(np.array(request.upper_ends())), request.upper_ends(), strict=True):
+        plain = request.gear(load_range, front[0].cascades, steady.settings(front[0], steady.sizes()[-1]))
+        found = allowed.best(plain, 0, end_qps, margin)
+        if found is None:
+            return None
+        gears.append(found)
+    return request.plan(steady.placement, gears)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ most accurate tuple that holds at its upper end, found by bisection: tuples with
 mostly slower, and a range never gets one with more work than the range below it. End-to-end percentiles
 come from simulation, so no latency is split over nodes. The plan is then replayed on the whole
 trace; where it misses the objective, all ranges are planned for more load. Last, gears are given
-several implementations where choosing among them by the time left helps (`choices.py`).
+several implementations where choosing among them by the time left helps (`choices.py`); where no
+tuple carries a load alone, all gears get them.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
 from gearshift.planner.joint.placing import place
-from gearshift.planner.joint.replanning.choices import keeps, on_trace, result_of, with_choices
+from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.space.bisection import last_that_holds
@@ -47,13 +48,34 @@ class Confirmed(NamedTuple):
 def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearPlan:
     """The most accurate plan within the latency objective; `front` rises in work and in quality.
 
-    Raises `Infeasible` where even the tuple of least work misses the objective, or where the
-    accuracy that was asked for is out of reach.
+    Where no tuple carries a load alone, gears that choose may. Raises `Infeasible` where these miss
+    the objective too, or where the accuracy that was asked for is out of reach.
     """
     require(len(front) > 0, "there are no tuples of implementations to choose from")
     steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
-    found = confirmed(steady, lambda margin: assigned(steady, front, margin))
+    try:
+        found = confirmed(steady, lambda margin: assigned(steady, front, margin))
+    except Infeasible:
+        by_choices = _by_choices_alone(steady, front) if request.may_choose else None
+        if by_choices is None:
+            raise
+        return finished(by_choices, request)
     return finished(_choosing(found, steady, front) if request.may_choose else found, request)
+
+
+def _by_choices_alone(steady: SteadyTuples, front: Sequence[Candidate]) -> Confirmed | None:
+    request, margin = steady.request, steady.request.least_margin
+    for _ in range(MOST_REPAIRS):
+        made = choosing_everywhere(steady, front, margin)
+        if made is None:
+            return None
+        run = on_trace(made, request, part=PART_A)
+        if keeps(result_of(run, request), request):
+            predicted = replayed(made, request, part=PART_B)
+            if keeps(predicted, request):
+                return Confirmed(made, (), margin, run, predicted)
+        margin *= MARGIN_STEP
+    return None
 
 
 def confirmed(steady: SteadyTuples, assign: Callable[[float], Assignment]) -> Confirmed:

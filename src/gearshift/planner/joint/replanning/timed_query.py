@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.planner.joint.answers import Answers, answers
+from gearshift.planner.joint.answers import Answers, Doubles, answers
 from gearshift.planner.joint.composed import ComposedQuery, composed_query
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, outcomes
 from gearshift.planner.joint.replay import Replayed, replay, visits
@@ -22,11 +22,11 @@ SECONDS_DIGITS = 6
 
 
 def timed_query(
-    request: PipelineRequest, cascades: Mapping[str, Sequence[Cascade]], run_s: Mapping[str, float]
+    request: PipelineRequest, cascades: Mapping[str, Sequence[Cascade]], run_s: Mapping[str, float | Doubles]
 ) -> Query:
     """The outcomes of each node's `cascades`, on items that are visited with the most accurate ones.
 
-    `run_s` is how long one item of a model runs alone.
+    `run_s` is how long one item of a model runs alone; with learned caches, each recorded sample's.
     """
     predictions = {operator: profile.predictions for operator, profile in request.profiles.items()}
     query = composed_query(request.nodes, request.edges, request.output, request.records, predictions, part=PART_A)

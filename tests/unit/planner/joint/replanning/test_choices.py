@@ -3,16 +3,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace as replace_struct
 
+from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan
 from gearshift.planner.joint.candidates import candidates_of
+from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import on_trace, quality_in_time, result_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.profiles.profile import PART_A, PART_B
-from tests.unit.planner.joint.strips import ROWS, strips
+from tests.unit.planner.joint.strips import NODES, ROWS, strips
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +91,26 @@ def test_run_times_are_of_the_fastest_replica(tight: tuple[PipelineRequest, Gear
     assert SteadyTuples(request, plain.placement).run_s() == pytest.approx(
         {"cut": 0.0005, "small": 0.001, "large": 0.006, "add": 0.0003}
     )
+
+
+def test_run_times_with_learned_caches_are_those_up_to_the_exit_of_each_sample() -> None:
+    request = strips(latency_s=0.1)
+    read = request.profiles["read"]
+    small, large = read.curves
+    first = replace_struct(large, median_s=(0.004,) * 4, p95_s=(0.004,) * 4)
+    then = replace_struct(first, segment=1, median_s=(0.002,) * 4, p95_s=(0.002,) * 4)
+    exits = np.stack([np.zeros(len(read.predictions.part)), np.arange(len(read.predictions.part)) % 2]).astype(int)
+    cached = replace(
+        read, curves=(small, first, then), predictions=replace(read.predictions, exit_segment=exits), performance=()
+    )
+    request = replace(request, profiles={**request.profiles, "read": cached})
+    steady = SteadyTuples(
+        request,
+        place(request.profiles.values(), request.hardware, dict.fromkeys(("cut", "small", "large", "add"), 1.0)),
+    )
+    assert steady.run_s()["small"] == pytest.approx(0.001)
+    assert steady.run_s()["large"] == pytest.approx(np.where(exits[1], 0.006, 0.004))
+    cascades = {node: [Cascade(models=(model,))] for node, model in zip(NODES, ("cut", "large", "add"), strict=True)}
+    of_read = timed_query(request, cascades, steady.run_s()).outcomes["read"][0]
+    assert of_read.run_ms.tolist() == [4, 6]
+    assert of_read.share.tolist() == pytest.approx([0.5, 0.5], abs=0.05)

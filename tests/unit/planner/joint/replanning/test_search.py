@@ -1,9 +1,17 @@
+from dataclasses import replace
+
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace as replace_struct
 
 from gearshift.errors import Infeasible
+from gearshift.hardware import Device, Hardware
 from gearshift.planner.joint.candidates import candidates_of
+from gearshift.planner.joint.replanning.choices import on_trace, result_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
-from tests.unit.planner.joint.strips import ROWS, strips
+from gearshift.planner.joint.request import PipelineRequest
+from gearshift.profiles.profile import PART_B
+from tests.unit.planner.joint.strips import ROWS, curve, strips
 
 
 def test_candidates_rise_in_work_and_quality_and_count_the_items_of_models() -> None:
@@ -46,3 +54,35 @@ def test_an_accuracy_out_of_reach_is_refused_with_the_nearest() -> None:
     with pytest.raises(Infeasible, match="the accuracy is") as refused:
         plan_pipeline(request, candidates_of(request))
     assert 0.7 < (refused.value.nearest_accuracy or 0) < 0.999
+
+
+def two_kinds() -> PipelineRequest:
+    """Each model that reads has a device of its own, which cannot carry all parts."""
+    request = strips(latency_s=0.3, qps=80.0, replanning=True)
+    read = request.profiles["read"]
+    curves = tuple(replace_struct(curve(model, ms), device_kind=model) for model, ms in (("small", 6), ("large", 6.5)))
+    return replace(
+        request,
+        profiles={**request.profiles, "read": replace(read, curves=curves, performance=())},
+        hardware=Hardware(devices=tuple(Device(id=kind, kind=kind) for kind in ("cpu", "small", "large"))),
+        ranges=2,
+    )
+
+
+def test_loads_that_no_tuple_carries_are_spread_by_gears_that_choose() -> None:
+    request = two_kinds()
+    front = candidates_of(request)
+    with pytest.raises(Infeasible):
+        plan_pipeline(replace(request, replanning=False), front)
+    made = plan_pipeline(request, front)
+    assert made.predictions["strips"].share_late <= 0.05
+    assert all(len(gear.cascades["read"]) > 1 and gear.timed is not UNSET for gear in made.pipeline.gears)
+
+
+def test_where_run_times_vary_the_late_are_more() -> None:
+    request = strips(latency_s=0.02, qps=90.0)
+    made = plan_pipeline(request, candidates_of(request))
+    late = [
+        result_of(on_trace(made, r, part=PART_B), r).share_late for r in (request, replace(request, run_deviation=0.5))
+    ]
+    assert late[0] < late[1]
