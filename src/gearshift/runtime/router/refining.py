@@ -22,8 +22,8 @@ from gearshift.policies.refine import (
 )
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.gain_queue import GainQueue
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
+from gearshift.runtime.router.queue import GainQueue
 
 Release = Callable[[Sample, Ending, int], None]
 
