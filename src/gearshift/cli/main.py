@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -52,6 +53,16 @@ class _Verbs(click.Group):
         room = "online" if cmd_name in _ONLINE else "data" if cmd_name in _DATA else "offline"
         command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; a mistyped one is answered with those that are like it."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            like = get_close_matches(args[0], VERBS)
+            hint = f"did you mean {' or '.join(like)}?" if like else "`gearshift --help` lists the verbs"
+            raise click.UsageError(f"there is no verb {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -261,7 +261,7 @@ def test_bad_input_exits_with_2_and_one_sentence(
             for cores in ("x", "1,,2", "")
         ),
         (["serve", "plan.json", "--lost-stage", "wait"], "'wait' is not one of 'degrade', 'refuse'"),
-        (["serv"], "No such command"),
+        (["serv"], "there is no verb 'serv'; did you mean serve"),
     ],
 )
 def test_a_command_line_that_cannot_be_parsed_is_also_written_as_json(arguments: list[str], told: str) -> None:

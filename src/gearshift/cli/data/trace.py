@@ -19,7 +19,14 @@ ROWS = 6
 MOST_PATHS_SHOWN = 5
 
 
-@click.command("trace")
+EXAMPLES = """\b
+gearshift trace /var/log/nginx/access.log --path /predict --method POST
+gearshift trace requests.jsonl --time received_at --where model=fraud
+curl -s "$PROMETHEUS/api/v1/query_range?query=sum(rate(requests_total[1m]))&..." | gearshift trace -
+"""
+
+
+@click.command("trace", epilog=EXAMPLES)
 @click.argument("log", type=str)
 @click.option("--out", type=click.Path(path_type=Path), default="trace.csv", show_default=True, help="The trace file.")
 @click.option("--time", "time_field", metavar="FIELD", help="The field or column of times, in JSON lines and CSV.")
@@ -40,13 +47,7 @@ def command(
     where: Sequence[str],
     whole_seconds: bool,
 ) -> None:
-    r"""Make a trace of LOG: an access log, JSON lines, CSV, or a range of Prometheus; - is standard input.
-
-    \b
-    gearshift trace /var/log/nginx/access.log --path /predict --method POST
-    gearshift trace requests.jsonl --time received_at --where model=fraud
-    curl -s "$PROMETHEUS/api/v1/query_range?query=sum(rate(requests_total[1m]))&..." | gearshift trace -
-    """
+    """Make a trace of LOG: an access log, JSON lines, CSV, or a range of Prometheus; - is standard input."""
     read = read_log(
         log,
         time_field=time_field,
