@@ -29,6 +29,7 @@ class EmulatedEngine:
         self._engine, self._speed = Engine(engine), speed
         self.answers, self.name = RecordedAnswers(profile, engine.model), name or engine.model
         self._replies: dict[Generation, Reply] = {}
+        self._leaving: list[Generation] = []
         self._numbers = count()
         self._work = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -96,7 +97,8 @@ class EmulatedEngine:
 
     def cancel(self, reply: Reply) -> None:
         if self._replies.pop(reply.generation, None) is not None:
-            self._engine.cancel(reply.generation)
+            self._leaving.append(reply.generation)
+            self._work.set()
 
     async def _run(self) -> None:
         sleeper, loop = FineSleeper(), asyncio.get_running_loop()
@@ -107,14 +109,22 @@ class EmulatedEngine:
                 if step is None:
                     self._work.clear()
                     await self._work.wait()
+                    self._let_go()
                     ended_s = loop.time()
                     continue
                 ended_s += self._engine.profile.step_s(step.work) / self._speed
                 await sleeper.sleep(round((ended_s - loop.time()) * 1e9))
                 for generation in self._engine.end_step(step):
                     self._token(generation)
+                self._let_go()
         finally:
             sleeper.stop()
+
+    def _let_go(self) -> None:
+        """Take those that have left from the engine, which is between two steps."""
+        for generation in self._leaving:
+            self._engine.cancel(generation)
+        self._leaving.clear()
 
     def _token(self, generation: Generation) -> None:
         reply = self._replies.get(generation)
