@@ -38,14 +38,14 @@ def replica_with_room(
     shared = 0
     for replica in range(begin, end):
         shared += shares[base + replica]
-    best, least = -1, 0.0
+    best, least, share_of_best = -1, 0.0, 1
     for replica in range(begin, end):
         share = shares[base + replica] if shared > 0 else 1
         if lost[replica] or share == 0 or outstanding[replica] >= most_outstanding[base + replica]:
             continue
-        work = (work_ns[replica] + 1.0) / share
-        if best < 0 or work < least:
-            best, least = replica, work
+        work = work_ns[replica] + 1.0
+        if best < 0 or work * share_of_best < least * share:
+            best, least, share_of_best = replica, work, share
     return best
 
 

@@ -9,13 +9,16 @@ from gearshift.policies import next_step as next_step_module
 from gearshift.policies.engines import deciding, outstanding
 from gearshift.policies.engines import steps as steps_module
 from gearshift.profiles.engines.engine_tables import NO_BOUND
+from gearshift.simulator.engines.kernel.read_ahead import read_ahead
 from gearshift.simulator.engines.kernel.running import leave_running, schedule, unschedule
 from gearshift.simulator.engines.kernel.state import NONE, OUTPUT, PROMPT, Outcome, Plan, Samples, State, touch, write
 from gearshift.support.compiled import apart, inlined
 
 ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
-DECIDES_BY_ID = deciding.DECIDES_BY_ID
+DECIDES_BY_ID, LOAD_DRAIN_S = deciding.DECIDES_BY_ID, outstanding.LOAD_DRAIN_S
 ENQUEUE, SEND, CANCEL = int(decisions.Decision.ENQUEUE), int(decisions.Decision.SEND), int(decisions.Decision.CANCEL)
+READ_AHEAD = 4
+"""Arrivals after which a recorded answer is used that is read from memory now."""
 ANSWERED, SHIFT = int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
 
 blocks_for = inlined(steps_module.blocks_for)
@@ -45,6 +48,9 @@ def arrive(plan: Plan, state: State, samples: Samples, out: Outcome, now_ns: int
     place = take_place(state)
     request, run = state.requests[place], state.run
     request.number = run.arrived
+    soon = min(run.arrived + READ_AHEAD, samples.row.shape[0] - 1)
+    for model in range(plan.models):
+        read_ahead(samples.answers, model * samples.rows + samples.row[soon])
     request.visited = request.answered = 0
     run.arrived += 1
     stage = stage_at_first(plan, state, samples, place)
@@ -209,9 +215,8 @@ def decide(
 
 @inlined
 def tick(plan: Plan, state: State, samples: Samples, out: Outcome, now_ns: int) -> None:
-    run = state.run
-    drain_ns = 0
-    for model in range(plan.models):
+    run, drain_ns = state.run, 0
+    for model in range(plan.models if plan.load_unit == LOAD_DRAIN_S else 0):
         begin, end = plan.replica_begin[model], plan.replica_begin[model + 1]
         base = run.gear * plan.replicas
         longest = model_drain_ns(begin, end, base, state.queues[model].waiting_ns, state.work_ns, plan.shares)
@@ -244,7 +249,7 @@ def shift(plan: Plan, state: State, samples: Samples, out: Outcome, gear: int, n
         while place != NONE:
             request = state.requests[place]
             if request.at != NONE and request.answered == 0:
-                unschedule(state, engine, place)
+                unschedule(state, place)
                 schedule(plan, state, engine, place)
             place = request.following
 

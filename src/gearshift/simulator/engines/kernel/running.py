@@ -54,7 +54,10 @@ def leave_running(state: State, engine: Engine, place: int) -> None:
 def start_decoding(state: State, engine: Engine, place: int) -> None:
     request = state.requests[place]
     context = request.prompt + request.given
-    phase = (context - engine.count) % engine.block_tokens
+    whole, part = context // engine.block_tokens, context % engine.block_tokens
+    phase = part + engine.phase
+    if phase >= engine.block_tokens:
+        phase -= engine.block_tokens
     request.phase = phase
     state.phases[engine.first_phase + phase] += 1
     request.decodes = 1
@@ -62,7 +65,7 @@ def start_decoding(state: State, engine: Engine, place: int) -> None:
     request.given -= engine.count
     engine.decoding += 1
     engine.kv_tokens += context
-    engine.owed += blocks_for(context, engine.block_tokens) - request.blocks
+    engine.owed += whole + (1 if part > 0 else 0) - request.blocks
 
 
 @inlined
@@ -81,7 +84,7 @@ def stop_decoding(state: State, engine: Engine, place: int) -> None:
     engine.kv_tokens -= context
     state.phases[engine.first_phase + request.phase] -= 1
     if request.at != NONE:
-        unschedule(state, engine, place)
+        unschedule(state, place)
 
 
 @inlined
@@ -106,33 +109,37 @@ def next_at(plan: Plan, state: State, engine: Engine, request: Any) -> int:
 def schedule(plan: Plan, state: State, engine: Engine, place: int) -> None:
     """Put a request among those of its next count, in order of entry."""
     request = state.requests[place]
-    at = next_at(plan, state, engine, request)
-    slot = engine.first_slot + (at & (engine.slots - 1))
-    below, above = state.latest[slot], NONE
-    while below != NONE and state.requests[below].entry > request.entry:
-        above = below
-        below = state.requests[below].below
-    request.at, request.below, request.above = at, below, above
-    if below == NONE:
+    slot = slot_of(engine, next_at(plan, state, engine, request))
+    request.at = slot
+    first = state.soonest[slot]
+    if first == NONE:
+        state.soonest[slot] = request.below = request.above = place
+        return
+    below = state.requests[first].below
+    if request.entry < state.requests[first].entry:
         state.soonest[slot] = place
     else:
-        state.requests[below].above = place
-    if above == NONE:
-        state.latest[slot] = place
-    else:
-        state.requests[above].below = place
+        while state.requests[below].entry > request.entry:
+            below = state.requests[below].below
+    request.below = below
+    request.above = state.requests[below].above
+    state.requests[request.above].below = place
+    state.requests[below].above = place
 
 
 @inlined
-def unschedule(state: State, engine: Engine, place: int) -> None:
+def slot_of(engine: Engine, count: int) -> int:
+    return engine.first_slot + (count & (engine.slots - 1))
+
+
+@inlined
+def unschedule(state: State, place: int) -> None:
     request = state.requests[place]
-    slot = engine.first_slot + (request.at & (engine.slots - 1))
-    if request.below == NONE:
-        state.soonest[slot] = request.above
+    if request.above == place:
+        state.soonest[request.at] = NONE
     else:
         state.requests[request.below].above = request.above
-    if request.above == NONE:
-        state.latest[slot] = request.below
-    else:
         state.requests[request.above].below = request.below
+        if state.soonest[request.at] == place:
+            state.soonest[request.at] = request.above
     request.at = NONE

@@ -96,7 +96,8 @@ class Request:
     While it `decodes`, `given` is less by the engine's `count`, and so need not change; `begun` is
     the count at which that began, `phase` its place among the engine's. `entry` is its rank among
     the running. `blocks` are those that its entry takes. It is chained by `before` and `following`,
-    and among those of which something happens at count `at` by `below` and `above`.
+    and in a ring with those of which something happens at the same count, in slot `at`, by `below`
+    and `above`.
     """
 
     number: np.int32
@@ -115,10 +116,10 @@ class Request:
     below: np.int32
     above: np.int32
     preempted: np.int32
+    entry: np.int32
+    at: np.int32
     given: int
     begun: int
-    entry: int
-    at: int
 
 
 R = TypeVar("R", Run, Queue, Engine, Request)
@@ -185,10 +186,10 @@ PROMPT, OUTPUT, CERTAINTY = 0, 1, 2
 class State(NamedTuple):
     """The changing state of a run.
 
-    `soonest` and `latest` are the ends of each chain by count, of engine e from `first_slot` on. Per
-    replica `ends_ns` of its step, `outstanding` requests and their `work_ns`. Per group of devices
-    the replica that is `stepping`, else `NONE`, the one that stepped `last`, and whether it
-    `is_touched`; `touched` lists those.
+    `soonest` has for each count the oldest request of which something happens then, of an engine
+    from `first_slot` on and modulo its `slots`. Per replica `ends_ns` of its step, `outstanding`
+    requests and their `work_ns`. Per group of devices the replica that is `stepping`, else `NONE`,
+    the one that stepped `last`, and whether it `is_touched`; `touched` lists those.
     """
 
     run: Run
@@ -197,7 +198,6 @@ class State(NamedTuple):
     requests: Any
     phases: Any
     soonest: Any
-    latest: Any
     ends_ns: Any
     outstanding: Any
     work_ns: Any

@@ -6,7 +6,14 @@ Read that module first. Only where memory runs out does a step look at each runn
 from gearshift.clock import NEVER_NS
 from gearshift.policies.engines import steps as steps_module
 from gearshift.simulator.engines.kernel.routing import token_came
-from gearshift.simulator.engines.kernel.running import join_running, leave_running, schedule, start_decoding, unschedule
+from gearshift.simulator.engines.kernel.running import (
+    join_running,
+    leave_running,
+    schedule,
+    slot_of,
+    start_decoding,
+    unschedule,
+)
 from gearshift.simulator.engines.kernel.state import NONE, Engine, Outcome, Plan, Samples, State, touch
 from gearshift.support.compiled import apart, inlined
 
@@ -175,9 +182,9 @@ def end_step(plan: Plan, state: State, samples: Samples, out: Outcome, replica: 
                 schedule(plan, state, engine, place)
         place = following
     if engine.step_decodes != 0:
-        slot = engine.first_slot + (engine.count & (engine.slots - 1))
+        slot = slot_of(engine, engine.count)
         place = state.soonest[slot]
         while place != NONE:
-            unschedule(state, engine, place)
+            unschedule(state, place)
             token_came(plan, state, samples, out, replica, place, now_ns)
             place = state.soonest[slot]
