@@ -56,7 +56,7 @@ def request_of(asked: argparse.Namespace, dataset: str, latency_ms: float, devic
     """The request of one cell."""
     data = data_of(asked)
     return PlanRequest(
-        profile=frugalml(data, dataset, seed=asked.halves, sizes=range(1, LARGEST_BATCH + 1)),
+        profile=frugalml(data, dataset, seed=asked.halves, sizes=tuple(range(1, LARGEST_BATCH + 1))),
         trace=slice_of(data, asked, asked.start, devices),
         hardware=identical_devices(devices, kind=DEVICE_KIND, memory_bytes=MEMORY_BYTES),
         objective=Objective(latency_s=latency_ms / 1e3),

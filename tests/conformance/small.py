@@ -1,13 +1,14 @@
 """Small plans spelt out in a line or two, for examples that are worked out by hand."""
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
@@ -60,6 +61,20 @@ def small_gear(
 def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> GearPlan:
     """Replicas by id with their devices ("d0 d1"), on the devices that they name."""
     return small_plan_of(placed, {"task": gears}, **operator)
+
+
+def refining(plan: GearPlan, gain: Mapping[float, float], *, latency_ms: float = 100, **gear: Any) -> GearPlan:
+    """The plan with gears that order by gain, which for all pairs of models is the same by certainty."""
+    (pipeline,) = plan.pipelines.values()
+    (name,) = plan.pipelines
+    gears = tuple(msgspec.structs.replace(each, order="gain", **gear) for each in pipeline.gears)
+    gains = tuple(
+        ExpectedGain(kept=kept, later=later, certainty=tuple(gain), gain=tuple(gain.values()))
+        for kept, later in permutations(plan.placement.models, 2)
+    )
+    objective = Objective(latency_s=latency_ms / 1e3)
+    changed = msgspec.structs.replace(pipeline, gears=gears, gains=gains, objective=objective)
+    return msgspec.structs.replace(plan, pipelines={name: changed})
 
 
 def small_plan_of(placed: Mapping[str, str], pipelines: Mapping[str, Sequence[Gear]], /, **fields: Any) -> GearPlan:

@@ -42,6 +42,8 @@ class Retries:
         self._longest_retry_ns, self._refuse_lost_stage = longest_retry_ns, refuse_lost_stage
         self._groups: list[deque[list[Sample]]] = [deque() for _ in models]
         self._stranded: dict[int, Sample] = {}
+        self.by_objective = False
+        """Whether a sample with an answer waits no longer than the latency objective, as where rows are refined."""
         self.count = 0
         self.next_ns: int | None = None
 
@@ -167,6 +169,8 @@ class Retries:
 
     def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
         deadline_ns = sample.request.deadline_ns
+        if self.by_objective and sample.visited:
+            deadline_ns = min(deadline_ns, sample.request.answer_by_ns)
         sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 
     def _all(self) -> list[Sample]:

@@ -57,6 +57,7 @@ class Router:
         self._answered, self._shifted = answered, shifted
         self._log = DecisionLog(log)
         self._retries = retries or Retries(tables.models)
+        self._retries.by_objective = tables.refine.refines
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
         self._lost = [False] * len(tables.replica_ids)
