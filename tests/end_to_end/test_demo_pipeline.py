@@ -32,3 +32,6 @@ def test_the_demo_of_a_pipeline_serves_a_joint_plan_beside_what_was_predicted(tm
     assert joint["requests"] == made["simulated"]["joint"]["requests"] > 0
     assert 0.5 < joint["accuracy"] <= 1
     assert (tmp_path / "demo" / "joint.json").is_file()
+    page = Path(made["report"]).read_text()
+    assert "planned joint, measured" in page
+    assert "Load, gear and accuracy over time: digits" in page
