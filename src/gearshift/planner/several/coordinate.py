@@ -6,28 +6,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
-import msgspec
 import numpy as np
 
+from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.placement import Placement
 from gearshift.planner.contract.so_far import SoFar
-from gearshift.planner.evaluate.assemble import assemble
+from gearshift.planner.evaluate.assemble import assemble, curves_of
 from gearshift.planner.evaluate.cells import Batching
 from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload
 from gearshift.planner.evaluate.steady_state import steady_of
-from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.search.plan_search import PlanSearch, holds_every_range
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.layouts import OperatorTuple
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import Beside, WorkLimit, in_steady_load, joined, part_of
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.profiles.profile import PART_A, Profile, RunTimeCurve
-from gearshift.simulator.simulate import prepare
-from gearshift.workload import draw_workload, merge_workloads
 
 GAIN = 1e-4
 """Less accuracy gained in a round ends the rounds."""
@@ -35,7 +33,6 @@ RESERVES = 1.0, 1.15, 1.3, 1.6, 2.0
 """Multiples of the others' load that a pipeline leaves room for, tried in this order."""
 BATCH_SHARE = 0.25
 """The share of the latency objective that a batch of a guess may take."""
-BUSY_REQUESTS = 20_000
 
 
 class Coordination:
@@ -253,15 +250,29 @@ def beside(
 
 
 def _busy(several: SeveralRequest, plan: GearPlan, loads_qps: Mapping[str, float]) -> dict[str, float]:
-    """The share of time for which steady loads keep each device busy."""
-    steady = {name: in_steady_load(pipeline, loads_qps[name]) for name, pipeline in plan.pipelines.items()}
-    duration_s = BUSY_REQUESTS / sum(loads_qps.values())
-    workloads = []
-    for number, (name, load_qps) in enumerate(loads_qps.items()):
-        arrivals = random_arrivals(load_qps, duration_s, seed=[several.requests[name].seed, 5, number])
-        workloads.append(draw_workload(arrivals, several.requests[name].profile.predictions.indices(PART_A), seed=0))
-    run = prepare(msgspec.structs.replace(plan, pipelines=steady), several.together).run(merge_workloads(workloads))
-    return dict(zip(run.tables.device_ids, (run.busy_s / run.duration_s).tolist(), strict=True))
+    """The least share of time for which steady loads keep each device busy: in the most efficient batches.
+
+    In small batches they take more of it, as long as it is there: beside others batches grow.
+    """
+    curves = curves_of(several.together, several.hardware, plan.placement)
+    devices = {replica.id: replica.device_ids for replica in plan.placement.replicas}
+    busy = {device.id: 0.0 for device in several.hardware.devices}
+    for name, pipeline in plan.pipelines.items():
+        (gear,) = in_steady_load(pipeline, loads_qps[name]).gears
+        items_qps = _items_qps(gear.cascade, several.requests[name].profile, loads_qps[name])
+        for settings in gear.replicas:
+            curve = curves[settings.replica]
+            times_s = curve.table_ns()[1 : settings.largest_batch_size + 1] / NS_PER_S
+            least_s = float((times_s / np.arange(1, len(times_s) + 1)).min())
+            for device in devices[settings.replica]:
+                busy[device] += settings.load_share * items_qps.get(curve.model, 0.0) * least_s
+    return busy
+
+
+def _items_qps(cascade: Cascade, profile: Profile, load_qps: float) -> dict[str, float]:
+    nothing = dict.fromkeys(cascade.models, 0.0)
+    reach = evaluate_cascade(cascade, profile.predictions, nothing, part=PART_A).reach
+    return {model: share * load_qps for model, share in zip(cascade.models, reach, strict=True)}
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from gearshift.planner.space.request import Progress, silent
 def plan_one_at_a_time(several: SeveralRequest, planner: Planner, *, progress: Progress = silent) -> GearPlan:
     """The plan; raises `Infeasible` for the first operator that finds no plan beside the others."""
     require_possible(several)
-    plans = _guesses(several)
+    plans = cheapest_of_each(several)
     for name, request in several.requests.items():
         others = {other: plan for other, plan in plans.items() if other != name}
         fixed = SeveralRequest(requests=several.requests, fixed=together_in_order(others))
@@ -33,7 +33,7 @@ def plan_one_at_a_time(several: SeveralRequest, planner: Planner, *, progress: P
     return msgspec.structs.replace(finished(several, plans), planner=planner.name)
 
 
-def _guesses(several: SeveralRequest) -> dict[str, GearPlan]:
+def cheapest_of_each(several: SeveralRequest) -> dict[str, GearPlan]:
     """Each operator with its cheapest model at all loads."""
     cheapest = {name: single_models(request)[:1] for name, request in several.requests.items()}
     layout = layouts_of(several, cheapest, most=1)[0]
