@@ -31,8 +31,10 @@ from gearshift.traces.logs.read_log import read_log as read_log
 from gearshift.traces.read import read_trace as read_trace
 from gearshift.traces.read import write_trace as write_trace
 from gearshift.verbs.compare import compare as compare
+from gearshift.verbs.compare import compare_language as compare_language
 from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
+from gearshift.verbs.explain import explain_language as explain_language
 from gearshift.verbs.explain import explain_pipelines as explain_pipelines
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff

@@ -2,24 +2,28 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from gearshift.errors import require
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner.space.request import PlanRequest
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_trace
 from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.language.inputs import language_profile
+from gearshift.verbs.language.plan import language_request
 from gearshift.verbs.options import Option
 from gearshift.verbs.plan_request import SearchOptions, hardware_of, plan_request
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
+    from gearshift.planner.language.compare import LanguageComparison
 
 
 def compare(
@@ -80,6 +84,33 @@ def compare(
         cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
         runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
     return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
+
+
+def compare_language(
+    profile: LanguageProfile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    planners: Sequence[str],
+    devices: Sequence[int | Hardware | PathLike | None],
+    limits_s: Sequence[float],
+    metric: Literal["ttft_s", "per_token_s", "total_s"] = "ttft_s",
+    progress: Progress = silent,
+    **asked: Any,
+) -> "LanguageComparison":
+    """Run planners of language models, and the control `permuted`, for every number of devices and limit.
+
+    Other options are those of `plan` for language models. A run that fails is a row with its `error`.
+    """
+    from gearshift.planner.language.compare import compare_language as run
+
+    measured = language_profile(profile)
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    requests = [
+        language_request(measured, arrivals, devices=each, **{metric: limit_s}, **asked)
+        for each in devices
+        for limit_s in sorted(set(limits_s))
+    ]
+    return run(requests, planners, progress=progress)
 
 
 def by_count(

@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from gearshift.gear import GearPlan
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
+from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
+    from gearshift.planner.language.explain import LanguageExplanation
 
 
 def explain(
@@ -33,6 +36,20 @@ def explain(
 
     made, measured = plan_and_profile(plan, profile)
     return run(made, measured, trace_for(made, plan, trace), devices_too=devices_too, progress=progress)
+
+
+def explain_language(
+    plan: GearPlan | PathLike,
+    trace: Trace | PathLike | None = None,
+    *,
+    profile: LanguageProfile | PathLike | None = None,
+    progress: Progress = silent,
+) -> "LanguageExplanation":
+    """As `explain`, for a plan of language models; also what certainty is worth on the trace."""
+    from gearshift.planner.language.explain import explain_language as run
+
+    made, measured = plan_and_language_profile(plan, profile)
+    return run(made, measured, trace_for(made, plan, trace), progress=progress)
 
 
 def explain_pipelines(

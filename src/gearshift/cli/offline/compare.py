@@ -13,6 +13,7 @@ from gearshift.cli.common.option_table import PATH, listed, options_of, require_
 from gearshift.cli.common.option_table import devices as devices_of
 from gearshift.cli.common.options import (
     TRACE_OPTIONS,
+    require_none,
     require_one_latency,
     the_only_trace,
     the_trace,
@@ -20,17 +21,19 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
+from gearshift.cli.language.explain import names_of, show_comparison
 from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
 from gearshift.cli.pipelines.compare_several import compare_operators
 from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, comparable
+from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
 from gearshift.support.files import require_writable, write_atomically
-from gearshift.verbs.compare import compare
+from gearshift.verbs.compare import compare, compare_language
 
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
@@ -57,6 +60,12 @@ FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "sec
     help="Numbers of devices like the profiled one, or JSON or TOML files that list devices.",
 )
 @click.option("--p95-ms", cls=Repeated, type=NamedList(), help="Latency objectives in milliseconds.")
+@click.option(
+    "--ttft-p95-ms",
+    type=listed,
+    metavar="NUMBERS",
+    help="For language models: times to the first token.",
+)
 @click.option("--latency-ms", cls=Repeated, type=NamedList(), help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
@@ -73,6 +82,7 @@ def command(
     planners: list[str] | None,
     devices: list[str],
     p95_ms: tuple[Named[list[str]], ...],
+    ttft_p95_ms: list[str] | None,
     latency_ms: tuple[Named[list[str]], ...],
     percentile: float | None,
     accuracies: list[str] | None,
@@ -88,6 +98,13 @@ def command(
     compared with greedy steps and with nodes that are planned apart. Several profiles are of
     operators that share the devices: --trace and --p95-ms are then given for each, by its name.
     """
+    if is_language_profile(profiles[0]):
+        refused = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--percentile": percentile, "--csv": csv_path}
+        refused |= {"--accuracies": accuracies, "--grid-csv": grid_csv, "--out": out, "--pipeline": pipeline}
+        require_none({flag: given or None for flag, given in refused.items()})
+        _compare_language(output, profiles[0], trace, planners, devices, ttft_p95_ms, options)
+        return
+    require(ttft_p95_ms is None, "--ttft-p95-ms is given, which is for language models", remedy="give --p95-ms")
     options |= {
         "planners": planners,
         "devices": [devices_of(each) for each in devices],
@@ -145,6 +162,36 @@ def _compare_operator(
         found = compare(measured, arrivals, latencies_s=latencies_s, progress=tell, **options)
     doubts = () if measured.predictions.labelled else (NO_LABELS,)
     return Compared(found, f"Planners for {measured.operator}", f"Profile {profile}, trace {path}.", doubts)
+
+
+def _compare_language(
+    output: Output,
+    profile: Path,
+    trace: Sequence[str],
+    planners: list[str] | None,
+    devices: list[str],
+    ttft_p95_ms: list[str] | None,
+    options: dict[str, Any],
+) -> None:
+    require(ttft_p95_ms is not None, "no time to the first token is given", remedy="give --ttft-p95-ms")
+    path = the_only_trace(tuple(trace), "")
+    assert path is not None
+    arrivals = the_trace(path, seed=options["seed"], **{name: options.pop(name) for name in TRACE_OPTIONS})
+    for name in ("baselines", "processes"):
+        options.pop(name)
+    limits_s = [ms / 1e3 for ms in numbers_of("--ttft-p95-ms", ttft_p95_ms or [])]
+    with output.progress() as tell:
+        found = compare_language(
+            profile,
+            arrivals,
+            planners=names_of(planners),
+            devices=[devices_of(each) for each in devices],
+            limits_s=limits_s,
+            progress=tell,
+            **options,
+        )
+    output.json(found)
+    show_comparison(output, found)
 
 
 def _latencies_ms(

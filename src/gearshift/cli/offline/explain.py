@@ -18,6 +18,7 @@ from gearshift.cli.common.tables import (
     predicted_latency,
     results_table,
 )
+from gearshift.cli.language.explain import explain_of_language
 from gearshift.cli.pipelines.explain_pipelines import explain_pipelines
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
@@ -26,6 +27,7 @@ from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
 from gearshift.verbs.explain import explain
 from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.language.inputs import plans_language
 
 
 @click.command("explain")
@@ -39,6 +41,9 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     Also say what the next more accurate cascade would break.
     """
     known = read_plan(plan)
+    if plans_language(known):
+        explain_of_language(output, plan, profile, {"--devices-too": devices_too or None}, trace_arguments)
+        return
     if not known.is_plain:
         require_none({"--profile": profile, "--devices-too": devices_too or None})
         explain_pipelines(output, plan, known, trace_arguments)

@@ -125,14 +125,14 @@ def candidate_table(answers: Answers, work_s: Floats, *, single_models: bool = F
     order = [int(model) for model in np.argsort(work_s, kind="stable")]
     stages: list[Stages] = [(Stage(model),) for model in order]
     if single_models:
-        return _measured(stages, answers)
+        return table_of(stages, answers)
     pairs = [pair for i, first in enumerate(order) for last in order[i + 1 :] for pair in _pairs(first, last, answers)]
-    table = _measured(stages + pairs, answers)
+    table = table_of(stages + pairs, answers)
     front = front_indices(_work(table, work_s), table.quality)
     longer = [table.stages[i] for i in front if len(table.stages[i]) == 2]
     step = max(1, len(longer) // MOST_EXTENDED)
     triples = [three for two in longer[::step] for three in _extended(two, order, answers)]
-    return _measured(stages + pairs + triples, answers)
+    return table_of(stages + pairs + triples, answers)
 
 
 def fronts(table: CandidateTable, work_s: Floats, *, most: int) -> list[int]:
@@ -197,7 +197,7 @@ def _thresholds(certainty: Floats, count: int) -> list[float]:
     return [float(value) for value in np.unique(values[places]) if value > values[0]]
 
 
-def _measured(stages: Sequence[Stages], answers: Answers) -> CandidateTable:
+def table_of(stages: Sequence[Stages], answers: Answers) -> CandidateTable:
     shape = len(stages), len(answers.models)
     quality, prompts, outputs = np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)
     latest = np.full(shape[0], BY_ID, dtype=np.int64)

@@ -15,7 +15,6 @@ EDGE_FACTORS = (0.5, 0.75, 0.9, 1.1, 1.35, 2.0)
 STEPS = (1, -1, 2, -2, 4, -4)
 BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
 LEAST_GAIN = 1e-6
-MOST_TRIED = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Improvement:
     limits: Sequence[float]
     check: Callable[[], None]
     kept: Callable[[Choice], None]
-    most_tried: int = MOST_TRIED
+    most_tried: int
     seed: int = 0
 
     def from_(self, choice: Choice) -> Choice:

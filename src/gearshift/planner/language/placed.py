@@ -30,6 +30,9 @@ MARGIN_PRECISION = 0.1
 CAREFUL = 1.25
 """Ranges end at loads divided by this where part B does not confirm a choice."""
 MOST_CAREFUL = 12
+MOST_REPLAYED = 10_000_000
+"""Local search replays about this many requests, within these numbers of choices."""
+LEAST_TRIED, MOST_TRIED = 100, 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +130,17 @@ class PlacedSearch:
             middle=lambda a, b: (a * b) ** 0.5,
         )
 
-    def draft(self) -> Choice | None:
-        """The better of gears from steady load and of one candidate for all."""
-        drafts = [choice for choice in (self.from_steady(), self.best_constant()) if choice is not None]
-        return max(drafts, key=self.quality, default=None)
+    def drafts(self) -> list[Choice]:
+        """Gears from steady load, and one candidate for all, where they hold on part A."""
+        found = [choice for choice in (self.from_steady(), self.best_constant()) if choice is not None]
+        return list(dict.fromkeys(found))
 
-    def improved(self, choice: Choice, kept: Callable[[Choice], None], *, most_tried: int) -> Choice:
+    def improved(self, choice: Choice, kept: Callable[[Choice], None]) -> Choice:
         every = self.objective.scope == "every-range"
         bounds = limits(self.steady, self.request.margin) if every else [inf] * len(self.candidates.stages)
-        search = Improvement(self.replays, self.objective, bounds, self.check, kept, most_tried, self.request.seed)
+        replayed = sum(len(workload) for workload in self.replays.workloads)
+        tried = int(min(max(MOST_REPLAYED / replayed, LEAST_TRIED), MOST_TRIED))
+        search = Improvement(self.replays, self.objective, bounds, self.check, kept, tried, self.request.seed)
         return search.from_(choice)
 
     def confirmed(self, choice: Choice) -> Choice | None:

@@ -23,8 +23,7 @@ from gearshift.profiles.engines.engine_tables import work_rates
 from gearshift.workload import Trace
 
 MOST_DRAFTED = 6
-MOST_IMPROVED = 2
-MOST_TRIED = 400
+MOST_IMPROVED = 3
 WINDOW_S = 10.0
 FULL = 0.85
 """Devices are taken to be busy up to this share where placements are ranked."""
@@ -119,7 +118,7 @@ class LanguageSearch:
                 quality = search.quality(choice)
                 self.so_far.tell(f"improving gears, quality {quality:.4f} on part A", 0.8)
 
-            better = search.confirmed(search.improved(found, kept, most_tried=MOST_TRIED))
+            better = search.confirmed(search.improved(found, kept))
             if better is not None:
                 made, best = self._keep(search, better, made, best)
         for search, choice in drafts[MOST_IMPROVED:] if made is None else []:
@@ -177,7 +176,7 @@ class LanguageSearch:
         for place, placement in enumerate(self.placements):
             self.so_far.tell(f"placement {place + 1} of {len(self.placements)}", 0.1 + 0.5 * place / MOST_DRAFTED)
             search = self.placed(placement)
-            if (choice := search.draft()) is not None:
+            for choice in search.drafts():
                 drafts.append((search, choice))
                 if self.so_far.plan is None and search.on_b_holds(choice):
                     self.so_far.keep(search.plan(choice, steadily=False), search.quality(choice))

@@ -1,0 +1,101 @@
+"""`gearshift explain` and `gearshift compare` of language models."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gearshift.cli.common.options import require_none, take_trace
+from gearshift.cli.common.output import Output, table
+from gearshift.cli.common.tables import milliseconds, percent
+from gearshift.cli.language.tables import cascade_text, language_results, load_text
+from gearshift.gear import GearPlan
+from gearshift.verbs.explain import explain_language
+from gearshift.verbs.language.inputs import plan_and_language_profile
+from gearshift.verbs.language.plan import NAMES, limit_of
+
+if TYPE_CHECKING:
+    from gearshift.planner.language.compare import LanguageComparison
+    from gearshift.planner.language.explain import GearExplanation, LanguageExplanation
+
+
+def explain_of_language(
+    output: Output, plan: Path, profile: Path | None, refused: Mapping[str, object], trace_arguments: dict[str, Any]
+) -> None:
+    """Explain and print; `refused` are flags that do not go with language models."""
+    require_none(refused)
+    made, measured = plan_and_language_profile(plan, profile)
+    arrivals = take_trace(output.say, made, plan, trace_arguments)
+    with output.progress() as tell:
+        explained = explain_language(made, arrivals, profile=measured, progress=tell)
+    output.json(explained)
+    _show(output, explained, made)
+
+
+def _show(output: Output, explained: "LanguageExplanation", made: GearPlan) -> None:
+    columns = ("gear", "cascade", "load to", "quality", "device-seconds", "tokens made", "discarded", "of requests")
+    rows = table("A request of each gear", *columns)
+    rows.columns[1].justify = "left"
+    for gear in explained.gears:
+        rows.add_row(
+            str(gear.gear),
+            cascade_text(gear.cascade),
+            load_text(gear.load_range.to, made.pipeline),
+            f"{gear.quality:.4f}",
+            f"{gear.device_s:.3g}",
+            f"{sum(gear.output_tokens.values()):.0f}",
+            percent(gear.discarded),
+            percent(gear.share_of_requests),
+        )
+    output.show(rows)
+    output.say("")
+    name, limit_s = limit_of(explained.objective)
+    for gear in explained.gears:
+        output.say(f"gear {gear.gear}: {sentence(gear, name, limit_s)}")
+    output.say("")
+    output.show(language_results("The trace", [("gear plan", explained.replayed)]))
+    output.say(
+        f"with certainties permuted, the trace's quality changes by {-explained.certainty_worth:+.4f}: "
+        "that much of it comes from knowing which answers to trust, and the rest from splitting under load"
+    )
+
+
+def sentence(gear: "GearExplanation", name: str, limit_s: float | None) -> str:
+    following = gear.next
+    if following is None:
+        return "no cascade of the placed models is more accurate"
+    named = f"{cascade_text(following.cascade)} ({following.quality:.4f})"
+    if following.breaks == "nothing":
+        return f"{named} would hold on this trace, which no other hour of traffic need allow"
+    allowed = "" if limit_s is None else f", allowed are {milliseconds(limit_s)}"
+    late = percent(following.share_late)
+    return f"{named} would take {milliseconds(following.latency_s)} of {name} on the trace{allowed}: {late} late"
+
+
+def show_comparison(output: Output, found: "LanguageComparison") -> None:
+    limit = f"{NAMES[found.metric]} p{100 * found.percentile:g}"
+    rows = table("Plans as predicted", "planner", "devices", limit, "quality", "reached", "late", "gears", "planned in")
+    for run in found.runs:
+        head = [run.planner, str(run.devices), milliseconds(run.limit_s)]
+        if run.predicted is None:
+            rows.add_row(*head, str((run.error or {}).get("kind", "error")), "", "", "", f"{run.planning_s:.1f} s")
+            continue
+        reached = milliseconds(run.predicted.latency_s.at(found.percentile))
+        late = percent(run.predicted.share_late)
+        rows.add_row(*head, f"{run.predicted.accuracy:.4f}", reached, late, str(run.gears), f"{run.planning_s:.1f} s")
+    output.show(rows)
+    for run in found.runs:
+        if run.error is not None:
+            output.say(f"{run.planner}, {run.devices}, {milliseconds(run.limit_s)}: {run.error['message']}")
+    for devices, limit_s, worth in found.worth:
+        output.say(
+            f"{devices} devices, {milliseconds(limit_s)}: certainty is worth {worth:+.4f} of quality against the "
+            "control with permuted certainties"
+        )
+
+
+def names_of(given: Sequence[str] | None) -> list[str]:
+    """The planners to compare; by default all, and the control."""
+    from gearshift.planner.language.compare import CONTROL
+    from gearshift.planner.language.planners import PLANNERS
+
+    return [*PLANNERS, CONTROL] if given is None else list(given)

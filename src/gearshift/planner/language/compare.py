@@ -1,0 +1,103 @@
+"""Planners of language models side by side, with a control: the best plan where certainties are permuted."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gearshift.errors import GearshiftError, require
+from gearshift.objective import Metric
+from gearshift.planner.language import planners
+from gearshift.planner.language.control import permuted
+from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.space.request import Progress, silent
+from gearshift.result import ServingResult
+
+CONTROL = "permuted"
+"""In place of a planner: the planner `optimal` with certainties that rank nothing."""
+CONTROLS = 3
+
+
+class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One planner, or the control, on some devices for one limit: what is predicted, or its `error`.
+
+    Of the control's permutations it is the one in the middle.
+    """
+
+    planner: str
+    devices: int
+    limit_s: float
+    planning_s: float
+    gears: int = 0
+    predicted: ServingResult | None = None
+    error: dict[str, Any] | None = None
+
+
+class LanguageComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`worth` is the quality that `optimal` has more than the control, by devices and limit, where both were run."""
+
+    metric: Metric
+    percentile: float
+    runs: tuple[LanguageRun, ...]
+    worth: tuple[tuple[int, float, float], ...]
+
+
+def compare_language(
+    requests: Sequence[LanguageRequest], names: Iterable[str], *, progress: Progress = silent
+) -> LanguageComparison:
+    """Run every planner on every request, each with a latency; a run that fails has its `error`."""
+    wanted = list(dict.fromkeys(names))
+    for name in wanted:
+        if name != CONTROL:
+            planners.named(name)
+    require(bool(wanted and requests), "nothing to compare", remedy="name planners, devices and limits")
+    jobs, runs = [(name, request) for request in requests for name in wanted], []
+    for done, (name, request) in enumerate(jobs):
+        progress(f"{name}, {len(request.hardware.devices)} devices, {1e3 * request.latency_s:g} ms", done / len(jobs))
+        runs.append(_control(request) if name == CONTROL else _run(name, name, request))
+    progress("compared", 1.0)
+    return LanguageComparison(
+        metric=requests[0].metric,
+        percentile=requests[0].objective.percentile,
+        runs=tuple(runs),
+        worth=tuple(_worth(runs)),
+    )
+
+
+def _control(request: LanguageRequest) -> LanguageRun:
+    runs = [
+        _run(CONTROL, planners.DEFAULT, replace(request, profile=permuted(request.profile, seed=seed)))
+        for seed in range(CONTROLS)
+    ]
+    known = sorted((run for run in runs if run.predicted is not None), key=_quality)
+    return known[len(known) // 2] if known else runs[0]
+
+
+def _run(shown: str, planner: str, request: LanguageRequest) -> LanguageRun:
+    began, found = time.perf_counter(), dict[str, Any]()
+    try:
+        made = planners.plan(planner, request)
+        found = {"predicted": made.predictions[made.name], "gears": len(made.pipeline.gears)}
+    except GearshiftError as known:
+        found = {"error": known.facts()}
+    return LanguageRun(
+        planner=shown,
+        devices=len(request.hardware.devices),
+        limit_s=request.latency_s,
+        planning_s=time.perf_counter() - began,
+        **found,
+    )
+
+
+def _quality(run: LanguageRun) -> float:
+    return -np.inf if run.predicted is None else run.predicted.accuracy
+
+
+def _worth(runs: Sequence[LanguageRun]) -> Iterable[tuple[int, float, float]]:
+    control = {(run.devices, run.limit_s): _quality(run) for run in runs if run.planner == CONTROL}
+    for run in runs:
+        if run.planner == planners.DEFAULT and np.isfinite(control.get((run.devices, run.limit_s), np.nan)):
+            yield run.devices, run.limit_s, _quality(run) - control[run.devices, run.limit_s]
