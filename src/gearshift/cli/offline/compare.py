@@ -99,7 +99,12 @@ def command(
     operators that share the devices: --trace and --p95-ms are then given for each, by its name.
     """
     if is_language_profile(profiles[0]):
-        refused = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--percentile": percentile, "--csv": csv_path}
+        refused: dict[str, object] = {
+            "--p95-ms": p95_ms,
+            "--latency-ms": latency_ms,
+            "--percentile": percentile,
+            "--csv": csv_path,
+        }
         refused |= {"--accuracies": accuracies, "--grid-csv": grid_csv, "--out": out, "--pipeline": pipeline}
         require_none({flag: given or None for flag, given in refused.items()})
         _compare_language(output, profiles[0], trace, planners, devices, ttft_p95_ms, options)

@@ -1,0 +1,85 @@
+"""The verbs around planning, with language models and a planner that searches little."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.engines.store import write_language_profile
+from gearshift.traces.read import write_trace
+from tests.language_profiles import bursty_trace, language_profile
+from tests.unit.cli.little import run
+
+FOLDER = "chat-profile"
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile, a trace, and a plan of them."""
+    place = tmp_path_factory.mktemp("language")
+    write_language_profile(place / FOLDER, language_profile())
+    write_trace(bursty_trace(1, 10, seconds=6), place / "trace.csv")
+    result = run("plan", place / FOLDER, "--trace", place / "trace.csv", *ASKED, "--out", place / "plan.json")
+    assert result.exit_code == 0, result.output
+    assert "TTFT p95" in result.output
+    return place
+
+
+ASKED = ("--ttft-p95-ms", "300", "--planner", "static-cascade", "--memory-gib", "0.028")
+
+
+def test_a_plan_file_holds_gears_by_outstanding_work(planned: Path) -> None:
+    made = read_plan(planned / "plan.json")
+    assert made.pipeline.load_unit == "drain_s"
+    assert made.pipeline.objective.metric == "ttft"
+    assert made.profile.path == FOLDER
+    assert made.trace.path == "trace.csv"
+    assert all(int(replica.kv_tokens) > 0 for replica in made.placement.replicas)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verb", ["simulate", "explain", "inspect"])
+def test_verbs_take_the_plan_by_itself(verb: str, planned: Path) -> None:
+    result = run(verb, planned / "plan.json", "--json", planned / f"{verb}.json")
+    assert result.exit_code == 0, result.output
+    assert "quality" in result.output
+    told = json.loads((planned / f"{verb}.json").read_text())
+    assert {"simulate": "tokens", "explain": "certainty_worth", "inspect": "pipelines"}[verb] in told
+
+
+def test_a_profile_is_inspected(planned: Path) -> None:
+    result = run("inspect", planned / FOLDER)
+    assert result.exit_code == 0, result.output
+    assert "tokens/s" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--p95-ms", "300"), "--p95-ms is given, and the profile is of language models"),
+        (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "ttft_s and total_s are both given"),
+        (("--ttft-p95-ms", "300", "--planner", "coordinate"), "no planner 'coordinate' of language models"),
+        (("--ttft-p95-ms", "300", "--cores", "2"), "cores is given, which is not for language models"),
+        ((), "no objective is given"),
+    ],
+)
+def test_what_does_not_go_with_language_models_is_refused(words: tuple[str, ...], problem: str, planned: Path) -> None:
+    result = run("plan", planned / FOLDER, "--trace", planned / "trace.csv", *words)
+    assert result.exit_code == 2, result.output
+    assert problem in result.output
+
+
+def test_what_is_feasible_is_named_as_a_flag(planned: Path) -> None:
+    words = ("--ttft-p95-ms", "1", "--planner", "single", "--memory-gib", "0.028")
+    result = run("plan", planned / FOLDER, "--trace", planned / "trace.csv", *words, "--out", planned / "other.json")
+    assert result.exit_code == 3, result.output
+    assert "--ttft-p95-ms" in result.output
+
+
+def test_other_verbs_say_what_they_lack(planned: Path) -> None:
+    result = run("report", planned / "plan.json")
+    assert result.exit_code == 2
+    assert "no page for plans of language models" in result.output
+    result = run("simulate", planned / "plan.json", "--scaler", "exact")
+    assert result.exit_code == 2
+    assert "--scaler is given" in result.output
