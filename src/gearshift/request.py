@@ -11,6 +11,8 @@ MOST_URGENT = 1
 LEAST_URGENT = 1000
 
 Outcome = Literal["answered", "degraded", "late", "refused", "failed"]
+BY_TIME = "time"
+"""The reason of an answer that was given because the time to refine had ended."""
 Late = Literal["answer", "refuse"]
 """Handling of requests that cannot be answered by their client's deadline."""
 

@@ -67,6 +67,8 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     most_waiting: int | None = None
     tokens: TokenFigures | UnsetType = UNSET
     """Of language models; `latency_s` is then that of the objective's metric."""
+    share_by_time: float | UnsetType = UNSET
+    """The share of all requests that were answered with what they had when their time to refine ended."""
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:
@@ -162,11 +164,13 @@ def summarise(
     degraded: int = 0,
     core_s: float | None = None,
     most_waiting: int | None = None,
+    by_time: int | None = None,
 ) -> ServingResult:
     """Figures of a run from the latency and quality (n,) of its answered requests.
 
     `requests` counts all that arrived. The latency objective may be one per answered request (n,);
-    without one only unanswered requests are late. `independent_samples` bounds the accuracy
+    without one only unanswered requests are late. `by_time` counts those answered by time, where
+    that can happen. `independent_samples` bounds the accuracy
     interval where few recorded samples served many requests. Raises `InvalidInput` when nothing
     arrived.
     """
@@ -188,4 +192,5 @@ def summarise(
         utilisation=utilisation,
         core_s=core_s,
         most_waiting=most_waiting,
+        share_by_time=UNSET if by_time is None else by_time / requests,
     )

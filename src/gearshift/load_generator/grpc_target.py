@@ -130,6 +130,7 @@ class GrpcTarget:
             gear=parameters["gear"].int64_param if "gear" in parameters else None,
             outcome=parameters["outcome"].string_param if "outcome" in parameters else "answered",
             where=self.where,
+            reason=parameters["reason"].string_param if "reason" in parameters else None,
         )
 
     def values_of(self, answer: pb.ModelInferResponse) -> dict[str, list[Any]]:

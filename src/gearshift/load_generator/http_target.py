@@ -41,6 +41,7 @@ class _Output(msgspec.Struct, frozen=True):
 class _Parameters(msgspec.Struct, frozen=True):
     gear: int | None = None
     outcome: str | None = None
+    reason: str | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class HttpTarget:
         if INFERENCE_HEADER in response.headers:
             whole = answer_in(response)
             values = {name: array.reshape(-1).tolist() for name, array in whole.outputs.items()}
-            gear, outcome = whole.parameters.get("gear"), whole.parameters.get("outcome")
+            gear, outcome, reason = (whole.parameters.get(name) for name in ("gear", "outcome", "reason"))
         else:
             try:
                 answer = _answers.decode(response.body)
@@ -99,8 +100,10 @@ class HttpTarget:
                 ) from None
             values = {output.name: output.data or [] for output in answer.outputs}
             parameters = answer.parameters or _Parameters()
-            gear, outcome = parameters.gear, parameters.outcome
-        return answered_with(values, self._output, gear=gear, outcome=outcome or "answered", where=self.where)
+            gear, outcome, reason = parameters.gear, parameters.outcome, parameters.reason
+        return answered_with(
+            values, self._output, gear=gear, outcome=outcome or "answered", where=self.where, reason=reason
+        )
 
     async def counters(self) -> Counters:
         try:

@@ -84,7 +84,9 @@ class InProcessTarget:
         values |= {MODEL: [row.model], STAGE: [row.stage]}
         if self._output == ITEMS:
             values[ITEMS] = [msgspec.json.encode(answer.items)]
-        return answered_with(values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where)
+        return answered_with(
+            values, self._output, gear=answer.gear, outcome=answer.outcome, where=self.where, reason=answer.reason
+        )
 
     async def counters(self) -> Counters:
         return self._server.counters()

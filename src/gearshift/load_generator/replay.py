@@ -346,6 +346,7 @@ def _result(
         requests=len(log),
         refused=int(np.count_nonzero(log.outcome == REFUSED)),
         degraded=int(np.count_nonzero(log.outcome == DEGRADED)),
+        by_time=int(np.count_nonzero(log.by_time)) or None,
         latency_objective_s=limit_s[answered] if isinstance(limit_s, np.ndarray) else limit_s,
         duration_s=duration_s,
         devices=devices,

@@ -41,7 +41,8 @@ class RequestLog:
     `answered_s` when the whole answer had arrived or the request was given up.  `outcome` indexes
     `OUTCOMES`.  `status` is HTTP's, over gRPC the equivalent one, `NO_ANSWER` if the connection
     failed.  `model` indexes `models`; it, `stage` and `gear` may be `UNKNOWN`, and `quality` is
-    NaN, if the request was not answered or the answer does not give it.  `wrong` contains the
+    NaN, if the request was not answered or the answer does not give it.  `by_time` marks answers
+    that were given because time to refine ended.  `wrong` contains the
     first answer judged wrong, in words.
     """
 
@@ -55,6 +56,7 @@ class RequestLog:
     model: NDArray[np.int16]
     stage: NDArray[np.int16]
     quality: NDArray[np.float64]
+    by_time: NDArray[np.bool_]
     models: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -91,6 +93,7 @@ def empty_log(due_s: NDArray[np.float64], record: NDArray[np.int32]) -> RequestL
         model=np.full(n, UNKNOWN, dtype=np.int16),
         stage=np.full(n, UNKNOWN, dtype=np.int16),
         quality=np.full(n, np.nan),
+        by_time=np.zeros(n, dtype=np.bool_),
     )
 
 

@@ -142,6 +142,7 @@ class _Run:
         if quality == 0 and label is not None and not isinstance(label, dict) and not log.wrong:
             log.wrong.append(f"sample {record} is labelled {told(label)}, and {told(reply.answered)} was answered")
         log.outcome[i] = DEGRADED if reply.degraded else ANSWERED
+        log.by_time[i] = reply.by_time
         log.gear[i] = UNKNOWN if reply.gear is None else reply.gear
         log.stage[i] = UNKNOWN if reply.stage is None else reply.stage
         if reply.model is not None:

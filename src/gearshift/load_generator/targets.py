@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gearshift.client.v2_client import require_seconds
 from gearshift.errors import InvalidInput, require
 from gearshift.model import Arrays
+from gearshift.request import BY_TIME
 
 MOST_CONNECTIONS = 8192
 DEFAULT_CONNECTIONS = 2048
@@ -63,6 +64,7 @@ class Reply(NamedTuple):
     degraded: bool = False
     model: str | None = None
     stage: int | None = None
+    by_time: bool = False
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,13 @@ class Target(Protocol):
 
 
 def answered_with(
-    outputs: Mapping[str, Sequence[Any]], output: str, *, gear: int | None, outcome: str, where: str
+    outputs: Mapping[str, Sequence[Any]],
+    output: str,
+    *,
+    gear: int | None,
+    outcome: str,
+    where: str,
+    reason: str | None = None,
 ) -> Reply:
     """Return the reply of an answer; raises `InvalidInput` unless `output` has one value."""
     values = outputs.get(output, ())
@@ -164,7 +172,14 @@ def answered_with(
         )
     model, stage = outputs.get(MODEL), outputs.get(STAGE)
     return Reply(
-        200, "", values[0], gear, outcome == "degraded", model[0] if model else None, stage[0] if stage else None
+        200,
+        "",
+        values[0],
+        gear,
+        outcome == "degraded",
+        model[0] if model else None,
+        stage[0] if stage else None,
+        outcome == "answered" and reason == BY_TIME,
     )
 
 

@@ -88,6 +88,13 @@ class Simulation:
         return np.asarray(np.maximum.reduceat(of_samples, np.flatnonzero(~self.workload.continues)))
 
     @property
+    def _by_time(self) -> int | None:
+        """How many requests were answered by time; None where nothing is refined."""
+        if not self.tables.refine.refines:
+            return None
+        return int(np.count_nonzero(self._of_requests(self.ended == Ending.TIME) & ~np.isnan(self.latency_s)))
+
+    @property
     def duration_s(self) -> float:
         return max(self.workload.duration_s, float(self.written_ns.max()) / NS_PER_S)
 
@@ -194,6 +201,7 @@ class Simulation:
                 device: float(busy / duration_s)
                 for device, busy in zip(self.tables.device_ids, self.busy_s, strict=True)
             },
+            by_time=one._by_time,
             core_s=self.core_s,
             most_waiting=one.most_waiting,
             independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, to_ns
@@ -64,6 +65,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     share_late: float
     share_degraded: float
     share_refused: float
+    share_by_time: float | UnsetType = UNSET
     accuracy: float
     models: dict[str, ModelErrors]
 
@@ -379,9 +381,16 @@ def _errors(
         share_late=predicted.share_late - measured.share_late,
         share_degraded=predicted.share_degraded - measured.share_degraded,
         share_refused=predicted.share_refused - measured.share_refused,
+        share_by_time=_by_time(predicted, measured),
         accuracy=predicted.accuracy - measured.accuracy,
         models=models,
     )
+
+
+def _by_time(predicted: ServingResult, measured: ServingResult) -> float | UnsetType:
+    if predicted.share_by_time is UNSET:
+        return UNSET
+    return predicted.share_by_time - (0.0 if measured.share_by_time is UNSET else measured.share_by_time)
 
 
 def _relative(predicted: float, measured: float) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.simulator.as_ran import LatencySplit
     from gearshift.simulator.flow import PipelineFlow
-    from gearshift.verbs.validate import Validation
+    from gearshift.verbs.validate import Errors, Validation
 
 MOST_NAMED = 6
 ALL_CLASSES = "accuracy", "agreement"
@@ -40,7 +40,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
         made.add_row(
             name,
             *figures(result),
-            *(percent(getattr(result, field)) for field in extra.values()),
+            *(percent(_share(result, field)) for field in extra.values()),
             f"{result.goodput_qps:.1f}/s",
             *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
@@ -75,14 +75,20 @@ def validation_table(run: "Validation") -> Table:
         signed_percent(errors.p95),
         signed_percent(errors.p99),
         f"{100 * errors.share_late:+.2f}",
-        *(f"{100 * getattr(errors, field):+.2f}" for field in _extra_shares([run.predicted, run.measured]).values()),
+        *(f"{100 * _share(errors, field):+.2f}" for field in _extra_shares([run.predicted, run.measured]).values()),
     )
     return made
 
 
 def _extra_shares(results: Sequence[ServingResult]) -> dict[str, str]:
-    shares = {"degraded": "share_degraded", "refused": "share_refused"}
-    return {name: field for name, field in shares.items() if any(getattr(result, field) for result in results)}
+    shares = {"degraded": "share_degraded", "refused": "share_refused", "by time": "share_by_time"}
+    return {name: field for name, field in shares.items() if any(_share(result, field) for result in results)}
+
+
+def _share(of: "ServingResult | Errors", field: str) -> float:
+    """A share, or the error of one; 0 where it was not recorded."""
+    share = getattr(of, field)
+    return 0.0 if share is UNSET else float(share)
 
 
 def runs_table(run: "Validation") -> Table:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
@@ -305,9 +306,16 @@ def _together(results: list[ServingResult], *, independent: int) -> ServingResul
         share_late=mean([r.share_late for r in results]),
         share_refused=mean([r.share_refused for r in results]),
         share_degraded=mean([r.share_degraded for r in results]),
+        share_by_time=_mean_by_time(results),
         goodput_qps=mean([r.goodput_qps for r in results]),
         utilisation={d: mean([r.utilisation[d] for r in results]) for d in first.utilisation},
     )
+
+
+def _mean_by_time(results: Sequence[ServingResult]) -> float | UnsetType:
+    shares = [result.share_by_time for result in results]
+    known = [share for share in shares if share is not UNSET]
+    return float(np.mean(known)) if known else UNSET
 
 
 ENOUGH_REQUESTS = 20_000

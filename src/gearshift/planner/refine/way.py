@@ -1,5 +1,6 @@
 """Plans that refine with a pair of models, and the load at which each row is worth a second run."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,19 +76,20 @@ class Pair:
         """The accuracy over the seconds of the trace if rows took no time but that of full batches."""
         sizes = self.sizes(way.longest * self.request.latency_s)
         counts = self.request.trace.counts_per_second()
-        sums, total = np.concatenate([[0.0], np.cumsum(np.maximum(self.gains, 0.0))]), 0.0
+        sums = np.concatenate([[0.0], np.cumsum(np.maximum(self.gains, 0.0))]).tolist()
+        total = 0.0
         for qps in counts[counts > 0].tolist():
             place = int(np.clip(self.share_refined(qps, sizes), 0.0, 1.0) * len(self.gains))
-            total += qps * float(sums[place]) / len(self.gains)
+            total += qps * sums[place] / len(self.gains)
         return self.accuracy + total / float(counts.sum())
 
     def threshold(self, least_gain: float) -> float:
         """The certainty from which the gain is not above `least_gain`: such rows are answered at once."""
         below = np.flatnonzero(np.array(self.table.gain) <= least_gain)
         if len(below):
-            return float(self.table.certainty[below[0]])
-        certainty = self.request.profile.predictions.certainty
-        return float(np.nextafter(certainty.max(), np.inf))
+            return float(self.table.certainty[int(below[0])])
+        highest = float(self.request.profile.predictions.certainty.max())
+        return math.nextafter(highest, math.inf)
 
     def gear(self, load_range: LoadRange, qps: float, way: Way) -> Gear:
         sizes = self.sizes(way.longest * self.request.latency_s)

@@ -16,11 +16,11 @@ from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull
 from gearshift.model import Arrays
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
-from gearshift.request import NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Request, RowFacts, Sample
+from gearshift.request import BY_TIME, NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.service.room import Client, Room
 
-EXECUTION, BY_TIME = Ending.EXECUTION.name.lower(), Ending.TIME.name.lower()
+EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
 QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
 """Other reasons of refusals: no room, not ready, or a model without workers or answers."""
