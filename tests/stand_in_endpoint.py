@@ -51,20 +51,7 @@ def endpoint(answer: Callable[[dict[str, Any]], Answer], *, pause_s: float = 0.0
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = next(
-                    (int(line[15:]) for line in head.lower().splitlines() if line.startswith(b"content-length:")), 0
-                )
-                body = json.loads(await reader.readexactly(length) or b"{}")
-                await _reply(writer, answer(body) if length else (404, "nothing here"), pause_s)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, "127.0.0.1", 0), loop).result()
+    server = asyncio.run_coroutine_threadsafe(_listen(answer, "127.0.0.1", 0, pause_s), loop).result()
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     finally:
@@ -80,6 +67,29 @@ def endpoint(answer: Callable[[dict[str, Any]], Answer], *, pause_s: float = 0.0
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def serve_forever(
+    answer: Callable[[dict[str, Any]], Answer], host: str, port: int, *, pause_s: float = 0.0005
+) -> None:
+    await (await _listen(answer, host, port, pause_s)).serve_forever()
+
+
+async def _listen(answer: Callable[[dict[str, Any]], Answer], host: str, port: int, pause_s: float) -> asyncio.Server:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = next(
+                    (int(line[15:]) for line in head.lower().splitlines() if line.startswith(b"content-length:")), 0
+                )
+                body = json.loads(await reader.readexactly(length) or b"{}")
+                await _reply(writer, answer(body) if length else (404, "nothing here"), pause_s)
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(serve, host, port)
 
 
 async def _reply(writer: asyncio.StreamWriter, answer: Answer, pause_s: float) -> None:

@@ -13,6 +13,7 @@ from random import SystemRandom
 
 import pytest
 
+from tests.llama import COMMAND, why_no_llama
 from tests.scaled_task import write_scaled_task
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,8 @@ LONGEST_S = 600.0
 SHORT = ("README",)
 """Pages that `make test` runs too; the others take ten seconds to half a minute each."""
 NOT_VALID = 4
+ENGINE = "tests.programs.orders_engine"
+"""Stands in for llama.cpp's server where that is not installed."""
 MEASURING = ("gearshift replay", "gearshift validate")
 PORTS = ("8000", "8001")
 """Those that pages show; a free one stands in for each."""
@@ -53,6 +56,10 @@ class Shell:
         for name, arguments in (("gearshift", "-m gearshift"), ("python", "")):
             program = folder / "bin" / name
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+            program.chmod(0o755)
+        if why_no_llama():
+            program = folder / "bin" / COMMAND
+            program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}:$PYTHONPATH" exec "{sys.executable}" -m {ENGINE} "$@"\n')
             program.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         self.ports = {port: free_port() for port in PORTS}

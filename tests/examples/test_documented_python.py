@@ -60,6 +60,7 @@ def of_learned_caches() -> dict[str, Any]:
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "traces": dict,
     "pipelines": dict,
+    "language-models": dict,
     "your-own-models": of_own_models,
     "coordinate": of_a_planner,
     "frontier": of_a_planner,

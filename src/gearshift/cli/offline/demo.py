@@ -8,24 +8,35 @@ import click
 from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import figures, percent, ratios_told, split_table
+from gearshift.cli.language.demo import show_language_demo
+from gearshift.demo.language import run_language_demo
 from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
+from gearshift.errors import require
 from gearshift.verbs.validate import Validation
 
 
 @click.command("demo")
 @click.option("--pipeline", is_flag=True, help="Do it for a pipeline: strips of digits are split, read and joined.")
+@click.option("--llm", is_flag=True, help="Do it for two tiny language models, in llama.cpp's server or emulated.")
 @click.option("--folder", type=PATH, default="gearshift-demo", show_default=True, help="Where everything is written.")
 @click.option("--p95-ms", type=float, default=150.0, show_default=True, help="The latency objective.")
 @click.option("--seconds", type=click.FloatRange(10, 600), default=12.0, show_default=True, help="Length of the trace.")
 @verb
-def command(output: Output, pipeline: bool, folder: Path, p95_ms: float, seconds: float) -> None:
+def command(output: Output, pipeline: bool, llm: bool, folder: Path, p95_ms: float, seconds: float) -> None:
     """Train four models, profile them, plan, simulate, serve a bursty trace over HTTP, and compare.
 
     The same trace is then served with only the largest model, and with only the smallest; with
-    --pipeline, by operators that were planned apart.
+    --pipeline, by operators that were planned apart. With --llm nothing is trained, and the latency
+    is that of the first token.
     """
     require_positive("--p95-ms", p95_ms, "milliseconds")
+    require(not (pipeline and llm), "--pipeline and --llm are both given", remedy="give one of them")
+    if llm:
+        with output.progress() as tell:
+            language = run_language_demo(folder, ttft_s=p95_ms / 1e3, trace_s=seconds, tell=tell)
+        show_language_demo(output, language, p95_ms)
+        return
     how = {"latency_s": p95_ms / 1e3, "trace_s": seconds}
     if pipeline:
         with output.progress() as tell:

