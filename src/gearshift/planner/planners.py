@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gearshift.errors import InvalidInput
+from msgspec import UNSET
+
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.space.request import LoadDistribution, PlanRequest, Progress, silent
@@ -45,12 +47,22 @@ def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> Gea
     """Plan with planner `name`; raises `InvalidInput` for an unknown one, and `Infeasible`."""
     planner = named(name)
     require_possible(request)
-    made = planner.plan(request, progress=progress)
+    if request.policy == "gears" and request.objective.median_s is UNSET:
+        made = planner.plan(request, progress=progress)
+    else:
+        from gearshift.planner.refine.choice import plan_by_policy
+
+        made = plan_by_policy(planner, request, progress=progress)
     return _recorded([made], request, load=planner.load)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, by rising latency."""
+    require(
+        request.policy == "gears",
+        f"policy {request.policy} is given for a frontier, which is of one planner",
+        remedy="name planner refine for a frontier of plans that refine",
+    )
     planner = named(name)
     require_possible(request)
     made = planner.frontier(request, progress=progress)
@@ -63,6 +75,10 @@ def fewest(name: str, request: PlanRequest, *, progress: Progress = silent) -> G
     from gearshift.planner.fewest import MOST_DEVICES, devices_like, fewest_devices
 
     planner, objective = named(name), request.objective
+    if request.policy != "gears":
+        from gearshift.planner.refine.choice import fewest_by_policy
+
+        return fewest_by_policy(name, request, lambda one, asked: fewest(one, asked, progress=progress))
     if objective.latency_s is None or objective.accuracy is None:
         raise InvalidInput("the fewest devices need two objectives", remedy="give a latency and an accuracy")
     if planner.counts_devices or objective.confidence is not None:  # which is tested on part B

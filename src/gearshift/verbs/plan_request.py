@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.objective import Objective, Scope
 from gearshift.planner.several.request import SeveralRequest
-from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
+from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest, Policy
 from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.profiles.profile import Profile
@@ -95,6 +95,9 @@ class ObjectiveOptions(TypedDict, total=False):
     confidence: Annotated[
         float | None, Option("How sure the accuracy must be: its lower confidence bound must reach it.")
     ]
+    median_s: Annotated[
+        float | None, Option("Half of the requests must be within this, too.", "--p50-ms", unit=MILLISECONDS)
+    ]
     profile_source: SourceFile | None
     trace_source: SourceFile | None
 
@@ -128,7 +131,19 @@ class LanguageOptions(TypedDict, total=False):
     ]
 
 
-class PlanOptions(DeviceOptions, ObjectiveOptions, SearchOptions, LanguageOptions, total=False):
+class PolicyOptions(TypedDict, total=False):
+    """What a plan may do."""
+
+    policy: Annotated[
+        Policy,
+        Option(
+            "Gears as in the papers; or rows are refined while there is time; or what is more accurate.",
+            default="gears",
+        ),
+    ]
+
+
+class PlanOptions(DeviceOptions, ObjectiveOptions, PolicyOptions, SearchOptions, LanguageOptions, total=False):
     """The options of `plan` and of `plan_frontier`."""
 
 

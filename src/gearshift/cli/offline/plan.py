@@ -36,6 +36,7 @@ from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
 from gearshift.objective import Scope
 from gearshift.planner import planners
+from gearshift.planner.space.request import Policy
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
@@ -134,6 +135,7 @@ def command(
     Several profiles, or --with, are for several operators that share the devices: --trace and
     --p95-ms are then given for each, by its name.
     """
+    _require_alone(profiles, beside, options)
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
     if is_language_profile(profiles[0]):
         options["planner"] = options["planner"] or planners.DEFAULT
@@ -179,6 +181,16 @@ def command(
         _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options)
 
 
+def _require_alone(profiles: tuple[Path, ...], beside: Path | None, options: dict[str, Any]) -> None:
+    """Refinement is for one operator, not of language models: remove its options elsewhere."""
+    first = profiles[0]
+    if len(profiles) == 1 and beside is None and not holds_profiles(first) and not is_language_profile(first):
+        return
+    policy, median_s = options.pop("policy"), options.pop("median_s")
+    for flag, given in (("--policy", policy != "gears"), ("--p50-ms", median_s is not None)):
+        require(not given, f"{flag} is for one operator that is planned alone", remedy="leave it out")
+
+
 def _plan_operator(
     output: Output,
     profile: Path,
@@ -214,6 +226,7 @@ def _plan_operator(
         raise
     planning_s = time.perf_counter() - began
     notes = _notes(measured, arrivals, profile, scope=options["scope"])
+    notes = notes._replace(sentences=(*notes.sentences, *_refinement_told(found, options["policy"])))
     if isinstance(found, GearPlan):
         show_plan(output, found, out, planning_s, notes, measured, arrivals)
     else:
@@ -283,6 +296,12 @@ class Notes(NamedTuple):
         for sentence in self.sentences:
             output.say(sentence)
         tell_warnings(output, self.warnings)
+
+
+def _refinement_told(found: GearPlan | list[GearPlan], policy: Policy) -> list[str]:
+    if isinstance(found, list) or policy != "best" or found.pipeline.refines:
+        return []
+    return ["refining while there is time brings nothing here: the plan has gears alone"]
 
 
 def _notes(measured: Profile, arrivals: Trace, profile: Path, *, scope: Scope) -> Notes:

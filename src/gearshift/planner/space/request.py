@@ -29,6 +29,8 @@ UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
 Progress = Callable[[str, float], None]
 LoadDistribution = Literal["trace", "zipf"]
+Policy = Literal["gears", "refine", "best"]
+"""What a plan may do: gears alone, refine while there is time, or whichever is better."""
 
 
 def silent(what: str, share: float) -> None:
@@ -54,6 +56,7 @@ class PlanRequest:
     least_margin: float | None = None
     load: LoadDistribution | None = None
     budget_s: float | None = None
+    policy: Policy = "gears"
     seed: int = 0
     profile_source: SourceFile = UNKNOWN_SOURCE
     trace_source: SourceFile = UNKNOWN_SOURCE

@@ -26,7 +26,7 @@ FALLING = {0.0: 0.4, 0.5: 0.2, 0.9: 0.0}
 def decided(
     plan: GearPlan, run_ms: Mapping[str, float], workload: Workload, certainty: Sequence[float]
 ) -> list[tuple[Any, ...]]:
-    """Batches that start, `(ms, "start", replica, samples)`, and answers, `(ms, "answer" or another, sample, model)`."""
+    """Batches that start, `(ms, "start", replica, samples)`, and answers, `(ms, "answer", sample, model)` and so on."""
     tables = plan_tables(plan)
     run_ns = [np.full(50, int(run_ms[replica[0]] * MS)) for replica in tables.replica_ids]
     sure = np.ones((len(tables.models), len(workload)))

@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from gearshift.errors import Infeasible, InvalidInput
+from gearshift.planner import planners
+from gearshift.planner.refine.choice import is_better
+from gearshift.planner.refine.search import Found, in_order
+from gearshift.planner.refine.way import Way, pairs_of
+from tests.unit.planner.refine.worlds import request
+
+REFINED = planners.plan("refine", request(1))
+
+
+def found(accuracy: float, share_late: float = 0.0, median_s: float = 0.01) -> Found:
+    pair = pairs_of(request(1))[0]
+    return Found(pair=pair, way=Way(), accuracy=accuracy, share_late=share_late, median_s=median_s)
+
+
+def test_of_plans_about_as_accurate_the_one_with_the_lowest_median_comes_first() -> None:
+    best, faster, worse = found(0.9, median_s=0.03), found(0.8995, median_s=0.02), found(0.88, median_s=0.001)
+    assert in_order([worse, best, faster], request(1)) == [faster, best, worse]
+
+
+def test_plans_that_are_late_or_above_the_median_asked_for_are_left_out() -> None:
+    late, slow, fine = found(0.99, share_late=0.006), found(0.99, median_s=0.03), found(0.9)
+    assert in_order([late, fine], request(1)) == [fine]
+    bounded = replace(request(1), objective=msgspec.structs.replace(request(1).objective, median_s=0.02))
+    assert in_order([slow, fine], bounded) == [fine]
+
+
+def test_a_plan_that_refines_keeps_the_latency_and_says_how_many_rows_ran_out_of_time() -> None:
+    predicted = REFINED.predictions["task"]
+    assert predicted.share_late <= 0.05
+    assert predicted.latency_s.p95 <= 0.05
+    assert 0 < predicted.share_by_time < 0.5
+    assert all(gear.predicted is not None for gear in REFINED.pipeline.gears)
+
+
+def test_refining_is_more_accurate_than_gears_within_a_tight_latency() -> None:
+    ordinary = planners.plan("optimal", request(1))
+    assert is_better(REFINED, ordinary, request(1))
+    best = planners.plan("optimal", replace(request(1), policy="best"))
+    assert (best.planner, best.pipeline.refines) == ("refine", True)
+
+
+def test_a_median_below_all_run_times_is_infeasible() -> None:
+    bounded = msgspec.structs.replace(request(1).objective, median_s=1e-5)
+    with pytest.raises(Infeasible, match="no plan that refines"):
+        planners.plan("optimal", replace(request(1), objective=bounded, policy="refine"))
+    with pytest.raises(Infeasible, match="the median of the best plan is"):
+        planners.plan("optimal", replace(request(1), objective=bounded))
+
+
+def test_a_frontier_is_of_one_planner() -> None:
+    with pytest.raises(InvalidInput, match="policy best is given for a frontier"):
+        planners.frontier("optimal", replace(request(1), policy="best"))
