@@ -1,4 +1,4 @@
-"""Queues: of one replica, in the order of `policies/order.py`; of rows to refine, in that of `policies/refine.py`."""
+"""The queue of one replica, in the order that `policies/order.py` decides, and that of rows to refine."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -149,16 +149,16 @@ class WaitingQueue:
                 order.keep(waiting)
 
 
-GainEntry = tuple[int, int]
+Until = tuple[int, int]
 """When a row's time to refine ends, and its number."""
 
 
 class GainQueue:
-    """Rows that have an answer and wait for a better one, by the end of their time, and by level and then that end."""
+    """Rows that have an answer and wait for a better one, in the order of `policies/refine.py`."""
 
     def __init__(self) -> None:
-        self._by_time: list[GainEntry] = []
-        self._at_level: list[list[GainEntry]] = [[] for _ in range(LEVELS)]
+        self._by_time: list[Until] = []
+        self._at_level: list[list[Until]] = [[] for _ in range(LEVELS)]
         self._waiting: dict[int, tuple[Sample, int, int]] = {}
 
     def __len__(self) -> int:

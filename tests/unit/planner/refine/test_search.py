@@ -33,11 +33,12 @@ def test_plans_that_are_late_or_above_the_median_asked_for_are_left_out() -> Non
 def test_a_plan_that_refines_keeps_the_latency_and_says_how_many_rows_ran_out_of_time() -> None:
     predicted = REFINED.predictions["task"]
     assert predicted.share_late <= 0.05
-    assert predicted.latency_s.p95 <= 0.05
+    assert predicted.latency_s.p95 <= 0.02
     assert 0 < predicted.share_by_time < 0.5
     assert all(gear.predicted is not None for gear in REFINED.pipeline.gears)
 
 
+@pytest.mark.long
 def test_refining_is_more_accurate_than_gears_within_a_tight_latency() -> None:
     ordinary = planners.plan("optimal", request(1))
     assert is_better(REFINED, ordinary, request(1))
@@ -50,7 +51,7 @@ def test_a_median_below_all_run_times_is_infeasible() -> None:
     with pytest.raises(Infeasible, match="no plan that refines"):
         planners.plan("optimal", replace(request(1), objective=bounded, policy="refine"))
     with pytest.raises(Infeasible, match="the median of the best plan is"):
-        planners.plan("optimal", replace(request(1), objective=bounded))
+        planners.plan("single", replace(request(1), objective=bounded))
 
 
 def test_a_frontier_is_of_one_planner() -> None:

@@ -10,7 +10,7 @@ from gearshift.planner.space.request import PlanRequest
 
 
 @cache
-def request(count: int, latency_s: float = 0.05) -> PlanRequest:
+def request(count: int, latency_s: float = 0.02) -> PlanRequest:
     """Five models on `count` devices, and four seconds of load up to 1,000 requests per second and device."""
     return PlanRequest(
         profile=five_models(samples=400),
