@@ -1,9 +1,9 @@
 """Train tiny byte-level Llamas on lines about orders (`gearshift.verbs.init.order_lines`), and export them to GGUF.
 
-    python benchmarks/llm/tiny_llamas.py small --out DIR [--seconds 100]
+    python -m benchmarks.llm.tiny_llamas small --out DIR [--steps 2500]
 
-Sizes: small (0.12 million parameters), medium (0.64) and large (2.5). `--seconds` is processor time
-on one thread. Prints the share of right answers to unseen lines, and how well the mean
+Sizes: small (0.12 million parameters), medium (0.64) and large (2.5). A step of 32 lines takes
+about 0.08 processor seconds for small and 0.25 for medium, on one thread. Prints the share of right answers to unseen lines, and how well the mean
 log-probability tells right from wrong ones. Needs `pip install 'gearshift[torch]'`.
 """
 
@@ -35,12 +35,12 @@ class Size:
     heads: int
     hidden: int
     rate: float
-    seconds: float
+    steps: int
 
 
 SIZES = {
-    "small": Size(64, 2, 2, 192, 5e-3, 100),
-    "medium": Size(128, 3, 2, 352, 3e-3, 400),
+    "small": Size(64, 2, 2, 192, 5e-3, 2500),
+    "medium": Size(128, 3, 2, 352, 3e-3, 1350),
     "large": Size(224, 4, 4, 608, 2e-3, 1500),
 }
 
@@ -123,23 +123,20 @@ def batch_of(lines: list[OrderLine]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(tokens), torch.from_numpy(target)
 
 
-def train(model: Llama, seconds: float, seed: int) -> int:
-    generator, steps, begun, told = random.Random(seed), 0, time.process_time(), 0.0
+def train(model: Llama, steps: int, seed: int) -> None:
+    generator, begun = random.Random(seed), time.process_time()
     optimizer = torch.optim.Adam(model.parameters(), lr=model.size.rate, betas=(0.9, 0.98))
-    while (used := (time.process_time() - begun) / seconds) < 1:
+    for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = model.size.rate * min(1.0, (steps + 1) / 100) * (1 - used)
+            group["lr"] = model.size.rate * min(1.0, (step + 1) / 100) * (1 - step / steps)
         tokens, target = batch_of([order_line(generator) for _ in range(32)])
         loss = functional.cross_entropy(model(tokens).flatten(0, 1), target.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        steps += 1
-        if used > told:
-            print(f"{100 * used:3.0f} %  step {steps}  loss {loss.item():.4f}", flush=True)
-            told += 0.05
-    return steps
+        if step % 100 == 0:
+            print(f"step {step} of {steps}, {time.process_time() - begun:.0f} s, loss {loss.item():.4f}", flush=True)
 
 
 @torch.inference_mode()
@@ -178,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--lines", type=int, default=400, help="unseen lines to judge by")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -188,7 +185,8 @@ def main() -> None:
     model = Llama(size)
     parameters = sum(one.numel() for one in model.parameters())
     print(f"{args.size}: {parameters:,} parameters, {asdict(size)}", flush=True)
-    steps = train(model, args.seconds or size.seconds, args.seed)
+    steps = args.steps or size.steps
+    train(model, steps, args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{args.size}.gguf"
     write_gguf(path, f"order-lines-{args.size}", exported(model), heads=size.heads, hidden=size.hidden, context=CONTEXT)

@@ -30,8 +30,8 @@ from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init.language import PROJECT, project_files
 from gearshift.verbs.language.inputs import language_workload
-from gearshift.verbs.language.plan import plan_language
 from gearshift.verbs.language.profile import profile_language
+from gearshift.verbs.plan import plan
 from gearshift.verbs.simulate import simulate_language
 from gearshift.workload import Trace
 
@@ -76,25 +76,17 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
     write_trace(made, folder / "trace.csv")
     trace = read_trace(folder / "trace.csv")
     tell("planning", 0.45)
-    gears = plan_language(
-        folder / "profile",
-        folder / "trace.csv",
-        planner="optimal",
-        ttft_s=ttft_s,
-        devices=DEVICES,
-        out=folder / "plan.json",
-    )
+    gears = plan(folder / "profile", folder / "trace.csv", ttft_s=ttft_s, devices=DEVICES, out=folder / "plan.json")
     plans = {
         "gear plan": gears,
         "largest alone": alone(gears, profile, profile.models[-1]),
         "smallest alone": alone(gears, profile, profile.models[0]),
     }
     systems = {}
-    for number, (name, plan) in enumerate(plans.items()):
+    for number, (name, one) in enumerate(plans.items()):
         tell(f"serving: {name}", 0.55 + 0.15 * number)
-        systems[name] = _served(
-            plan, folder / f"{name.replace(' ', '-')}.json", profile, trace, emulated=bool(emulated)
-        )
+        path = folder / f"{name.replace(' ', '-')}.json"
+        systems[name] = _served(one, path, profile, trace, emulated=bool(emulated))
     return LanguageDemoResult(
         systems=systems,
         emulated=emulated,
@@ -116,24 +108,24 @@ def why_no_engine() -> str:
     return "" if done.returncode == 0 else f"{ENGINE} does not run here (it ended with {done.returncode})"
 
 
-def alone(plan: GearPlan, profile: LanguageProfile, model: str) -> GearPlan:
+def alone(made: GearPlan, profile: LanguageProfile, model: str) -> GearPlan:
     """The plan with one gear, of `model` alone on each of its devices."""
     engine = next(one for one in profile.engines if one.model == model)
     held = engine.kv_blocks * engine.block_tokens
     replicas = tuple(
         Replica(id=f"{model}@{device.id}", model=model, device_ids=(device.id,), kv_tokens=held)
-        for device in plan.hardware.devices
+        for device in made.hardware.devices
     )
     gear = msgspec.structs.replace(
-        plan.pipeline.gears[0],
+        made.pipeline.gears[0],
         load_range=LoadRange(from_=0.0, to=None),
-        cascades={node: (Cascade(models=(model,)),) for node in plan.pipeline.gears[0].cascades},
+        cascades={node: (Cascade(models=(model,)),) for node in made.pipeline.gears[0].cascades},
         replicas=tuple(ReplicaSettings(replica=one.id, load_share=1 / len(replicas)) for one in replicas),
         predicted=None,
     )
-    pipeline = msgspec.structs.replace(plan.pipeline, gears=(gear,))
+    pipeline = msgspec.structs.replace(made.pipeline, gears=(gear,))
     return msgspec.structs.replace(
-        plan, placement=Placement(replicas=replicas), pipelines={plan.name: pipeline}, predictions={}
+        made, placement=Placement(replicas=replicas), pipelines={made.name: pipeline}, predictions={}
     )
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from gearshift.measuring.engines.times import DecodeTime, PrefillTime
+from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineSettings, LanguageProject
 
 SUFFIX = ".partial"
-VERSION = 1
+VERSION = 2
 OF_REACHING = ("api_key_env", "longest_start_s", "longest_s", "kv_tokens", "block_tokens")
 """Settings that neither answers nor times depend on."""
 
@@ -37,7 +37,7 @@ class TimedDecode(msgspec.Struct, frozen=True, kw_only=True, tag="decode"):
     requests: int
     context: int
     repeat: int
-    time: DecodeTime | None
+    run: DecodeRun
 
 
 Row = Answered | TimedPrefill | TimedDecode

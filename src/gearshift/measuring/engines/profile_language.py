@@ -15,7 +15,7 @@ from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.measuring.engines.kept import Answered, KeptRows, TimedDecode, TimedPrefill, partial_folder
 from gearshift.measuring.engines.records import records_of
-from gearshift.measuring.engines.times import engine_from_times
+from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
 from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
 from gearshift.profiles.engines.engine_profile import EngineProfile
@@ -178,13 +178,12 @@ async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProf
             task.step(f"{name}: prompt of {tokens} tokens")
         for requests, context in work.together:
             if (requests, context, repeat) not in kept.decodes:
-                time = await timer.decode(requests, context)
-                kept.keep(TimedDecode(requests=requests, context=context, repeat=repeat, time=time))
-            task.step(f"{name}: {requests} requests together", requests)
-    decodes = [row.time for row in kept.decodes.values() if row.time is not None]
-    most = max((one.requests for one in decodes), default=0)
+                run = await timer.decode(requests, context)
+                kept.keep(TimedDecode(requests=requests, context=context, repeat=repeat, run=run))
+            task.step(f"{name}: {requests} requests together", 2 * requests)
+    decodes = decode_times([row.run for row in kept.decodes.values()])
     require(
-        most > 0,
+        bool(decodes),
         f"model {name!r} gave too few tokens for a request to be timed",
         where=endpoint.url,
         remedy="raise decoded_tokens in [profile], or use an engine that takes ignore_eos",
@@ -192,17 +191,12 @@ async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProf
     engine, overhead_s, warnings = engine_from_times(
         name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
     )
-    wanted = max(requests for requests, _ in work.together)
-    if most < wanted:
-        warnings.append(
-            f"model {name!r} was asked by {wanted} requests at a time, and ran at most {most} of them together"
-        )
     return engine, overhead_s, warnings
 
 
 def _expected(task: Task, name: str, work: Work, *, probe_s: float) -> str:
     how, project = task.project.profile, task.project
-    timing = how.repeats * (len(work.lengths) + how.decoded_tokens * len(work.together)) * probe_s
+    timing = how.repeats * (len(work.lengths) + (how.decoded_tokens + 4) * len(work.together)) * probe_s
     left = sum(one.key not in task.kept[name].answers for one in task.prompts)
     answering = left * project.most_tokens * probe_s / how.at_once
     return f"model {name!r}: about {timing:.0f} s of timing, and up to about {answering:.0f} s for {left} answers"

@@ -28,6 +28,21 @@ class PrefillTime(msgspec.Struct, frozen=True, kw_only=True):
     first_token_s: float
 
 
+class DecodeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests with prompts of `context` tokens, sent at once, twice: with `steps` tokens more the second time.
+
+    `ended_s` is when the last token of all had come, each time; None where an answer ended early.
+    `seen` is the step as the stream shows it, for that case.
+    """
+
+    requests: int
+    context: int
+    kv_tokens: float
+    steps: int
+    ended_s: tuple[float, float] | None = None
+    seen_s: float | None = None
+
+
 class DecodeTime(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a step in which `requests` decoded, with `kv_tokens` of context in all."""
 
@@ -86,26 +101,46 @@ def _largest_prompt(settings: EngineSettings, prefill: Sequence[PrefillTime], wa
     return batched
 
 
+def decode_times(runs: Sequence[DecodeRun]) -> list[DecodeTime]:
+    """A step for each number of requests and context that could be timed.
+
+    It is the difference of the least times of both lengths: what disturbs a client only adds to
+    them, where the time between two tokens may also be seen too short.
+    """
+    groups: dict[tuple[int, int], list[DecodeRun]] = {}
+    for run in runs:
+        groups.setdefault((run.requests, run.context), []).append(run)
+    found = []
+    for (requests, _), group in sorted(groups.items()):
+        ended = [run.ended_s for run in group if run.ended_s is not None]
+        seen = sorted(run.seen_s for run in group if run.seen_s is not None)
+        step_s = 0.0
+        if ended:
+            step_s = (min(long for _, long in ended) - min(short for short, _ in ended)) / group[0].steps
+        if step_s <= 0 and seen:
+            step_s = seen[len(seen) // 2]
+        if step_s > 0:
+            found.append(DecodeTime(requests=requests, kv_tokens=group[0].kv_tokens, step_s=step_s))
+    return found
+
+
 def _decoding(times: Sequence[DecodeTime]) -> tuple[StepCurve, float]:
     """Steps by the requests that decode, without their contexts, and the seconds for each token of context.
 
     The latter is the median slope between contexts, weighed by how far they are apart; with one
     context nothing tells both apart, and the curve has all.
     """
-    typical = _medians(times)
-    require(bool(typical), "no time of a decoding step was measured")
+    require(bool(times), "no time of a decoding step was measured")
     slopes = [
         (more.kv_tokens - less.kv_tokens, (more.step_s - less.step_s) / (more.kv_tokens - less.kv_tokens))
-        for more in typical
-        for less in typical
+        for more in times
+        for less in times
         if more.requests == less.requests and more.kv_tokens > less.kv_tokens
     ]
-    most = KV_SHARE * min(one.step_s / one.kv_tokens for one in typical)
+    most = KV_SHARE * min(one.step_s / one.kv_tokens for one in times)
     per_kv_token_s = min(max(0.0, _weighted_median(slopes)), most) if slopes else 0.0
-    counts = sorted({one.requests for one in typical})
-    rest = [
-        [one.step_s - per_kv_token_s * one.kv_tokens for one in typical if one.requests == count] for count in counts
-    ]
+    counts = sorted({one.requests for one in times})
+    rest = [[one.step_s - per_kv_token_s * one.kv_tokens for one in times if one.requests == count] for count in counts]
     curve = np.maximum.accumulate([max(LEAST_STEP_S, sum(row) / len(row)) for row in rest])
     return StepCurve(tokens=tuple(counts), step_s=tuple(float(one) for one in curve)), per_kv_token_s
 
@@ -118,19 +153,6 @@ def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
         if so_far >= half:
             return value
     return 0.0
-
-
-def _medians(times: Sequence[DecodeTime]) -> list[DecodeTime]:
-    """The median time for each number of requests and rough context.
-
-    Not the least one: a client that was kept waiting between the first and the last token sees them
-    too close together.
-    """
-    groups: dict[tuple[int, int], list[DecodeTime]] = {}
-    for one in times:
-        key = one.requests, round(np.log2(max(1.0, one.kv_tokens / one.requests)))
-        groups.setdefault(key, []).append(one)
-    return [sorted(group, key=lambda one: one.step_s)[len(group) // 2] for group in groups.values()]
 
 
 def _prefilling(times: Sequence[PrefillTime], batched: int, decode_one_s: float) -> tuple[StepCurve, float, float]:

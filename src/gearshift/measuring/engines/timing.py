@@ -5,12 +5,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.endpoint import Endpoint, Refused
 from gearshift.measuring.engines.heard import Heard
-from gearshift.measuring.engines.times import DecodeTime, PrefillTime
+from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineMeasuring, EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
 
@@ -83,20 +81,20 @@ def work_of(model: str, settings: EngineSettings, how: EngineMeasuring) -> Work:
             (count, context)
             for count in counts
             for context in contexts
-            if count == 1 or count * (context + how.decoded_tokens) <= settings.held_tokens
+            if count == 1 or count * (context + how.decoded_tokens + 2 * count) <= settings.held_tokens
         ),
     )
 
 
 def calls_of(work: Work, how: EngineMeasuring) -> int:
-    """The calls that timing takes: two to learn how words become tokens, and each time `repeats` times."""
-    return 2 + how.repeats * (len(work.lengths) + sum(count for count, _ in work.together))
+    """The calls that timing takes: two to learn how words become tokens; together, each request is sent twice."""
+    return 2 + how.repeats * (len(work.lengths) + 2 * sum(count for count, _ in work.together))
 
 
 def tokens_of(work: Work, how: EngineMeasuring) -> tuple[int, int]:
     """About the tokens of prompts and of answers that timing takes."""
-    prompts = sum(work.lengths) + sum(count * context for count, context in work.together)
-    answers = len(work.lengths) + sum(count * how.decoded_tokens for count, _ in work.together)
+    prompts = sum(work.lengths) + sum(2 * count * context for count, context in work.together)
+    answers = len(work.lengths) + sum(count * (how.decoded_tokens + 2 * count) for count, _ in work.together)
     return how.repeats * prompts, how.repeats * answers
 
 
@@ -146,34 +144,44 @@ class EngineTimer:
         )
         return PrefillTime(prompt_tokens=heard.prompt_tokens, first_token_s=(heard.came_ns[0] - heard.sent_ns) / 1e9)
 
-    async def decode(self, requests: int, context: int) -> DecodeTime | None:
-        """A step of so many requests; None where fewer than that ran at a time."""
-        steps = self._how.decoded_tokens
-        most = self._endpoint.settings.context_tokens - context - MARGIN_TOKENS
-        chunks = -(-context // self._endpoint.settings.largest_batched_tokens)
-        tokens = max(1, min(most, steps + (requests - 1) * chunks))
+    async def decode(self, requests: int, context: int) -> DecodeRun:
+        """So many requests at once, with few tokens and with `decoded_tokens` more."""
+        settings, steps = self._endpoint.settings, self._how.decoded_tokens
+        chunks = -(-context // settings.largest_batched_tokens)
+        few = max(2, min(settings.context_tokens - context - MARGIN_TOKENS - steps, 2 + (requests - 1) * chunks))
+        short, short_s = await self._together(requests, context, few)
+        long, long_s = await self._together(requests, context, few + steps)
+        whole = all(one.output_tokens == few for one in short) and all(one.output_tokens == few + steps for one in long)
+        return DecodeRun(
+            requests=requests,
+            context=context,
+            kv_tokens=sum(one.prompt_tokens for one in long) + requests * (few + steps / 2),
+            steps=steps,
+            ended_s=(short_s, long_s) if whole else None,
+            seen_s=step_seen(long),
+        )
+
+    async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
+        """The answers, and the seconds until the last token of all."""
         prompts = [self._wording.prompt(context) for _ in range(requests)]
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._endpoint.ask(prompt, most_tokens=tokens, more=self._more)) for prompt in prompts
             ]
-        return step_of([task.result() for task in tasks])
+        heard = [task.result() for task in tasks]
+        begun = min(one.sent_ns for one in heard)
+        return heard, max(((one.came_ns[-1] - begun) / 1e9 for one in heard if one.came_ns), default=0.0)
 
 
-def step_of(heard: Sequence[Heard]) -> DecodeTime | None:
+def step_seen(heard: Sequence[Heard]) -> float | None:
     """The mean step between the moment when all have a token and the first end; None for fewer than `LEAST_STEPS`."""
     if any(len(one.came_ns) < 2 for one in heard):
         return None
     begin, end = max(one.came_ns[0] for one in heard), min(one.came_ns[-1] for one in heard)
-    counts, contexts = [], []
-    for one in heard:
-        inside = [i for i, at in enumerate(one.came_ns) if begin < at <= end]
-        counts.append(len(inside))
-        contexts.append(one.prompt_tokens + float(np.mean(inside)) if inside else 0.0)
-    steps = float(np.mean(counts))
+    counts = [sum(begin < at <= end for at in one.came_ns) for one in heard]
     if min(counts) < LEAST_STEPS:
         return None
-    return DecodeTime(requests=len(heard), kv_tokens=float(sum(contexts)), step_s=(end - begin) / 1e9 / steps)
+    return (end - begin) / 1e9 / (sum(counts) / len(counts))
 
 
 def require_logprobs(endpoint: Endpoint, heard: Heard) -> None:

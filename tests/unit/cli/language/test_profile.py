@@ -13,7 +13,7 @@ def test_profile_tells_costs_times_and_what_certainty_is_worth(tmp_path: Path) -
         path = project(tmp_path, {"small": at(url), "large": at(url, "big")}, prompts=8)
         done = run("profile", path, "--out", tmp_path / "profile", "--json", tmp_path / "profile.json")
     assert done.exit_code == 0, done.output
-    for words in ("15 calls, about", "Engines of chat, 8 prompts", "What mean_logprob is worth", "wrote"):
+    for words in ("18 calls, about", "Engines of chat, 8 prompts", "What mean_logprob is worth", "wrote"):
         assert words in " ".join(done.output.split())
     facts = json.loads((tmp_path / "profile.json").read_text())
     assert facts["ranks"] == ["small"]

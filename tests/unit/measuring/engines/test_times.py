@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.measuring.engines.times import DecodeTime, PrefillTime, engine_from_times
+from gearshift.measuring.engines.times import DecodeRun, DecodeTime, PrefillTime, decode_times, engine_from_times
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 from gearshift.simulator.engines.runs import run_engine
@@ -64,9 +64,32 @@ def test_the_first_tokens_of_prompts_of_several_steps_are_predicted() -> None:
 
 def test_disturbed_times_change_little() -> None:
     late = [msgspec.structs.replace(one, first_token_s=one.first_token_s + 0.5) for one in PREFILL]
-    slow = [msgspec.structs.replace(one, step_s=one.step_s * factor) for one in DECODE for factor in (0.1, 1.0, 9.0)]
-    found, _, _ = engine_from_times("small", SETTINGS, PREFILL + late, slow)
+    found, _, _ = engine_from_times("small", SETTINGS, PREFILL + late, DECODE)
     assert found == engine_from_times("small", SETTINGS, PREFILL, DECODE)[0]
+
+
+def run_of(requests: int, context: int, *late_s: float, seen_s: float | None = None) -> DecodeRun:
+    """Two and eight tokens of requests whose step takes 10 ms, with disturbances."""
+    return DecodeRun(
+        requests=requests,
+        context=context,
+        kv_tokens=float(requests * context),
+        steps=6,
+        ended_s=(0.12 + late_s[0], 0.18 + late_s[1]) if late_s else None,
+        seen_s=seen_s,
+    )
+
+
+def test_a_step_is_the_difference_of_the_least_times() -> None:
+    runs = [run_of(2, 80, 0.0, 0.5), run_of(2, 80, 0.3, 0.0), run_of(2, 80, 0.1, 0.2, seen_s=1e-6)]
+    (found,) = decode_times(runs)
+    assert (found.requests, found.kv_tokens) == (2, 160.0)
+    assert found.step_s == pytest.approx(0.010)
+
+
+def test_the_stream_counts_only_where_answers_ended_early() -> None:
+    runs = [run_of(1, 80, seen_s=seen) for seen in (0.010, 0.011, 0.5)] + [run_of(4, 80), run_of(2, 80, 0.5, 0.0)]
+    assert [(one.requests, one.step_s) for one in decode_times(runs)] == [(1, 0.011)]
 
 
 def test_one_context_leaves_all_to_the_curve() -> None:

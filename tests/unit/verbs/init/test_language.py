@@ -62,4 +62,4 @@ def test_the_models_that_come_with_it_answer_many_lines_right(folder: Path) -> N
         with llama_server(model.engine, folder) as url:
             texts = answers_of(url, model.engine.model, prompts)
         shares.append(sum(text.strip() == one.reference for text, one in zip(texts, prompts, strict=True)) / 60)
-    assert 0.1 < shares[0] < shares[1]
+    assert 0.3 < shares[0] < 0.75 < shares[1]
