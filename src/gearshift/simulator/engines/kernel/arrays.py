@@ -62,7 +62,12 @@ OWN = ("models", "replicas", "bin_edges")
 def make_samples(profile: LanguageProfile, workload: LanguageWorkload) -> Samples:
     answers, none = profile.answers, np.zeros(0, dtype=np.int64)
     made = np.concatenate(
-        (answers.prompt_tokens[..., None], answers.output_tokens[..., None], answers.certainty),
+        (
+            answers.prompt_tokens[..., None],
+            answers.output_tokens[..., None],
+            np.zeros((*answers.prompt_tokens.shape, 1)),
+            answers.certainty,
+        ),
         axis=2,
         dtype=np.float64,
     )
@@ -123,7 +128,7 @@ def _curve(
 
 def make_state(tables: EngineTables, engines: Any, n: int) -> State:
     run, queues, replicas = records(Run, 1)[0], records(Queue, len(tables.models)), len(engines)
-    run.free = queues.first = queues.last = NONE
+    run.begun = run.free = queues.first = queues.last = NONE
     slots, groups = int(engines.slots.sum()), len(tables.device_groups)
     return State(
         run=run,

@@ -11,7 +11,18 @@ from gearshift.policies.engines import steps as steps_module
 from gearshift.profiles.engines.engine_tables import NO_BOUND
 from gearshift.simulator.engines.kernel.read_ahead import read_ahead
 from gearshift.simulator.engines.kernel.running import leave_running, schedule, unschedule
-from gearshift.simulator.engines.kernel.state import NONE, OUTPUT, PROMPT, Outcome, Plan, Samples, State, touch, write
+from gearshift.simulator.engines.kernel.state import (
+    EXPECTED,
+    NONE,
+    OUTPUT,
+    PROMPT,
+    Outcome,
+    Plan,
+    Samples,
+    State,
+    touch,
+    write,
+)
 from gearshift.support.compiled import apart, inlined
 
 ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
@@ -80,16 +91,14 @@ def enqueue(
     request.model = model
     request.prompt = int(samples.answers[row, PROMPT])
     request.output = int(samples.answers[row, OUTPUT])
+    request.expected = int(samples.answers[row, EXPECTED])
     if samples.prompt_tokens.shape[0] > 0:
         request.prompt = samples.prompt_tokens[request.number]
+        request.expected = expected_of(plan, model, request.prompt)
     if samples.output_tokens.shape[0] > 0:
         request.output = samples.output_tokens[request.number]
-    request.given = request.computed = request.decodes = request.preempted = 0
+    request.given = request.computed = request.decodes = 0
     request.at = request.following = NONE
-    bins = model * plan.bins
-    request.expected = expected_output_tokens(
-        request.prompt, NO_BOUND, plan.bin_edges, plan.expected_output, bins, bins + plan.bins
-    )
     if queue.first == NONE:
         queue.first = place
     else:
@@ -100,6 +109,21 @@ def enqueue(
     run.waiting += 1
     run.most_waiting = max(run.most_waiting, run.waiting)
     write(state, out, now_ns, ENQUEUE, request.number, model, stage)
+
+
+@inlined
+def expected_of(plan: Plan, model: int, prompt_tokens: int) -> int:
+    """The length that is expected of an answer; a simulated request allows any."""
+    bins = model * plan.bins
+    return expected_output_tokens(prompt_tokens, NO_BOUND, plan.bin_edges, plan.expected_output, bins, bins + plan.bins)
+
+
+@inlined
+def expect(plan: Plan, samples: Samples) -> None:
+    """Fill in the length that is expected of each recorded answer."""
+    for model in range(plan.models):
+        for row in range(model * samples.rows, (model + 1) * samples.rows):
+            samples.answers[row, EXPECTED] = expected_of(plan, model, int(samples.answers[row, PROMPT]))
 
 
 @inlined
@@ -172,7 +196,6 @@ def token_came(plan: Plan, state: State, samples: Samples, out: Outcome, replica
     leave_running(state, engine, place)
     state.outstanding[replica] -= 1
     state.work_ns[replica] -= request.expected * engine.output_token_ns
-    out.preempted[request.number] += request.preempted
     if following == ANSWER:
         out.finished_ns[request.number] = now_ns
         state.run.done += 1

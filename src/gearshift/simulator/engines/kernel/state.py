@@ -13,11 +13,15 @@ class Run:
     """Where a run stands: requests `arrived`, `done` and `waiting`, rows in `log` and in `shifts`.
 
     `prompt_tokens` are those of prompts that no first token came for; `touched` counts groups of
-    devices on which a step may begin. Requests that are not finished have a place among `used`
-    ones; those that are free again are chained from `free`.
+    devices on which a step may begin. The replica `begun` has begun a step last, which is not in
+    `State.ends_ns` yet, so that finding the next of the others does not wait for its computation.
+    Requests that are not finished have a place among `used` ones; those that are free again are
+    chained from `free`.
     """
 
     next_tick_ns: int
+    begun: int
+    begun_ends_ns: int
     gear: int
     eased_ticks: int
     arrived: int
@@ -100,26 +104,25 @@ class Request:
     and `above`.
     """
 
+    given: int
+    begun: int
     number: np.int32
-    model: np.int32
     visited: np.int32
     expected: np.int32
     prompt: np.int32
     output: np.int32
-    answered: np.int32
-    computed: np.int32
-    decodes: np.int32
     phase: np.int32
     blocks: np.int32
     before: np.int32
     following: np.int32
     below: np.int32
     above: np.int32
-    preempted: np.int32
     entry: np.int32
     at: np.int32
-    given: int
-    begun: int
+    computed: np.int32
+    model: np.int8
+    answered: np.int8
+    decodes: np.int8
 
 
 R = TypeVar("R", Run, Queue, Engine, Request)
@@ -166,9 +169,10 @@ class Plan(NamedTuple):
 class Samples(NamedTuple):
     """The workload (n,), and recorded answers: row `m * rows + row[i]` is model m's to request i.
 
-    `answers` has in each row the tokens of the prompt (`PROMPT`) and of the answer (`OUTPUT`), then
-    the certainties from `CERTAINTY` on: together, as reading them is mostly waiting for memory.
-    `prompt_tokens` and `output_tokens` (n,) take the place of the former where they are not empty.
+    `answers` has in each row the tokens of the prompt (`PROMPT`) and of the answer (`OUTPUT`), those
+    that are expected of it (`EXPECTED`), and the certainties from `CERTAINTY` on: together, as
+    reading them is mostly waiting for memory. `prompt_tokens` and `output_tokens` (n,) take the
+    place of the former where they are not empty.
     """
 
     arrivals_ns: Any
@@ -180,7 +184,7 @@ class Samples(NamedTuple):
     output_tokens: Any
 
 
-PROMPT, OUTPUT, CERTAINTY = 0, 1, 2
+PROMPT, OUTPUT, EXPECTED, CERTAINTY = 0, 1, 2, 3
 
 
 class State(NamedTuple):

@@ -58,7 +58,7 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int
         if needed <= engine.free_blocks:
             engine.free_blocks -= needed
         else:
-            make_room(state, engine)
+            make_room(state, out, engine)
         engine.owed = 0
         decoding, kv_tokens = engine.decoding, engine.kv_tokens
     budget, prompts, attention_pairs = engine.largest_batched_tokens - decoding, 0, 0
@@ -102,7 +102,9 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int
         engine.overhead_per_request_s,
     )
     took_ns = round(seconds * 1e9)
-    state.ends_ns[replica] = now_ns + took_ns
+    if state.run.begun != NONE:
+        state.ends_ns[state.run.begun] = state.run.begun_ends_ns
+    state.run.begun, state.run.begun_ends_ns = replica, now_ns + took_ns
     state.stepping[engine.group] = replica
     state.last[engine.group] = replica
     out.busy_ns[engine.group] += took_ns
@@ -125,7 +127,7 @@ def first_may_enter(state: State, engine: Engine, budget: int) -> bool:
 
 
 @apart
-def make_room(state: State, engine: Engine) -> None:
+def make_room(state: State, out: Outcome, engine: Engine) -> None:
     """A block for the next token of each that decodes, from the oldest on; the newest lose theirs."""
     place = engine.oldest
     while place != NONE:
@@ -135,23 +137,23 @@ def make_room(state: State, engine: Engine) -> None:
             held = request.blocks if request.begun == engine.count else blocks_for(context, engine.block_tokens)
             more = blocks_for(context + 1, engine.block_tokens) - held
             while more > engine.free_blocks and engine.newest != place:
-                preempt(state, engine, engine.newest)
+                preempt(state, out, engine, engine.newest)
             if more > engine.free_blocks:
-                preempt(state, engine, place)
+                preempt(state, out, engine, place)
                 return
             engine.free_blocks -= more
         place = request.following
 
 
 @inlined
-def preempt(state: State, engine: Engine, place: int) -> None:
+def preempt(state: State, out: Outcome, engine: Engine, place: int) -> None:
     """It gives up its blocks, waits as the first, and computes all its context again."""
     request = state.requests[place]
     if engine.filling == place:
         engine.filling = NONE
     leave_running(state, engine, place)
     request.computed = 0
-    request.preempted += 1
+    out.preempted[request.number] += 1
     request.blocks = blocks_for(request.prompt + request.given, engine.block_tokens)
     request.following = engine.first_waiting
     if engine.first_waiting == NONE:
