@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from gearshift.errors import require
+from gearshift.objective import Metric
 
 
 class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +131,37 @@ def share_bound(wrong: int, n: int, confidence: float) -> float:
     from scipy.special import betaincinv
 
     return 0.0 if wrong >= n else float(betaincinv(n - wrong, wrong + 1, 1 - confidence))
+
+
+def summarise_streams(
+    *,
+    ttft_s: NDArray[np.float64],
+    per_token_s: NDArray[np.float64],
+    total_s: NDArray[np.float64],
+    metric: Metric,
+    output_tokens: int,
+    discarded_tokens: dict[str, int],
+    answered_by: dict[str, float],
+    **whole: Any,
+) -> ServingResult:
+    """Figures of streams from the times (n,) of answered requests, simulated or measured; `whole` as in `summarise`.
+
+    `per_token_s` is NaN for answers of one token, which count as kept where that is the metric.
+    """
+    times = {"ttft": ttft_s, "per_token": per_token_s, "total": total_s}
+    judged = times["total" if metric == "latency" else metric]
+    known = {name: seconds[~np.isnan(seconds)] for name, seconds in times.items()}
+    outcome = summarise(latency_s=np.nan_to_num(judged, nan=0.0), **whole)
+    tokens = TokenFigures(
+        ttft_s=latency_summary(known["ttft"]),
+        per_token_s=latency_summary(known["per_token"]),
+        total_s=latency_summary(known["total"]),
+        output_tokens=output_tokens,
+        discarded_tokens=discarded_tokens,
+        answered_by=answered_by,
+    )
+    latency_s = latency_summary(judged[~np.isnan(judged)])
+    return msgspec.structs.replace(outcome, latency_s=latency_s, tokens=tokens)
 
 
 def _divergence(p: float, q: float) -> float:

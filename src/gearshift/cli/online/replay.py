@@ -17,12 +17,14 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import results_table, tell_generator
+from gearshift.cli.language.replay import replay_of_language
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
+from gearshift.verbs.language.inputs import is_of_language
 from gearshift.verbs.replay import plan_at, replay, replay_each
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
@@ -66,6 +68,11 @@ def command(
         "api_key": None if key_file is None else first_key(key_file),
         "facts": log is not None,
     }
+    if options["profile"] is not None and is_of_language(options["profile"]):
+        refused = {"--network": network, "--log": log, "--deadline-ms": deadline_ms, "--slo-ms": options["slo_s"]}
+        trace = take_trace(output.say, None, target, options)
+        replay_of_language(output, target, trace, Path(options["profile"]), refused, options)
+        return
     uplink = the_uplink(network, request_kb, options["slo_s"])
     path = plan_at(target)
     plan = None if path is None else read_plan(path)

@@ -16,8 +16,10 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     validation_table,
 )
+from gearshift.cli.language.replay import validate_of_language
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
+from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.validate import Validation, validate, validate_each
 
 
@@ -39,6 +41,9 @@ def command(output: Output, plan: Path, within: str | None, within_points: float
         "within_points": None if within_points is None else _share("--within-points", within_points),
     }
     made = read_plan(plan)
+    if plans_language(made):
+        validate_of_language(output, plan, take_trace(output.say, made, plan, options), bounds, options)
+        return
     several = len(made.pipelines) > 1
     with output.progress() as tell:
 

@@ -12,9 +12,13 @@ from gearshift.planner.language.choices import Choice, GearChoice
 from gearshift.planner.language.replays import Replays
 
 EDGE_FACTORS = (0.5, 0.75, 0.9, 1.1, 1.35, 2.0)
-STEPS = (1, -1, 2, -2, 4, -4)
+IN_A_ROUND = 32
+KICKS, MISSES, ALL = 3, 2, 1 << 30
+DIGITS = 6
+"""Of quality: among choices that differ by less, the faster is better."""
 BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
-LEAST_GAIN = 1e-6
+
+Score = tuple[bool, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,34 +37,56 @@ class Improvement:
     seed: int = 0
 
     def from_(self, choice: Choice) -> Choice:
-        """The best choice that is found, each step keeping the objective where the first does."""
+        """The best choice that is found (iterated local search), no worse than `choice`.
+
+        From the best so far, `KICKS` moves at random are made, and what follows is climbed again.
+        """
         generator = np.random.default_rng([self.seed, 0x1F])
-        best, score = choice, self.score(choice)
-        tried, improved, seen = 0, True, {choice}
-        while improved and tried < self.most_tried:
-            improved = False
-            moves = list(self.moves(best))
-            for place in generator.permutation(len(moves)):
-                move = moves[place]
-                if move in seen or not self.allowed(move):
-                    continue
-                self.check()
-                seen.add(move)
-                tried += 1
-                found = self.score(move)
-                if found > (score[0], score[1] + LEAST_GAIN):
-                    best, score, improved = move, found, True
-                    if score[0]:
-                        self.kept(best)
-                    break
-                if tried >= self.most_tried:
-                    break
+        self._tell(best := self._climbed(choice, generator, misses=ALL))
+        until = len(self.replays.seen) + self.most_tried
+        for _ in range(self.most_tried):
+            if len(self.replays.seen) >= until:
+                break
+            found = self._climbed(self._kicked(best, generator), generator, misses=MISSES)
+            if self.score(found) > self.score(best):
+                self._tell(best := found)
         return best
 
-    def score(self, choice: Choice) -> tuple[bool, float]:
+    def _climbed(self, choice: Choice, generator: np.random.Generator, *, misses: int) -> Choice:
+        """Rounds of some moves drawn at random, of which the best is made; ends after rounds without a better one."""
+        best, score, seen, missed = choice, self._tried(choice), {choice}, 0
+        while missed < misses:
+            moves = [move for move in dict.fromkeys(self.moves(best)) if move not in seen and self.allowed(move)]
+            if not moves:
+                break
+            picked = [moves[place] for place in generator.permutation(len(moves))[:IN_A_ROUND]]
+            seen.update(picked)
+            found, move = max((self._tried(move), move) for move in picked)
+            missed += 1
+            if found > score:
+                best, score, missed = move, found, 0
+        return best
+
+    def _kicked(self, choice: Choice, generator: np.random.Generator) -> Choice:
+        for _ in range(KICKS):
+            moves = [move for move in self.moves(choice) if self.allowed(move)]
+            if moves:
+                choice = moves[int(generator.integers(len(moves)))]
+        return choice
+
+    def _tell(self, best: Choice) -> None:
+        if self.score(best)[0]:
+            self.kept(best)
+
+    def _tried(self, choice: Choice) -> Score:
+        self.check()
+        return self.score(choice)
+
+    def score(self, choice: Choice) -> Score:
+        """Whether it holds, its quality where it does, and its latency, the lower the better."""
         found = self.replays.of(choice)
         holds = found.holds(self.objective)
-        return holds, found.quality if holds else -found.worst_s(self.objective.percentile)
+        return holds, round(found.quality, DIGITS) if holds else 0.0, -found.worst_s(self.objective.percentile)
 
     def allowed(self, choice: Choice) -> bool:
         """Whether work and load are in order, and each candidate serves no more load than it may."""
@@ -73,10 +99,8 @@ class Improvement:
 
     def moves(self, choice: Choice) -> Iterator[Choice]:
         count = len(self.replays.maker.candidates.stages)
-        by_quality = [int(c) for c in np.argsort(self.replays.maker.candidates.quality, kind="stable")]
         for i, gear in enumerate(choice):
-            place = by_quality.index(gear.candidate)
-            others = [by_quality[place + step] for step in STEPS if 0 <= place + step < count]
+            others = [other for other in range(count) if other != gear.candidate]
             yield from (_with(choice, i, gear._replace(candidate=other)) for other in others)
             if i > 0:
                 yield from (_with(choice, i, gear._replace(begins=gear.begins * factor)) for factor in EDGE_FACTORS)

@@ -32,7 +32,7 @@ CAREFUL = 1.25
 MOST_CAREFUL = 12
 MOST_REPLAYED = 10_000_000
 """Local search replays about this many requests, within these numbers of choices."""
-LEAST_TRIED, MOST_TRIED = 100, 2000
+LEAST_TRIED, MOST_TRIED = 100, 1000
 
 
 @dataclass(frozen=True, eq=False)

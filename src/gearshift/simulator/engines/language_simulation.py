@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Objective
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.result import ServingResult, TokenFigures, latency_summary, summarise
+from gearshift.result import ServingResult, summarise_streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,15 +73,15 @@ class LanguageSimulation:
         Raises `InvalidInput` where none do.
         """
         counted = self.workload.arrivals_ns >= from_s * NS_PER_S
-        times: dict[Any, NDArray[np.float64]] = {
-            "ttft": self.ttft_ns[counted] / NS_PER_S,
-            "per_token": self.per_token_s[counted],
-            "total": self.total_ns[counted] / NS_PER_S,
-        }
-        metric = "total" if objective.metric in (UNSET, "latency") else objective.metric
-        known = {name: seconds[~np.isnan(seconds)] for name, seconds in times.items()}
-        outcome = summarise(
-            latency_s=np.nan_to_num(times[metric], nan=0.0),
+        answers = np.bincount(self.model[counted], minlength=len(self.tables.models))
+        return summarise_streams(
+            ttft_s=self.ttft_ns[counted] / NS_PER_S,
+            per_token_s=self.per_token_s[counted],
+            total_s=self.total_ns[counted] / NS_PER_S,
+            metric="total" if objective.metric is UNSET else objective.metric,
+            output_tokens=int(self.output_tokens[counted].sum()),
+            discarded_tokens=_by_model(self.tables.models, self.discarded_tokens[counted].sum(axis=0)),
+            answered_by=_by_model(self.tables.models, answers / max(1, answers.sum())),
             quality=self.quality(profile)[counted],
             requests=int(np.count_nonzero(counted)),
             refused=0,
@@ -93,16 +92,6 @@ class LanguageSimulation:
             most_waiting=self.most_waiting,
             independent_samples=len(np.unique(self.workload.record[counted])),
         )
-        answers = np.bincount(self.model[counted], minlength=len(self.tables.models))
-        tokens = TokenFigures(
-            ttft_s=latency_summary(known["ttft"]),
-            per_token_s=latency_summary(known["per_token"]),
-            total_s=latency_summary(known["total"]),
-            output_tokens=int(self.output_tokens[counted].sum()),
-            discarded_tokens=_by_model(self.tables.models, self.discarded_tokens[counted].sum(axis=0)),
-            answered_by=_by_model(self.tables.models, answers / answers.sum()),
-        )
-        return msgspec.structs.replace(outcome, latency_s=latency_summary(known[metric]), tokens=tokens)
 
     def _utilisation(self) -> dict[str, float]:
         busy = dict.fromkeys(self.tables.device_ids, 0.0)

@@ -1,0 +1,1 @@
+"""Traces sent to servers of language models, whose answers are streamed."""

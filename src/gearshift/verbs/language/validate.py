@@ -1,0 +1,197 @@
+"""Serve a plan of language models, send a trace, simulate the same, and compare what is measured with it."""
+
+import math
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput, NotReady, require
+from gearshift.gear import GearPlan
+from gearshift.language_workload import LanguageWorkload
+from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
+from gearshift.load_generator.language.stream_log import StreamReplay, figures_of
+from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.result import ServingResult, percentile
+from gearshift.support.files import PathLike
+from gearshift.verbs.language.inputs import language_workload, plan_and_language_profile
+from gearshift.verbs.language.replay import LONGEST_S, Asking, asking_of, judged, outgoing
+from gearshift.workload import Trace
+
+PROBES = 5
+"""Requests sent alone before and after, by which engines that changed are told apart."""
+LONGEST_START_S = 600.0
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """Lone requests before and after the replay: their median total time as a multiple of the predicted one."""
+
+    before: float
+    after: float
+
+
+class LanguageValidation(msgspec.Struct, frozen=True, kw_only=True):
+    """The same requests, simulated and served at the times at which they were sent.
+
+    `errors` are relative to what was measured, positive where too much was predicted; those of
+    shares and of quality are differences.
+    """
+
+    predicted: ServingResult
+    measured: ServingResult
+    errors: dict[str, float]
+    drift: Drift
+    replay: StreamReplay
+
+
+def validate_language(
+    plan: PathLike,
+    trace: Trace,
+    *,
+    url: str | None = None,
+    profile: LanguageProfile | PathLike | None = None,
+    project: PathLike | None = None,
+    emulated: bool = False,
+    longest_s: float = LONGEST_S,
+    seed: int | None = None,
+    progress: Sent | None = None,
+) -> LanguageValidation:
+    """Serve a plan file in another process, or take the server at `url`; send a trace, and simulate the same.
+
+    With `emulated`, engines take the profile's times. Lone requests before and after tell whether
+    engines are as profiled, and whether they changed meanwhile.
+    """
+    made, measured = plan_and_language_profile(plan, profile)
+    asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)))
+    asked = Asked(made, measured, language_workload(measured, trace, seed=seed), asking, longest_s)
+    if url is not None:
+        return _validated(url.rstrip("/"), asked, progress)
+    with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
+        return _validated(at, asked, progress)
+
+
+class Asked(NamedTuple):
+    plan: GearPlan
+    profile: LanguageProfile
+    workload: LanguageWorkload
+    asking: Asking
+    longest_s: float
+
+
+def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:
+    require(
+        profile.project is not None,
+        "the profile names no project, whose prompts could be sent",
+        where=str(path),
+        remedy="name one with --project, or validate with --backend emulated",
+    )
+    return path.parent / plan.profile.path / str(profile.project)
+
+
+def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidation:
+    from gearshift.simulator.engines.simulate_language import simulate_language
+
+    plan, profile, workload, asking, longest_s = asked
+    sent, tables = outgoing(workload, profile, asking, plan.name), engine_tables(plan, profile)
+    before = _alone_s(url, sent, longest_s)
+    log = send_all(url, sent, key=None, longest_s=longest_s, progress=progress)
+    after = _alone_s(url, sent, longest_s)
+    as_sent = replace(workload, arrivals_ns=_rising_ns([one.sent_s for one in log]))
+    run = simulate_language(tables, profile, as_sent)
+    spaced = replace(as_sent, arrivals_ns=np.arange(len(as_sent), dtype=np.int64) * int(longest_s * NS_PER_S))
+    probes = slice(0, PROBES)
+    alone = LanguageWorkload(
+        arrivals_ns=spaced.arrivals_ns[probes],
+        record=as_sent.record[probes],
+        by_id=as_sent.by_id[probes],
+        duration_s=float(longest_s * PROBES),
+        prompt_tokens=None if as_sent.prompt_tokens is None else as_sent.prompt_tokens[probes],
+        output_tokens=None if as_sent.output_tokens is None else as_sent.output_tokens[probes],
+    )
+    predicted_alone = percentile(simulate_language(tables, profile, alone).total_ns / NS_PER_S, 0.5)
+    judged(log, asking)
+    objective = plan.pipeline.objective
+    replay = figures_of(log, profile, objective, duration_s=workload.duration_s, since="sent")
+    predicted = run.result(profile, objective)
+    return LanguageValidation(
+        predicted=predicted,
+        measured=replay.result,
+        errors=errors_of(predicted, replay.result),
+        drift=Drift(before=before / predicted_alone, after=after / predicted_alone),
+        replay=replay,
+    )
+
+
+def errors_of(predicted: ServingResult, measured: ServingResult) -> dict[str, float]:
+    found = {
+        "quality": predicted.accuracy - measured.accuracy,
+        "share_late": predicted.share_late - measured.share_late,
+    }
+    if predicted.tokens is not UNSET and measured.tokens is not UNSET:
+        for name in ("ttft_s", "per_token_s", "total_s"):
+            mine, theirs = getattr(predicted.tokens, name), getattr(measured.tokens, name)
+            for at in ("p50", "p95"):
+                real = getattr(theirs, at)
+                found[f"{name.removesuffix('_s')}_{at}"] = getattr(mine, at) / real - 1 if real > 0 else math.nan
+    return found
+
+
+def _alone_s(url: str, sent: list[Outgoing], longest_s: float) -> float:
+    """The median total time of the first few requests, each alone."""
+    times = []
+    for one in sent[:PROBES]:
+        (answer,) = send_all(url, [msgspec.structs.replace(one, due_s=0.0)], key=None, longest_s=longest_s)
+        require(answer.answered, f"a lone request had {answer.problem}", where=url, remedy="see the server's log")
+        times.append(answer.ended_s - answer.sent_s)
+    return percentile(np.array(times), 0.5)
+
+
+def _rising_ns(seconds: list[float]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return np.maximum.accumulate((np.array(seconds) * NS_PER_S).astype(np.int64))
+
+
+@contextmanager
+def served(plan: Path, *, emulated: bool, profile: object = None, project: object = None) -> Iterator[str]:
+    """A server of the plan in a process of its own, and the URL of its API."""
+    command = [sys.executable, "-P", "-m", "gearshift", "serve", str(plan), "--port", "0"]
+    command += ["--backend", "emulated"] if emulated else []
+    if isinstance(profile, (str, Path)):
+        command += ["--profile", str(profile)]
+    if project is not None and not emulated:
+        command += ["--project", str(project)]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        try:
+            yield _url_of(process, said)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _url_of(process: "subprocess.Popen[bytes]", said: Any) -> str:
+    due_s = time.monotonic() + LONGEST_START_S
+    while time.monotonic() < due_s:
+        said.seek(0)
+        text = said.read()
+        if found := re.search(r"(http://[\w.:\[\]]+/v1)", text):
+            return found[1]
+        if process.poll() is not None:
+            raise InvalidInput(f"the server ended: {text.strip()[-500:]}", remedy="mend what it says")
+        time.sleep(0.05)
+    raise NotReady(f"the server did not start within {LONGEST_START_S:g} s")

@@ -1,0 +1,64 @@
+"""`gearshift validate` and `gearshift replay` of language models, over emulated engines in processes of their own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.traces.read import write_trace
+from gearshift.verbs.language.replay import replay_language
+from gearshift.verbs.language.validate import validate_language
+from gearshift.workload import Trace
+from tests.language_server import serving
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
+
+THRESHOLD = -0.5
+PROFILE: LanguageProfile = language_profile(step_s=(0.002, 0.01), output_tokens=20)
+
+
+def trace_of(count: int, gap_s: float) -> Trace:
+    return Trace((np.arange(count) * gap_s * 1e9).astype(np.int64), count * gap_s)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language")
+    return write_language_plan(folder, [cascade(THRESHOLD, 4), SMALL_ALONE], [0.0, 1e6], profile=PROFILE)
+
+
+def test_the_same_models_answer_as_is_predicted(plan: Path) -> None:
+    run = validate_language(plan, trace_of(30, 0.05), emulated=True)
+    predicted, measured = run.predicted.tokens, run.measured.tokens
+    assert run.replay.problems == {}
+    assert run.errors["quality"] == pytest.approx(0, abs=1e-9)
+    assert predicted.answered_by == measured.answered_by  # type: ignore[union-attr]
+    assert predicted.discarded_tokens == measured.discarded_tokens  # type: ignore[union-attr]
+    assert predicted.output_tokens == measured.output_tokens  # type: ignore[union-attr]
+    assert run.drift.before >= 0.9  # emulated steps are never shorter than the profile's
+
+
+def test_a_running_server_is_sent_a_trace(plan: Path, tmp_path: Path) -> None:
+    write_trace(trace_of(10, 0.03), tmp_path / "trace.csv")
+    with serving(plan, "--backend", "emulated") as server:
+        run = replay_language(server.url, tmp_path / "trace.csv", PROFILE)
+        assert run.problems == {}
+        assert run.result.requests == 10
+        assert run.result.tokens.output_tokens == 200  # type: ignore[union-attr]
+        unknown = replay_language(server.url, tmp_path / "trace.csv", PROFILE, model="other")
+        assert unknown.problems == {"status 404": 10}
+
+
+def test_tokens_of_a_trace_bound_answers(plan: Path, tmp_path: Path) -> None:
+    trace = Trace(np.arange(6) * 50_000_000, 1.0, prompt_tokens=np.full(6, 30), output_tokens=np.full(6, 5))
+    with serving(plan, "--backend", "emulated") as server:
+        run = replay_language(server.url, trace, PROFILE)
+    assert run.result.tokens.output_tokens == 30  # type: ignore[union-attr]
+
+
+def test_no_server_and_no_prompts_are_told(plan: Path) -> None:
+    with pytest.raises(NoAnswer, match="cannot be reached"):
+        replay_language("http://127.0.0.1:9/v1", trace_of(2, 0.01), PROFILE)
+    with pytest.raises(InvalidInput, match="names no project"):
+        validate_language(plan, trace_of(2, 0.01))
