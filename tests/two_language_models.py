@@ -22,16 +22,19 @@ ALONE = Cascade(models=("large",))
 SMALL_ALONE = Cascade(models=("small",))
 
 
-def engine(model: str, step_s: float, *, running: int = 8, kv_blocks: int = 1000) -> EngineProfile:
-    """Steps take `step_s` for one token, and twice as much for 512."""
-    curve = StepCurve(tokens=(1, 512), step_s=(step_s, 2 * step_s))
+def engine(
+    model: str, step_s: float, *, running: int = 8, kv_blocks: int = 1000, flat: int | None = None
+) -> EngineProfile:
+    """Steps take `step_s` for one token, and twice as much for 512; with `flat`, the same up to so many tokens."""
+    most = flat or 512
+    curve = StepCurve(tokens=(1, most), step_s=(step_s, step_s if flat else 2 * step_s))
     return EngineProfile(
         model=model,
         device_kind="remote",
         prefill=curve,
         decode=curve,
         kv_blocks=kv_blocks,
-        largest_batched_tokens=512,
+        largest_batched_tokens=most,
         largest_running=running,
     )
 
