@@ -40,10 +40,10 @@ from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import diff_pipelines as diff_pipelines
 from gearshift.verbs.inspect import inspect as inspect
-from gearshift.verbs.pipelines.compare_graph import compare_graph as compare_graph
-from gearshift.verbs.pipelines.compare_several import compare_together as compare_together
 from gearshift.verbs.language.replay import replay_language as replay_language
 from gearshift.verbs.language.validate import validate_language as validate_language
+from gearshift.verbs.pipelines.compare_graph import compare_graph as compare_graph
+from gearshift.verbs.pipelines.compare_several import compare_together as compare_together
 from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier
