@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.cli.offline.compare import as_csv
 from gearshift.planner import planners
-from gearshift.planner.compare import compared, worst_accuracy
+from gearshift.planner.compare import Run, compared, worst_accuracy
 from gearshift.planner.comparing.several import PLANNERS, run_planner_of_several, worst_of_several
 from gearshift.reporting.comparison_page import comparison_page
 from tests.unit.planner.several.worlds import CATS, DOGS, two_operators
@@ -17,8 +17,12 @@ def test_every_planner_of_several_is_in_the_registry() -> None:
     assert tuple(PLANNERS) == planners.OF_SEVERAL
 
 
-def test_a_run_has_the_mean_over_all_requests_and_each_operator() -> None:
-    run = run_planner_of_several("apart", SEVERAL)
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return run_planner_of_several("apart", SEVERAL)
+
+
+def test_a_run_has_the_mean_over_all_requests_and_each_operator(run: Run) -> None:
     assert run.error is None
     assert run.pipelines
     cats, dogs = run.pipelines["cats"], run.pipelines["dogs"]
@@ -38,8 +42,7 @@ def _slow(latency_s, p95: float):
     return msgspec.structs.replace(latency_s, p95=p95)
 
 
-def test_tables_and_files_have_a_row_for_all_and_one_for_each() -> None:
-    run = run_planner_of_several("apart", SEVERAL)
+def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
     found = compared([run], worst_of_several(SEVERAL))
     rows = [line.split(",")[:2] for line in as_csv(found).splitlines()]
     assert rows == [["planner", "pipeline"], ["apart", "all"], ["apart", "cats"], ["apart", "dogs"]]
