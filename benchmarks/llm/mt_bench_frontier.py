@@ -22,7 +22,7 @@ from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Objective
 from gearshift.planner.language import planners
-from gearshift.planner.language.control import oracle, permuted
+from gearshift.planner.language.compared.control import oracle, permuted
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile

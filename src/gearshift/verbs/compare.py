@@ -23,7 +23,7 @@ from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
-    from gearshift.planner.language.compare import LanguageComparison
+    from gearshift.planner.language.compared.compare import LanguageComparison
 
 
 def compare(
@@ -101,7 +101,7 @@ def compare_language(
 
     Other options are those of `plan` for language models. A run that fails is a row with its `error`.
     """
-    from gearshift.planner.language.compare import compare_language as run
+    from gearshift.planner.language.compared.compare import compare_language as run
 
     measured = language_profile(profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))

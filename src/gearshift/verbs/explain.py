@@ -16,7 +16,7 @@ from gearshift.workload import Trace
 if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
-    from gearshift.planner.language.explain import LanguageExplanation
+    from gearshift.planner.language.compared.explain import LanguageExplanation
 
 
 def explain(
@@ -46,7 +46,7 @@ def explain_language(
     progress: Progress = silent,
 ) -> "LanguageExplanation":
     """As `explain`, for a plan of language models; also what certainty is worth on the trace."""
-    from gearshift.planner.language.explain import explain_language as run
+    from gearshift.planner.language.compared.explain import explain_language as run
 
     made, measured = plan_and_language_profile(plan, profile)
     return run(made, measured, trace_for(made, plan, trace), progress=progress)

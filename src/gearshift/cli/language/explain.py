@@ -14,8 +14,8 @@ from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.language.plan import NAMES, limit_of
 
 if TYPE_CHECKING:
-    from gearshift.planner.language.compare import LanguageComparison
-    from gearshift.planner.language.explain import GearExplanation, LanguageExplanation
+    from gearshift.planner.language.compared.compare import LanguageComparison
+    from gearshift.planner.language.compared.explain import GearExplanation, LanguageExplanation
 
 
 def explain_of_language(
@@ -95,7 +95,7 @@ def show_comparison(output: Output, found: "LanguageComparison") -> None:
 
 def names_of(given: Sequence[str] | None) -> list[str]:
     """The planners to compare; by default all, and the control."""
-    from gearshift.planner.language.compare import CONTROL
+    from gearshift.planner.language.compared.compare import CONTROL
     from gearshift.planner.language.planners import PLANNERS
 
     return [*PLANNERS, CONTROL] if given is None else list(given)

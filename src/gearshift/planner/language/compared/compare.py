@@ -11,7 +11,7 @@ import numpy as np
 from gearshift.errors import GearshiftError, require
 from gearshift.objective import Metric
 from gearshift.planner.language import planners
-from gearshift.planner.language.control import permuted
+from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.space.request import Progress, silent
 from gearshift.result import ServingResult

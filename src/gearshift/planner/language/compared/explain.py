@@ -12,7 +12,7 @@ from gearshift.objective import Objective
 from gearshift.planner.contract.so_far import TimedSearch
 from gearshift.planner.language.candidates import BY_ID, Stage, Stages, fronts, table_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
-from gearshift.planner.language.control import permuted
+from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.load import device_s
 from gearshift.planner.language.replays import Replays, replayed, workloads_of
 from gearshift.planner.language.request import LanguageRequest

@@ -1,0 +1,1 @@
+"""Plans of language models explained, and held beside others and a control."""
