@@ -1,6 +1,5 @@
 """Measure engines of language models, and record their answers."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from gearshift.measuring.profile_project import Notice
