@@ -201,8 +201,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection, which has one request at a time; httptools calls its `on_` methods."""
 
     __slots__ = (
-        "_body", "_call", "_events", "_fresh", "_length", "_link", "_parser", "_retry_after", "_status", "_whole",
-        "transport",
+        "_body", "_call", "_events", "_fresh", "_keeps", "_length", "_link", "_parser", "_retry_after", "_status",
+        "_whole", "transport",
     )  # fmt: skip
 
     def __init__(self, link: EngineLink) -> None:
@@ -212,7 +212,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call: Call | None = None
         self._events: ServerSentEvents | None = None
         self._body, self._status, self._retry_after, self._whole = b"", 0, "", False
-        self._fresh = True
+        self._keeps, self._fresh = False, True
         """Whether it has answered no request yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -245,7 +245,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail(Fault(f"{self._link.url} gave an answer that cannot be read: {why or type(why).__name__}"))
             return
         if self._whole and self._call is not None:
-            self._end(keep=self._parser.should_keep_alive())
+            self._end(keep=self._keeps)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.forget(self)
@@ -281,7 +281,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._retry_after = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self._status = self._parser.get_status_code()
+        self._status, self._keeps = self._parser.get_status_code(), self._parser.should_keep_alive()
         if self._status != 200:
             self._events = None
 

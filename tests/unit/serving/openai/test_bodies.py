@@ -1,0 +1,72 @@
+import json
+from typing import Any
+
+import pytest
+
+from gearshift.runtime.engines.asked import CHAT, TEXT
+from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
+from gearshift.serving.openai.bodies import BadBody, UnknownModel, Wanted, read_body
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+def read(path: str = CHAT, **fields: Any) -> Wanted:
+    start = {"messages": USER} if path == CHAT else {"prompt": "hi"}
+    return read_body(path, json.dumps({"model": "chat", **start, **fields}).encode(), "chat")
+
+
+def test_what_engines_are_asked_has_the_unknown_fields_and_ours() -> None:
+    wanted = read(stream=False, best_of_all={"deep": [1, 2]}, max_tokens=5, max_completion_tokens=7, n=2)
+    body = json.loads(wanted.asked.body("small", least_top_logprobs=0))
+    assert body == {
+        "model": "small", "messages": USER, "best_of_all": {"deep": [1, 2]}, "max_tokens": 5,
+        "max_completion_tokens": 7, "n": 2, "stream": True, "stream_options": {"include_usage": True}, "logprobs": True,
+    }  # fmt: skip
+    assert (wanted.asked.most_tokens, wanted.asked.choices, wanted.stream, wanted.logprobs) == (5, 2, False, False)
+    assert read().asked.most_tokens == NO_MOST_TOKENS
+
+
+def test_log_probabilities_of_clients_and_of_certainty_are_asked_together() -> None:
+    asked = read(logprobs=True, top_logprobs=5).asked
+    assert json.loads(asked.body("m", least_top_logprobs=2))["top_logprobs"] == 5
+    assert json.loads(read().asked.body("m", least_top_logprobs=2))["top_logprobs"] == 2
+    assert "logprobs" not in json.loads(read().asked.body("m", least_top_logprobs=None))
+    assert json.loads(read(TEXT, logprobs=3).asked.body("m", least_top_logprobs=2))["logprobs"] == 3
+    assert json.loads(read(TEXT).asked.body("m", least_top_logprobs=0))["logprobs"] == 1
+
+
+def test_several_prompts_are_several_choices() -> None:
+    assert read(TEXT, prompt=["a", "b"], n=3).asked.choices == 6
+    assert read(TEXT, prompt=[[1, 2], [3]]).asked.choices == 2
+    assert read(TEXT, prompt=[1, 2, 3]).asked.choices == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        (CHAT, {"messages": "hi"}, "messages"),
+        (CHAT, {"n": 1000}, "n"),
+        (CHAT, {"max_tokens": -1}, "max_tokens"),
+        (CHAT, {"logprobs": 3}, "logprobs"),
+        (CHAT, {"stream": "yes"}, "stream"),
+        (TEXT, {"prompt": None}, "prompt"),
+        (TEXT, {"prompt": []}, "prompt"),
+        (TEXT, {"prompt": ["a", 1]}, "prompt"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(path: str, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadBody) as caught:
+        read(path, **fields)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model": "\xff"}', b'{"model": 7}', b"[" * 10_000])
+def test_what_is_no_body_is_refused(body: bytes) -> None:
+    with pytest.raises(BadBody):
+        read_body(CHAT, body, "chat")
+
+
+def test_another_model_is_unknown() -> None:
+    with pytest.raises(UnknownModel) as caught:
+        read(model="gpt-4")
+    assert (caught.value.http_status, caught.value.code) == (404, "model_not_found")
