@@ -38,7 +38,7 @@ from gearshift.workload import Trace
 ENGINE = "llama-server-vulkan"
 DEVICES = 1
 """Of the two processors that a small machine has; server and clients need the other."""
-BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 2.0, 2
+BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 3.0, 2
 """Shares of what the largest model alone can carry."""
 LEAST_MARGIN = 1.35
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")

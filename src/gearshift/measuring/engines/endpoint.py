@@ -27,6 +27,10 @@ class Refused(InvalidInput):
         super().__init__(text)
 
 
+class BrokenAnswer(InvalidInput):
+    """The endpoint ended its stream with an error, or with what is no stream."""
+
+
 class _Waiter:
     """Collects one streamed answer."""
 
@@ -123,7 +127,8 @@ class Endpoint:
                 call.cancel()
         if fault is not None:
             self._raise(fault)
-        require(not waiter.heard.wrong, waiter.heard.wrong, where=self.url, remedy="see what the engine's log says")
+        if waiter.heard.wrong:
+            raise BrokenAnswer(waiter.heard.wrong, where=self.url, remedy="see what the engine's log says")
         return waiter.heard
 
     def _raise(self, fault: Fault) -> None:

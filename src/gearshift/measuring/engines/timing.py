@@ -3,18 +3,20 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gearshift.errors import InvalidInput, require
-from gearshift.measuring.engines.endpoint import Endpoint, Refused
+from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineMeasuring, EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
 
 LETTERS = "bcdfghjklmnpqrstvwxz"
-PROBE_WORDS = 24
+PROBE_WORDS, PROBE_TOKENS = 24, 4
 LEAST_STEPS = 3
+MOST_ATTEMPTS = 5
 MARGIN_TOKENS = 8
 """Of a context, left free for what a chat template adds."""
 
@@ -28,9 +30,9 @@ class Wording:
     tokens_per_word: float = 2.0
     fixed_tokens: float = 0.0
 
-    def prompt(self, tokens: int) -> Prompt:
-        words = max(1, round((tokens - self.fixed_tokens) / self.tokens_per_word))
-        return self.of_words(words)
+    def words(self, tokens: int) -> int:
+        """The words of a prompt of about so many tokens."""
+        return max(1, round((tokens - self.fixed_tokens) / self.tokens_per_word))
 
     def of_words(self, words: int) -> Prompt:
         text = " ".join("".join(self.generator.choices(LETTERS, k=4)) for _ in range(words))
@@ -114,14 +116,13 @@ class EngineTimer:
         """
         heard, tokens = [], []
         for words in (PROBE_WORDS, 2 * PROBE_WORDS):
-            prompt = self._wording.of_words(words)
             try:
-                one = await self._endpoint.ask(prompt, most_tokens=4, more=self._more)
+                one = await self._ask(words, PROBE_TOKENS)
             except Refused as error:
                 if not self._more or error.status not in (400, 422):
                     raise
                 self._more = {}
-                one = await self._endpoint.ask(prompt, most_tokens=4)
+                one = await self._ask(words, PROBE_TOKENS)
             require(
                 one.prompt_tokens > 0,
                 f"does not say how many tokens a prompt of model {self._endpoint.name!r} has",
@@ -130,12 +131,18 @@ class EngineTimer:
             )
             heard.append(one)
             tokens.append(one.prompt_tokens)
+        require(
+            bool(heard[-1].came_ns),
+            f"gave no token of model {self._endpoint.name!r} to a made-up prompt",
+            where=self._endpoint.url,
+            remedy="see what the engine's log says",
+        )
         require_logprobs(self._endpoint, heard[-1])
         self._wording.learn((PROBE_WORDS, 2 * PROBE_WORDS), (tokens[0], tokens[1]))
         return heard[-1]
 
     async def prefill(self, tokens: int) -> PrefillTime:
-        heard = await self._endpoint.ask(self._wording.prompt(tokens), most_tokens=1, more=self._more)
+        heard = await self._ask(self._wording.words(tokens), 1)
         require(
             bool(heard.came_ns),
             f"gave no token to a prompt of {heard.prompt_tokens} tokens",
@@ -161,13 +168,31 @@ class EngineTimer:
             seen_s=step_seen(long),
         )
 
+    async def _ask(self, words: int, tokens: int) -> Heard:
+        """As `_ask_once`, again with other words where the engine stumbles over its answer to these.
+
+        llama.cpp's server does where a small model's tokens, made to go on, are no text.
+        """
+        for _ in range(MOST_ATTEMPTS - 1):
+            with suppress(BrokenAnswer):
+                return await self._ask_once(words, tokens)
+        return await self._ask_once(words, tokens)
+
+    async def _ask_once(self, words: int, tokens: int) -> Heard:
+        return await self._endpoint.ask(self._wording.of_words(words), most_tokens=tokens, more=self._more)
+
     async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         """The answers, and the seconds until the last token of all."""
-        prompts = [self._wording.prompt(context) for _ in range(requests)]
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._endpoint.ask(prompt, most_tokens=tokens, more=self._more)) for prompt in prompts
-            ]
+        for attempts_left in reversed(range(MOST_ATTEMPTS)):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self._ask_once(self._wording.words(context), tokens)) for _ in range(requests)
+                    ]
+                break
+            except* BrokenAnswer:
+                if not attempts_left:
+                    raise
         heard = [task.result() for task in tasks]
         begun = min(one.sent_ns for one in heard)
         return heard, max(((one.came_ns[-1] - begun) / 1e9 for one in heard if one.came_ns), default=0.0)

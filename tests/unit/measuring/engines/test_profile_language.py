@@ -116,6 +116,19 @@ def test_an_endpoint_that_knows_no_ignore_eos_is_asked_without_it(tmp_path: Path
     assert made.engines[0].decode.tokens == (1, 2)
 
 
+def test_an_engine_that_stumbles_over_made_up_words_is_asked_with_others(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def stumbles(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return in_error(body) if len(asked) in (4, 6) else as_words(body)
+
+    with endpoint(stumbles) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}))
+    assert made.engines[0].decode.tokens == (1, 2)
+    assert len(set(asked)) == len(asked)
+
+
 def without_logprobs(body: dict[str, Any]) -> Answer:
     return chunks(["a", "b"])
 
