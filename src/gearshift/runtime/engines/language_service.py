@@ -195,7 +195,7 @@ class LanguageService:
         has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
         if has_nothing and self._gives_late_answers:
             return
-        stream.fault = Fault("the deadline passed before a model could answer", status=504)
+        stream.fault = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
         self.router.expired(request, self._clock.now_ns())
         self._dispatch_soon()
 
@@ -212,7 +212,7 @@ class LanguageService:
     def _fail_open(self) -> None:
         for stream in list(self._streams.values()):
             self.router.left(stream.request)
-            self._fail(stream, Fault(STOPPED, status=503, retry_after_s=1))
+            self._fail(stream, Fault(STOPPED, status=503, retry_after_s=1, for_clients=True))
 
     def _fail(self, stream: AnswerStream, fault: Fault) -> None:
         self._close(stream)

@@ -28,7 +28,8 @@ class Fault:
     """Why a request has no answer, or no whole one.
 
     `status` and `body` are those of an answer that is no stream; without one `status` is 0, and
-    `unreachable` tells that there was no connection at all.
+    `unreachable` tells that there was no connection at all. The reason may name the endpoint,
+    unless it is `for_clients`.
     """
 
     reason: str
@@ -36,6 +37,7 @@ class Fault:
     body: bytes = b""
     retry_after_s: float | None = None
     unreachable: bool = False
+    for_clients: bool = False
 
 
 class Listener(Protocol):

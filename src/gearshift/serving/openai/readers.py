@@ -57,9 +57,7 @@ class StreamedAnswer:
         if not self._exchange.streams:
             refuse(self._exchange, fault)
             return
-        self._exchange.stream(
-            b"data: %b\n\n" % error_body(self._exchange.path, 502, self._exchange.failed(fault.reason))
-        )
+        self._exchange.stream(b"data: %b\n\n" % error_body(self._exchange.path, 502, _logged(self._exchange, fault)))
         self._exchange.end_stream(502)
 
     def _go_on(self) -> None:
@@ -86,7 +84,7 @@ class WholeAnswer:
         self._assembly.add(self._cleaner.clean(data))
         if self._assembly.is_full and self._stream is not None:
             self._withdraw(self._stream)
-            self.failed(Fault("the answer is too large to be given as a whole; stream it"))
+            self.failed(Fault("the answer is too large to be given as a whole; stream it", for_clients=True))
 
     def ended(self, stream: AnswerStream) -> None:
         model = self._models[stream.request.model]
@@ -106,7 +104,13 @@ def refuse(exchange: HttpExchange, fault: Fault) -> None:
         exchange.respond(fault.status, _told(exchange.path, fault), JSON, _again(fault))
         return
     status = fault.status if fault.status in PASSED_ON else 503 if fault.unreachable or fault.status == 0 else 502
-    respond_error(exchange, status, exchange.failed(fault.reason)[:LONGEST_TEXT], _again(fault))
+    respond_error(exchange, status, _logged(exchange, fault)[:LONGEST_TEXT], _again(fault))
+
+
+def _logged(exchange: HttpExchange, fault: Fault) -> str:
+    """Log the fault under the request's id; the text for the client, which learns no endpoints."""
+    told = exchange.failed(fault.reason)
+    return told if fault.for_clients else f"the engine failed; the server's log explains id {exchange.id}"
 
 
 def _told(path: str, fault: Fault) -> bytes:
