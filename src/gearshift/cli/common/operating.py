@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import click
+from msgspec import UNSET
 from rich.table import Table
 
 from gearshift.cli.common.option_table import PATH, in_order
@@ -69,8 +70,9 @@ def show_status(output: Output, url: str, status: Status) -> None:
 def _say_only(output: Output, status: Status, pipeline: PipelineStatus) -> None:
     output.say(f"gear {_gear_in_force(pipeline)} for load {pipeline.load_range}: {_cascades(pipeline)}")
     output.say(f"the plan has gears 0 to {pipeline.last_gear}")
+    unit = "/s" if pipeline.load_unit is UNSET else f" {pipeline.load_unit}"
     output.say(
-        f"load {pipeline.load:.4g}/s ({pipeline.rate_qps:.4g}/s arrive), {status.waiting} of up to "
+        f"load {pipeline.load:.4g}{unit} ({pipeline.rate_qps:.4g}/s arrive), {status.waiting} of up to "
         f"{pipeline.most_waiting} samples wait, {status.open_requests} requests are open and hold "
         f"{status.held_bytes} of up to {status.most_held_bytes} bytes"
     )
