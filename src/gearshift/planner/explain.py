@@ -19,6 +19,7 @@ from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import replays_at_once, workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.refine.search import steady
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
@@ -144,7 +145,8 @@ def explain(
     run = simulate(plan, profile, workload_of(trace, profile, part=PART_B, seed=plan.seed))
     replayed = run.result(profile, latency_objective_s=pipeline.objective.latency_s)
     limit_s = pipeline.objective.latency_s or replayed.latency_s.p95
-    search = (_Search if plan.hardware.pool_cores is None else _CoreSearch)(plan, profile, trace, limit_s)
+    searches = _RefinedRanges if pipeline.refines else _Search if plan.hardware.pool_cores is None else _CoreSearch
+    search = searches(plan, profile, trace, limit_s)
     ranges: list[RangeExplanation] = []
     with ThreadPoolExecutor(replays_at_once(len(trace))) as pool:
         for found in pool.map(search.range, range(len(pipeline.gears))):
@@ -225,6 +227,22 @@ def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
     if last is not None and last.load_qps <= gears[-1].load_range.from_:
         return sum(end is not None and end <= last.load_qps for end in ends) or RANGES, last.load_qps
     return len(gears), None if not ends or ends[0] is None else ends[0] * len(gears)
+
+
+class _RefinedRanges:
+    """Ranges of a plan that refines: no cascade would break anything, as rows are answered in time whatever is left."""
+
+    def __init__(self, plan: GearPlan, profile: Profile, trace: Trace, limit_s: float) -> None:
+        self.plan, self.gears = plan, plan.pipeline.gears
+        self.request = PlanRequest(
+            profile=profile, trace=trace, hardware=plan.hardware, objective=plan.pipeline.objective, seed=plan.seed
+        )
+
+    def range(self, k: int) -> RangeExplanation:
+        gear = self.gears[k]
+        qps = gear.load_range.to or gear.load_range.from_ or self.request.trace.peak_qps
+        predicted = gear.predicted or steady(self.plan, gear, qps, self.request)
+        return RangeExplanation(gear=k, load_range=gear.load_range, cascade=str(gear.cascade), predicted=predicted)
 
 
 class _Search:

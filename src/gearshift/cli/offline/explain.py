@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_none, take_trace
@@ -82,9 +83,12 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
     if (beyond := beyond_the_top(gears)) is not None:
         output.say(beyond)
     output.say("")
-    for first, last in _told_alike(explained.ranges):
+    by_time = explained.replayed.share_by_time
+    for first, last in _told_alike(explained.ranges) if by_time is UNSET else ():
         numbers = f"gear {first.gear}" if first is last else f"gears {first.gear} to {last.gear}"
         output.say(f"{numbers}, {_load(last)}: {sentence(last, explained.limit_s)}")
+    if by_time is not UNSET:
+        output.say(f"{percent(by_time)} of requests were answered with the first model because time ran out")
     output.say("")
     output.show(results_table("The trace", [("gear plan", explained.replayed)]))
     busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in explained.replayed.utilisation.items())

@@ -5,6 +5,7 @@ import pytest
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.planner import planners
+from gearshift.planner.explain import explain
 from gearshift.planner.refine.choice import is_better
 from gearshift.planner.refine.search import Found, in_order
 from gearshift.planner.refine.way import Way, pairs_of
@@ -36,6 +37,13 @@ def test_a_plan_that_refines_keeps_the_latency_and_says_how_many_rows_ran_out_of
     assert predicted.latency_s.p95 <= 0.02
     assert 0 < predicted.share_by_time < 0.5
     assert all(gear.predicted is not None for gear in REFINED.pipeline.gears)
+
+
+def test_explain_says_the_share_by_time_and_what_each_range_gives() -> None:
+    explained = explain(REFINED, request(1).profile, request(1).trace)
+    assert 0 < explained.replayed.share_by_time < 0.5
+    assert [found.predicted for found in explained.ranges] == [gear.predicted for gear in REFINED.pipeline.gears]
+    assert all(found.next is None for found in explained.ranges)
 
 
 @pytest.mark.long
