@@ -1,0 +1,71 @@
+"""A service that refines, over emulated devices."""
+
+import asyncio
+
+import msgspec
+import numpy as np
+import uvloop
+
+from gearshift.gear import ExpectedGain, GearPlan
+from gearshift.objective import Objective
+from gearshift.observability.metrics import Metrics
+from gearshift.plans.plan_tables import plan_tables
+from gearshift.profiles.run_times import run_times_ns
+from gearshift.request import BY_TIME, Answer
+from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
+from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.service.served_pipeline import PipelineOptions
+from gearshift.runtime.service.service import Service
+from tests.little_task import little_plan, little_profile
+
+LONGEST_S = 20.0
+
+
+def refining(margin_s: float) -> GearPlan:
+    """`little_plan`, within 10 s, of which `margin_s` are for the way back."""
+    plan = little_plan("")
+    (gear,) = plan.pipeline.gears
+    changed = msgspec.structs.replace(
+        plan.pipeline,
+        gears=(msgspec.structs.replace(gear, order="gain", answer_by_margin_s=margin_s),),
+        gains=tuple(
+            ExpectedGain(kept=kept, later=later, certainty=(0.0, 0.5), gain=(0.5, 0.0))
+            for kept, later in (("small", "large"), ("large", "small"))
+        ),
+        objective=Objective(latency_s=10.0),
+    )
+    return msgspec.structs.replace(plan, pipelines={"sums": changed})
+
+
+def answers(plan: GearPlan, *samples: int) -> tuple[list[Answer], str]:
+    """One answer for each sample, sent at once, and the metrics then."""
+
+    async def main() -> tuple[list[Answer], str]:
+        tables, profile, metrics = plan_tables(plan), little_profile(), Metrics()
+        rules = DeadlineRules(tables, run_times_ns(plan, tables, profile).tolist())
+        backend = EmulatedBackend(tables, plan, profile)
+        options = {"sums": PipelineOptions(answer_within_s=plan.pipeline.objective.latency_s)}
+        service = Service(tables, backend, pipelines=options, deadlines=rules, metrics=metrics)
+        await service.start()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                each = [service.pipeline.infer({SAMPLE: np.array([sample])}) for sample in samples]
+                return list(await asyncio.gather(*each)), metrics.text().decode()
+        finally:
+            await service.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def test_a_service_refines_rows_that_gain_and_answers_others_at_once() -> None:
+    (sure, doubtful), _ = answers(refining(0.0), 0, 3)
+    assert (sure.outcome, sure.reason, sure.rows[0].model) == ("answered", "", "small")
+    assert (doubtful.outcome, doubtful.reason, doubtful.rows[0].model) == ("answered", "", "large")
+
+
+def test_a_row_whose_time_ends_is_answered_by_time_and_counted() -> None:
+    (sure, doubtful), metrics = answers(refining(9.9999), 0, 3)
+    assert (sure.reason, sure.rows[0].by_time) == ("", False)
+    assert (doubtful.outcome, doubtful.reason, doubtful.rows[0].model) == ("answered", BY_TIME, "small")
+    assert "gearshift_rows_by_time_total 1" in metrics
