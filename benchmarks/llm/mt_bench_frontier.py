@@ -62,6 +62,7 @@ def request_of(profile: LanguageProfile, workload: LanguageWorkload, latency_s: 
         hardware=hardware(),
         objective=Objective(latency_s=latency_s, metric="ttft", scope="trace"),
         most_candidates=48,
+        most_tried=1000,
     )
 
 

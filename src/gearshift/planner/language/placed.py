@@ -31,8 +31,8 @@ CAREFUL = 1.25
 """Ranges end at loads divided by this where part B does not confirm a choice."""
 MOST_CAREFUL = 12
 MOST_REPLAYED = 10_000_000
-"""Local search replays about this many requests, within these numbers of choices."""
-LEAST_TRIED, MOST_TRIED = 100, 1000
+"""Local search replays about this many requests, and at least `LEAST_TRIED` choices."""
+LEAST_TRIED = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class PlacedSearch:
         every = self.objective.scope == "every-range"
         bounds = limits(self.steady, self.request.margin) if every else [inf] * len(self.candidates.stages)
         replayed = sum(len(workload) for workload in self.replays.workloads)
-        tried = int(min(max(MOST_REPLAYED / replayed, LEAST_TRIED), MOST_TRIED))
+        tried = int(min(max(MOST_REPLAYED / replayed, LEAST_TRIED), self.request.most_tried))
         search = Improvement(self.replays, self.objective, bounds, self.check, kept, tried, self.request.seed)
         return search.from_(choice)
 

@@ -23,6 +23,7 @@ from gearshift.workload import Trace
 
 MOST_GEARS = 12
 MOST_CANDIDATES = 32
+MOST_TRIED = 300
 MEMORY_SHARE = 0.9
 """The share of a device's memory that engines use, as by default in vLLM."""
 LEAST_MARGIN = {"every-range": 1.0, "trace": 0.25}
@@ -37,7 +38,8 @@ class LanguageRequest:
     `prompt_tokens` and `output_tokens` (n,) are those of the trace's requests where it has them;
     elsewhere requests are recorded prompts and have their tokens. `records` (n,), where given, says
     which prompt each request is, for planning and for judging alike; without it they are drawn, of
-    part A for planning and of part B for judging. `most_gears` bounds the load ranges.
+    part A for planning and of part B for judging. `most_gears` bounds the load ranges,
+    `most_tried` the choices that local search replays from each of its starts.
     """
 
     profile: LanguageProfile
@@ -53,6 +55,7 @@ class LanguageRequest:
     most_candidates: int = MOST_CANDIDATES
     least_margin: float | None = None
     budget_s: float | None = None
+    most_tried: int = MOST_TRIED
     seed: int = 0
     profile_source: SourceFile = UNKNOWN_SOURCE
     trace_source: SourceFile = UNKNOWN_SOURCE

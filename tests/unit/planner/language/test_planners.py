@@ -26,6 +26,7 @@ def request(
         objective=Objective(latency_s=latency_s, accuracy=accuracy, metric=metric),  # type: ignore[arg-type]
         most_candidates=8,
         most_gears=4,
+        most_tried=30,
         **fields,  # type: ignore[arg-type]
     )
 
