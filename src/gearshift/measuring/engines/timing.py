@@ -183,12 +183,11 @@ class EngineTimer:
 
     async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         """The answers, and the seconds until the last token of all."""
+        words = self._wording.words(context)
         for attempts_left in reversed(range(MOST_ATTEMPTS)):
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(self._ask_once(self._wording.words(context), tokens)) for _ in range(requests)
-                    ]
+                    tasks = [group.create_task(self._ask_once(words, tokens)) for _ in range(requests)]
                 break
             except* BrokenAnswer:
                 if not attempts_left:

@@ -1,11 +1,15 @@
 import json
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from gearshift.profiles.engines.store import read_language_profile
-from tests.stand_in_endpoint import Answer, as_words, endpoint
+from tests.stand_in_endpoint import Answer, as_words, asked_text, endpoint
 from tests.unit.cli.little import run
-from tests.unit.measuring.engines.test_profile_language import at, project, right_and_wrong
+from tests.unit.measuring.engines.test_profile_language import QUICK, at, project, right_and_wrong
 
 
 def test_profile_tells_costs_times_and_what_certainty_is_worth(tmp_path: Path) -> None:
@@ -33,6 +37,33 @@ def test_what_was_answered_is_kept_after_an_error_and_told(tmp_path: Path) -> No
     assert "wants another key" in done.output
     assert "profile.partial; the same command goes on from there" in done.output
     assert len(list((tmp_path / "profile.partial").iterdir())) == 1
+
+
+def test_ctrl_c_keeps_what_was_answered(tmp_path: Path) -> None:
+    held = threading.Event()
+
+    def waits(body: dict[str, Any]) -> Answer:
+        if not body.get("ignore_eos") and not asked_text(body).endswith("0"):
+            held.wait(60)
+        return as_words(body)
+
+    with endpoint(waits) as url:
+        path = project(tmp_path, {"small": at(url)}, quick=QUICK + "at_once = 1\n")
+        command = [sys.executable, "-m", "gearshift", "profile", path, "--out", tmp_path / "profile"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "small: answers" in line:  # the first is there, and the second is waited for
+                    break
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            code = process.wait(60)
+        held.set()
+    assert code != 0
+    assert "profile.partial; the same command goes on from there" in said
+    assert "Traceback" not in said
+    (kept,) = (tmp_path / "profile.partial").iterdir()
+    assert kept.read_text().count('"type":"answer"') == 1
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
