@@ -54,7 +54,9 @@ def kinds_of(profile: LanguageProfile, others: LanguageProfile) -> list[Kind]:
     ]
 
 
-def request_of(profile: LanguageProfile, workload: LanguageWorkload, latency_s: float) -> LanguageRequest:
+def request_of(
+    profile: LanguageProfile, workload: LanguageWorkload, latency_s: float, tried: int = 1000
+) -> LanguageRequest:
     return LanguageRequest(
         profile=profile,
         trace=Trace(workload.arrivals_ns, workload.duration_s),
@@ -62,7 +64,7 @@ def request_of(profile: LanguageProfile, workload: LanguageWorkload, latency_s: 
         hardware=hardware(),
         objective=Objective(latency_s=latency_s, metric="ttft", scope="trace"),
         most_candidates=48,
-        most_tried=1000,
+        most_tried=tried,
     )
 
 
@@ -83,6 +85,8 @@ def main() -> None:
     parser.add_argument("--fitted", type=Path, required=True, help="what mt_bench_fit.py wrote")
     parser.add_argument("--rate", default="0.15", choices=["0.1", "0.125", "0.15"])
     parser.add_argument("--latencies-s", default=str(LIMIT_S), help="times to the first token to plan for")
+    parser.add_argument("--kinds", default="", help="kinds of plan, between commas, by default all")
+    parser.add_argument("--tried", type=int, default=1000, help="choices that local search tries from each start")
     parser.add_argument("--chart", type=Path, help="where to draw the frontier (SVG)")
     options = parser.parse_args()
     data = data_of(options)
@@ -94,8 +98,10 @@ def main() -> None:
     rows, points = [], dict[str, list[tuple[float, float]]]()
     for latency_s in map(float, options.latencies_s.split(",")):
         for name, planner, of in kinds_of(profile, others):
+            if options.kinds and name not in options.kinds.split(","):
+                continue
             try:
-                made = planners.plan(planner, request_of(of, workload, latency_s))
+                made = planners.plan(planner, request_of(of, workload, latency_s, options.tried))
             except Infeasible as error:
                 rows.append([f"{latency_s:g} s", name, "", "", str(error)[:60]])
                 continue
@@ -105,7 +111,7 @@ def main() -> None:
             rows.append([f"{latency_s:g} s", name, f"{score:.3f}", f"{p95_s:.3f}", gears])
             print(*rows[-1], flush=True)
     print_table(["asked", "kind", "score", "p95 TTFT, s", "gears"], rows)
-    if str(LIMIT_S) in options.latencies_s.split(",") or options.latencies_s == "1":
+    if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
         print(bars_of(rows))
     if options.chart is not None:
         draw(options.chart, points, data, options.rate)
