@@ -4,7 +4,8 @@ Answers and certainties are FrugalML's yelp and command, run times BERT's on a V
 of other hours for each; its busiest second is `--load` times what the largest model of its task alone carries within
 its latency on one device. All plans have the same devices, latencies, scope and margin, and are judged by one replay
 of both traces at once: part B, five arrival seeds. `yelp first` plans yelp alone on all devices and adds the other
-with `--with`; it is infeasible where nothing is left.
+with `--with`; it is infeasible where nothing is left. `coordinate` and `frontier` plan one task at a time, with the
+other fixed.
 """
 
 import dataclasses
@@ -22,7 +23,9 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
+from gearshift.planner.planners import named as planner_named
 from gearshift.planner.several.apart import plan_apart, plan_in_turn
+from gearshift.planner.several.one_at_a_time import plan_one_at_a_time
 from gearshift.planner.several.plan import plan_several
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import PlanRequest
@@ -76,6 +79,8 @@ def main() -> None:
         "apart": lambda: plan_apart(several),
         "yelp first": lambda: plan_in_turn(several, ["yelp", "command"]),
         "command first": lambda: plan_in_turn(several, ["command", "yelp"]),
+        "coordinate": lambda: plan_one_at_a_time(several, planner_named("coordinate")),
+        "frontier": lambda: plan_one_at_a_time(several, planner_named("frontier")),
     }
     rows = [row(way, several, find) for way, find in ways.items()]
     print_table(
