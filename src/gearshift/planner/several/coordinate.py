@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
+import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
@@ -18,6 +19,7 @@ from gearshift.planner.evaluate.assemble import assemble, curves_of
 from gearshift.planner.evaluate.cells import Batching
 from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload
 from gearshift.planner.evaluate.steady_state import steady_of
+from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.search.plan_search import PlanSearch, holds_every_range
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.layouts import OperatorTuple
@@ -26,11 +28,14 @@ from gearshift.planner.space.beside import Beside, WorkLimit, in_steady_load, jo
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.profiles.profile import PART_A, Profile, RunTimeCurve
+from gearshift.simulator.simulate import prepare
+from gearshift.workload import draw_workload, merge_workloads
 
 GAIN = 1e-4
 """Less accuracy gained in a round ends the rounds."""
 RESERVES = 1.0, 1.15, 1.3, 1.6, 2.0
 """Multiples of the others' load that a pipeline leaves room for, tried in this order."""
+BUSY_REQUESTS = 20_000
 BATCH_SHARE = 0.25
 """The share of the latency objective that a batch of a guess may take."""
 
@@ -122,23 +127,30 @@ class Coordination:
     def _improve(self, name: str, reserve: float) -> None:
         """Search for a plan of this pipeline, with room for `reserve` times the others' load.
 
-        Once all hold it must be better, and all must still hold in every range.
+        Once all hold it must be better, and all must still hold in every range. Beside fixed
+        pipelines alone, which may have taken all that there is, it also searches as if they were as
+        busy as they are without it, which leaves more room for their peaks.
         """
-        request = self._request(name, reserve, reserved=self.plans)
-        so_far = SoFar(self.so_far.remaining(request), self._tell(name))
-        try:
-            with of_pipeline(name):
-                made = PlanSearch(so_far, placement=self._placements[name]).most_accurate(so_far.request)
-        except Infeasible:
-            if self.accuracy >= 0:
-                return
-            raise
-        self._planned.add(name)
-        tried = self.plans | {name: made}
-        if self._others_hold(name, tried):
-            self._accept(tried)
-        elif self.accuracy < 0:
-            self.plans = tried
+        why: Infeasible | None = None
+        found = False
+        for as_alone in (False, True) if len(self.several.free) == 1 else (False,):
+            request = self._request(name, reserve, reserved=self.plans, as_alone=as_alone)
+            so_far = SoFar(self.so_far.remaining(request), self._tell(name))
+            try:
+                with of_pipeline(name):
+                    made = PlanSearch(so_far, placement=self._placements[name]).most_accurate(so_far.request)
+            except Infeasible as error:
+                why = why or error
+                continue
+            found = True
+            self._planned.add(name)
+            tried = self.plans | {name: made}
+            if self._others_hold(name, tried):
+                self._accept(tried)
+            elif self.accuracy < 0:
+                self.plans = tried
+        if why is not None and not found and self.accuracy < 0:
+            raise why
 
     def _accept(self, tried: Mapping[str, GearPlan]) -> None:
         accuracy = self._accuracy_of(tried)
@@ -172,6 +184,7 @@ class Coordination:
         *,
         reserved: Iterable[str] = (),
         plans: Mapping[str, GearPlan] | None = None,
+        as_alone: bool = False,
     ) -> PlanRequest:
         """The request of a pipeline, with the others beside it, of which those `reserved` have more load."""
         plans = self.plans if plans is None else plans
@@ -185,6 +198,7 @@ class Coordination:
                 reserved=set(reserved),
                 kept=self._planned,
                 limit=self._limits.get(name),
+                as_alone=as_alone,
             ),
         )
 
@@ -232,8 +246,9 @@ def beside(
     reserve: float = 1.0,
     reserved: Iterable[str] = (),
     limit: WorkLimit | None = None,
+    as_alone: bool = False,
 ) -> Beside:
-    """All pipelines but one; those `reserved` have `reserve` times their load."""
+    """All pipelines but one; those `reserved` have `reserve` times their load, and are as busy `as_alone`."""
     others = {other: plan for other, plan in plans.items() if other != name}
     loads_qps = {other: several.busy_qps[other] * (reserve if other in reserved else 1.0) for other in others}
     plan = together_in_order(others)
@@ -243,7 +258,7 @@ def beside(
         traces={other: several.requests[other].trace for other in others},
         together=several.together,
         loads_qps=loads_qps,
-        busy=_busy(several, plan, loads_qps),
+        busy=(_busy_alone if as_alone else _busy)(several, plan, loads_qps),
         kept=frozenset(kept) & others.keys(),
         limit=limit,
     )
@@ -267,6 +282,18 @@ def _busy(several: SeveralRequest, plan: GearPlan, loads_qps: Mapping[str, float
             for device in devices[settings.replica]:
                 busy[device] += settings.load_share * items_qps.get(curve.model, 0.0) * least_s
     return busy
+
+
+def _busy_alone(several: SeveralRequest, plan: GearPlan, loads_qps: Mapping[str, float]) -> dict[str, float]:
+    """The share of time for which steady loads keep each device busy, as simulated without another pipeline."""
+    steady = {name: in_steady_load(pipeline, loads_qps[name]) for name, pipeline in plan.pipelines.items()}
+    duration_s = BUSY_REQUESTS / sum(loads_qps.values())
+    workloads = []
+    for number, (name, load_qps) in enumerate(loads_qps.items()):
+        arrivals = random_arrivals(load_qps, duration_s, seed=[several.requests[name].seed, 5, number])
+        workloads.append(draw_workload(arrivals, several.requests[name].profile.predictions.indices(PART_A), seed=0))
+    run = prepare(msgspec.structs.replace(plan, pipelines=steady), several.together).run(merge_workloads(workloads))
+    return dict(zip(run.tables.device_ids, (run.busy_s / run.duration_s).tolist(), strict=True))
 
 
 def _items_qps(cascade: Cascade, profile: Profile, load_qps: float) -> dict[str, float]:
