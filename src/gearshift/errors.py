@@ -40,7 +40,7 @@ class InvalidInput(GearshiftError, ValueError):
 
 
 class UnknownModel(InvalidInput):
-    """A request names an operator that is not served."""
+    """A request names an operator that is not served, or a gear that its plan does not have."""
 
     kind = "unknown_model"
     http_status = 404

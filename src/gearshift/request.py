@@ -9,6 +9,7 @@ from gearshift.decisions import Ending
 NO_DEADLINE_NS = 1 << 62
 MOST_URGENT = 1
 LEAST_URGENT = 1000
+NOT_BULK = -1
 
 Outcome = Literal["answered", "degraded", "late", "refused", "failed"]
 BY_TIME = "time"
@@ -36,11 +37,28 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     pipeline: int = 0
     """Its number in the plan, whose name is `operator`."""
+    bulk_gear: int = NOT_BULK
+    """Of bulk work, the gear whose cascades it keeps."""
+
+    @property
+    def is_bulk(self) -> bool:
+        return self.bulk_gear != NOT_BULK
 
     @property
     def late_after_ns(self) -> int:
         """The client's deadline, or the objective's where the client gave none."""
         return self.answer_by_ns if self.deadline_ns == NO_DEADLINE_NS else self.deadline_ns
+
+
+class BulkWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks that a request is bulk work: not metered, and behind all others.
+
+    It keeps the cascades of `gear`, or of the cheapest one that is predicted to reach `accuracy`; by default
+    the accuracy of the pipeline's objective counts.
+    """
+
+    gear: int | None = None
+    accuracy: float | None = None
 
 
 class Sample(msgspec.Struct, eq=False):

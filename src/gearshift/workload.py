@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import require
-from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS
+from gearshift.request import LEAST_URGENT, MOST_URGENT, NO_DEADLINE_NS, NOT_BULK
 
 RUN_FACTORS = 65_521
 """A prime, so that factors do not repeat in step with requests."""
@@ -93,6 +93,8 @@ class Workload:
     sample before; without it each sample is a request. `pipeline` is the number of each sample's
     pipeline in the plan; without it there is one. `run_factors` (m,) multiply the run times of
     batches in the order in which they start, again and again; without them these are exact.
+    `bulk_gear` is the gear whose cascades bulk work keeps, `NOT_BULK` for other samples; bulk work
+    has no deadline here.
     """
 
     arrivals_ns: NDArray[np.int64]
@@ -103,10 +105,11 @@ class Workload:
     continues: NDArray[np.bool_] | None = None
     pipeline: NDArray[np.int8] | None = None
     run_factors: NDArray[np.float64] | None = None
+    bulk_gear: NDArray[np.int16] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrivals_ns)
-        for name in ("record", "deadline_ns", "priority", "continues", "pipeline"):
+        for name in ("record", "deadline_ns", "priority", "continues", "pipeline", "bulk_gear"):
             array = getattr(self, name)
             require(array is None or len(array) == n, f"workload has {n} arrivals, but {name} has another length")
         require(n > 0, "the workload has no requests")
@@ -121,6 +124,9 @@ class Workload:
             require(at_one, "rows of one request must arrive at one pipeline")
         if self.pipeline is not None:
             require(int(self.pipeline.min()) >= 0, "the workload names a negative pipeline")
+        if self.bulk_gear is not None and self.deadline_ns is not None:
+            free = self.deadline_ns[self.bulk_gear != NOT_BULK] == NO_DEADLINE_NS
+            require(bool(free.all()), "bulk work has no deadline in a workload")
         if self.deadline_ns is not None:
             require(bool(np.all(self.deadline_ns <= NO_DEADLINE_NS)), "a deadline is after the end of time")
         if self.priority is not None:
@@ -158,6 +164,7 @@ def merge_workloads(workloads: Sequence[Workload]) -> Workload:
         deadline_ns=merged("deadline_ns", NO_DEADLINE_NS),
         priority=merged("priority", LEAST_URGENT),
         continues=merged("continues", False),
+        bulk_gear=merged("bulk_gear", NOT_BULK),
         pipeline=np.repeat(np.arange(len(workloads), dtype=np.int8), lengths)[order],
         run_factors=workloads[0].run_factors,
     )

@@ -23,6 +23,7 @@ from gearshift.request import Late
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare, simulate_tables
 from gearshift.workload import draw_workload, merge_workloads
+from tests.conformance.bulk import with_bulk
 from tests.conformance.choices import with_choices
 from tests.conformance.graphs import graph_cases
 from tests.conformance.plans import (
@@ -490,6 +491,22 @@ def test_router_and_simulator_decide_alike_in_graphs(case: Case, front_end: Fron
 @settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_in_graphs_where_late_answers_are_wanted(case: Case) -> None:
     assert_same_decisions(case, "answer")
+
+
+@given(st.one_of(cases(), cases_of_several(), graph_cases()).flatmap(with_bulk), st.one_of(st.just(NO_FRONT_END), BUSY))
+@settings(max_examples=often(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_on_bulk_work_beside_online_requests(case: Case, front_end: FrontEnd) -> None:
+    log = assert_same_decisions(case, front_end=front_end)
+    first = case.workload.bulk_gear
+    assert first is not None
+    taken = {row[2]: row[4] for row in log if row[1] == Decision.ANSWER and row[2] < len(first) and first[row[2]] >= 0}
+    assert all(gear == first[sample] for sample, gear in taken.items())
+
+
+@given(st.one_of(cases(), graph_cases()).flatmap(with_choices).flatmap(with_bulk))
+@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_keep_one_tuple_for_bulk_work_where_gears_choose(case: Case) -> None:
+    assert_same_decisions(case)
 
 
 def test_router_and_simulator_agree_on_latency_of_three_pipelines_while_the_loads_of_all_move() -> None:

@@ -14,7 +14,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.cores.demand import SharedCores
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Late, Request, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Late, Request, Sample
 from gearshift.runtime.backends.emulated import Leaving, ProfiledExits
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.router import Router
@@ -154,6 +154,7 @@ def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
     priorities = [LEAST_URGENT] * n if workload.priority is None else workload.priority.tolist()
     pipelines = [0] * n if workload.pipeline is None else workload.pipeline.tolist()
     by_objective = tables.chooses or tables.refine.refines
+    bulk_gears = [NOT_BULK] * n if workload.bulk_gear is None else workload.bulk_gear.tolist()
     within_ns = [pipeline.answer_within_ns for pipeline in tables.pipelines]
     return [
         Sample(
@@ -165,6 +166,7 @@ def _samples(workload: Workload, tables: PlanTables) -> list[Sample]:
                 answer_by_ns=min(NO_DEADLINE_NS, at_ns + within_ns[pipelines[i]]) if by_objective else NO_DEADLINE_NS,
                 priority=priority,
                 pipeline=pipelines[i],
+                bulk_gear=bulk_gears[i],
             ),
             row=0,
             sequence=i,

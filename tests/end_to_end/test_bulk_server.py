@@ -1,6 +1,9 @@
 """Whole tables at a running server, by its URL."""
 
+import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +12,11 @@ import pytest
 
 import gearshift
 from gearshift.bulk.operator import Operator
+from gearshift.client.client import Client
 from gearshift.errors import InvalidInput, NoAccess, NoAnswer, UnknownModel
-from tests.end_to_end.test_server import Server, get, serving
+from tests.end_to_end.test_server import LONGEST_S, PAUSE_S, Server, get, serving
 from tests.examples.test_documented_commands import free_port
-from tests.little_task import closed
+from tests.little_task import closed, two_gear_plan
 
 FAILS, WAITS = 666.0, 4.0
 
@@ -75,7 +79,9 @@ def test_rows_that_would_be_late_are_refused(folder, server, sums):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"gear": 0}, "gear is given, and the models are those of a server"),
+        ({"workers": 2}, "workers is given, and the models are those of a server"),
+        ({"label": "by", "gear": 1}, "gear is 1, the plan has gear 0 alone"),
+        ({"label": "by", "accuracy": 0.9}, "no gear of the plan reaches accuracy 0.9: the plan predicts none"),
         ({"label": "label"}, "pipeline 'sums' has no output 'label'; give label=, one of sum, by"),
     ],
 )
@@ -110,3 +116,56 @@ def test_a_server_that_goes_away_ends_the_query_with_an_error(tmp_path, monkeypa
         server.process.wait()
         with pytest.raises(NoAnswer):
             stream.read_all()
+
+
+# Beside online requests -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_gears(tmp_path_factory) -> Iterator[Server]:
+    """Gear 1, from 50 requests/s on, is `small` alone; gear 0 goes on to `large`."""
+    with serving(tmp_path_factory.mktemp("task"), make_plan=two_gear_plan) as server:
+        yield server
+
+
+def test_bulk_work_keeps_its_tuple_and_moves_no_gear(two_gears):
+    table = {"x": np.zeros((2000, 2))}  # of which `small` is certain of none
+    labels = {gear: gearshift.map(table, two_gears.url, label="by", gear=gear)["label"] for gear in (0, 1)}
+    assert {gear: set(column.to_pylist()) for gear, column in labels.items()} == {0: {"large"}, 1: {"small"}}
+    status = json.loads(get(two_gears, "/v2/gearshift/status")[1])
+    assert (status["gear"], status["load"], status["rate_qps"]) == (0, 0.0, 0.0)
+    lines = get(two_gears, "/metrics")[1].splitlines()
+    assert 'gearshift_bulk_rows_total{operator="sums",outcome="answered"} 4000.0' in lines
+    assert 'gearshift_requests_total{operator="sums",outcome="answered"} 0.0' in lines
+
+
+def test_an_online_request_is_answered_before_bulk_work_that_came_first(two_gears):
+    table = {"x": np.array([[WAITS, 1.0]] + [[1.0, 1.0]] * 3000)}
+    with (
+        closed(two_gears.folder) as let_go,
+        ThreadPoolExecutor() as threads,
+        Client(two_gears.url, "sums") as client,
+    ):
+        bulk = threads.submit(gearshift.map, table, two_gears.url, label="by", gear=1)
+        while bulk_rows(two_gears) == 0:
+            time.sleep(PAUSE_S)
+        online = threads.submit(client.infer, {"x": [[1.0, 2.0]]})
+        while json.loads(get(two_gears, "/v2/gearshift/status")[1])["waiting"] == 0:
+            time.sleep(PAUSE_S)
+        let_go()
+        assert online.result(LONGEST_S).outputs["sum"].tolist() == [3.0]
+        assert not bulk.done()
+        assert bulk.result(LONGEST_S)["outcome"].unique().to_pylist() == ["answered"]
+
+
+def test_front_ends_pass_bulk_work_on(tmp_path):
+    with serving(tmp_path, make_plan=two_gear_plan, front_ends=2) as server:
+        made = gearshift.map({"x": np.zeros((300, 2))}, server.url, label="by", gear=1)
+        assert set(made["label"].to_pylist()) == {"small"}
+        with pytest.raises(UnknownModel, match="gear is 7, the plan has gears 0 to 1"):
+            gearshift.map({"x": np.zeros((300, 2))}, server.url, label="by", gear=7)
+
+
+def bulk_rows(server: Server) -> int:
+    """Rows of bulk work that are open."""
+    return json.loads(get(server, "/v2/gearshift/status")[1])["open_requests"]

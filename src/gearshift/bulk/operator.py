@@ -23,6 +23,7 @@ from gearshift.model import LABEL, Arrays, TensorSpec
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import require_served
 from gearshift.profiles.profile import Profile
+from gearshift.request import BulkWork
 from gearshift.support.files import PathLike
 
 
@@ -122,16 +123,18 @@ def open_operator(
 
     In process the cascade is `cascade`, that of `gear`, or the cheapest of `accuracy`, with `confidence`; by
     default as the plan's objective says (`gearshift.bulk.choice`). A graph has one for each node
-    (`gearshift.bulk.tuple_choice`), and its `profile` is the folder with those of all operators.
+    (`gearshift.bulk.tuple_choice`), and its `profile` is the folder with those of all operators. At a server rows
+    are bulk work: they keep the cascades of `gear`, or of the cheapest gear that is predicted to reach `accuracy`.
     `label` is the output to tell. There are as many `workers` as there are places for them, each
     with all models of the cascade.
     Raises `InvalidInput`, or `ModelFailed` where a model cannot be loaded.
     """
-    in_process: dict[str, object] = {"accuracy": accuracy, "confidence": confidence, "gear": gear, "workers": workers}
-    in_process |= {"cascade": cascade, "profile": profile, "project": project}
     if is_url(plan):
+        in_process: dict[str, object] = {"confidence": confidence, "workers": workers, "cascade": cascade}
+        in_process |= {"profile": profile, "project": project}
         _require_none(in_process, "and the models are those of a server", "leave it out, or give a plan")
-        return _at_server(str(plan), pipeline, label, api_key, ca_file)
+        work = BulkWork(gear=gear, accuracy=accuracy)
+        return _at_server(str(plan), pipeline, work, label, api_key, ca_file)
     _require_none({"api_key": api_key, "ca_file": ca_file}, "and no URL", "leave it out, or give a URL")
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
     name = named_pipeline(made, pipeline)
@@ -177,8 +180,10 @@ def is_url(plan: object) -> bool:
     return isinstance(plan, str) and plan.startswith(("http://", "https://"))
 
 
-def _at_server(url: str, pipeline: str | None, label: str, api_key: str | None, ca_file: PathLike | None) -> Operator:
-    served = ServedOperator(url, api_key=api_key, ca_file=None if ca_file is None else Path(ca_file))
+def _at_server(
+    url: str, pipeline: str | None, work: BulkWork, label: str, api_key: str | None, ca_file: PathLike | None
+) -> Operator:
+    served = ServedOperator(url, work, api_key=api_key, ca_file=None if ca_file is None else Path(ca_file))
     background = Background()
     background.start()
     try:

@@ -28,7 +28,7 @@ from gearshift.errors import (
     require,
 )
 from gearshift.model import Arrays, TensorSpec
-from gearshift.request import LEAST_URGENT, MissingNode
+from gearshift.request import BulkWork, MissingNode
 
 REQUEST_ROWS = 100
 CONNECTIONS = 32
@@ -38,6 +38,8 @@ LONGEST_AWAY_S = 10.0
 PAUSE_S = 0.05
 REACH_WITHIN_S = 10.0
 CERTAINTY = "gearshift_certainty"
+ANY_WORK = BulkWork()
+"""Keeps the cascades that the plan's objective asks for."""
 
 
 class _Tensor(msgspec.Struct):
@@ -61,10 +63,12 @@ class _Listed(msgspec.Struct):
 
 
 class ServedOperator:
-    """One pipeline of a server; rows have the lowest priority there."""
+    """One pipeline of a server, where rows are bulk work: they keep the cascades that `work` asks for."""
 
-    def __init__(self, url: str, *, api_key: str | None = None, ca_file: Path | str | None = None) -> None:
-        self._url, self._api_key, self._ca_file = url, api_key, ca_file
+    def __init__(
+        self, url: str, work: BulkWork = ANY_WORK, *, api_key: str | None = None, ca_file: Path | str | None = None
+    ) -> None:
+        self._url, self._work, self._api_key, self._ca_file = url, work, api_key, ca_file
         self._protocol = ClientProtocol(url, "", api_key, ca_file, REACH_WITHIN_S, 1)
         self._http = HttpClient(url, tls=self._protocol.tls)
         self._client: AsyncClient | None = None
@@ -149,7 +153,7 @@ class ServedOperator:
             fits = False
             try:
                 answer = await self._client.infer(
-                    inputs, deadline_s=left_s, priority=LEAST_URGENT, outputs=(label, CERTAINTY)
+                    inputs, deadline_s=left_s, bulk=self._work, outputs=(label, CERTAINTY)
                 )
                 fits = True
                 return answer

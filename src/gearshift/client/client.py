@@ -21,6 +21,7 @@ from gearshift.client.v2_client import (
     offers_binary,
 )
 from gearshift.errors import NoAnswer, require
+from gearshift.request import BulkWork
 from gearshift.support.of_process import KeptConnections, OfProcess
 
 PART_BYTES = 256 << 10
@@ -69,17 +70,19 @@ class Client:
         deadline_s: float | None = None,
         priority: int = 0,
         outputs: Sequence[str] | None = None,
+        bulk: BulkWork | None = None,
     ) -> ClientAnswer:
         """Ask for the answer to `inputs`, each of n rows, within `deadline_s` from now.
 
-        `outputs` names the outputs wanted; default: all. Raises `InvalidInput` or a subclass for a
+        `outputs` names the outputs wanted; default: all. With `bulk` the request waits behind those without, and
+        keeps the cascades that it asks for. Raises `InvalidInput` or a subclass for a
         request that does not fit, `QueueFull` or `NotReady` where the server still refuses it at
         the last attempt, `DeadlinePassed`, `NoAnswer` where no answer came, and `RequestFailed`.
         """
         call = Call(self._protocol, deadline_s)
         if self._binary is None:
             self._binary = offers_binary(self._ask(call, self._protocol.metadata_request))
-        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary)
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary, bulk)
         return answer_in(self._ask(call, make))
 
     def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:
@@ -188,12 +191,13 @@ class AsyncClient:
         deadline_s: float | None = None,
         priority: int = 0,
         outputs: Sequence[str] | None = None,
+        bulk: BulkWork | None = None,
     ) -> ClientAnswer:
         """As `Client.infer`."""
         call = Call(self._protocol, deadline_s)
         if self._binary is None:
             self._binary = offers_binary(await self._ask(call, self._protocol.metadata_request))
-        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary)
+        make = partial(self._protocol.infer_request, inputs, outputs, priority, call.deadline_s, self._binary, bulk)
         return answer_in(await self._ask(call, make))
 
     async def _ask(self, call: Call, make_request: Callable[[], HttpRequest]) -> Response:

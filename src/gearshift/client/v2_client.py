@@ -30,6 +30,7 @@ from gearshift.errors import (
     require,
 )
 from gearshift.model import datatype_of, in_own_order
+from gearshift.request import BulkWork
 from gearshift.support.retry_after import asked_pause_s
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
@@ -113,6 +114,7 @@ class ClientProtocol:
         priority: int,
         deadline_s: Callable[[], float | None],
         binary: bool,
+        bulk: BulkWork | None = None,
     ) -> HttpRequest:
         """Return an inference request; raises `InvalidInput` for inputs it cannot express.
 
@@ -123,6 +125,9 @@ class ClientProtocol:
             "inputs": [_tensor(name, values, buffers if binary else None) for name, values in inputs.items()],
             "parameters": {"priority": priority, "binary_data_output": binary},
         }
+        if bulk is not None:
+            content["parameters"]["bulk"] = True
+            content["parameters"] |= {k: v for k, v in msgspec.structs.asdict(bulk).items() if v is not None}
         if (left_s := deadline_s()) is not None:
             content["parameters"]["timeout"] = max(1, round(left_s * 1e6))
         if outputs is not None:

@@ -17,7 +17,7 @@ from gearshift.observability.adapting_metrics import AdaptingFamilies, AdaptingM
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
-from gearshift.policies.batching import AUDIT, DEADLINE, FULL, LONGEST_WAIT, REFINES, RETRY
+from gearshift.policies.batching import AUDIT, BULK, DEADLINE, FULL, LONGEST_WAIT, REFINES, RETRY
 from gearshift.request import Answer, ItemFacts
 
 
@@ -111,6 +111,7 @@ REASONS = {
     AUDIT: "audit",
     DEADLINE: "deadline",
     REFINES: "refine",
+    BULK: "bulk",
 }
 OUTCOMES = "answered", "degraded", "late", "failed"
 """Outcomes of requests that have an answer."""
@@ -214,6 +215,9 @@ class Metrics:
             buckets=SECONDS,
         )
         self._rows = counter("gearshift_rows", "Rows of answered requests.", ["operator"])
+        self.bulk_rows = counter(
+            "gearshift_bulk_rows", "Rows of bulk work that ended, by outcome.", ["operator", "outcome"]
+        )
         self._exits = counter("gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"])
         self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", by, buckets=SECONDS)
         self._run = histogram("gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS)
@@ -296,6 +300,7 @@ class Metrics:
         for outcome in NO_ANSWER:
             self._requests.labels(known.operator, outcome)
         self._late.labels(known.operator)
+        self.bulk_rows.labels(known.operator, "answered")
         for reason in known.reasons:
             self._dropped.labels(*self._own(known.operator), reason)
         for model in known.models:

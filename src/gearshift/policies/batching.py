@@ -12,6 +12,8 @@ DEADLINE = 5
 of `start_reason`."""
 REFINES = 6
 """A batch of rows that have an answer, and wait for a better one; never a result of `start_reason`."""
+BULK = 7
+"""A batch of bulk work, on a device on which nothing else starts; never a result of `start_reason`."""
 
 
 def start_reason(

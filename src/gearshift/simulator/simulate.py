@@ -249,8 +249,8 @@ def simulate_tables(
         remedy="give requests deadlines, and times by cores",
     )
     require(
-        not tables.refine.refines or (exits is None and shared is None),
-        "a plan that orders by gain is not simulated with learned caches or scaled cores",
+        not tables.refine.refines or (exits is None and shared is None and workload.bulk_gear is None),
+        "a plan that orders by gain is not simulated with learned caches, scaled cores or bulk work",
         remedy="leave them out",
     )
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
@@ -277,10 +277,12 @@ def simulate_tables(
         refuses=late == "refuse",
         by_exit=exits is not None,
         knows_waits=knows_waits,
+        bulk=workload.bulk_gear is not None,
     )
     state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64), items)
     by_urgency = by_deadline or workload.priority is not None
-    queues = make_queues(workload, items, replicas, by_urgency=by_urgency, by_arrival=by_arrival)
+    of_bulk = 0 if workload.bulk_gear is None else replicas
+    queues = make_queues(workload, items, replicas + of_bulk, by_urgency=by_urgency, by_arrival=by_arrival)
     out = make_outcome(tables, workload, run_ns.shape[1] - 1, log_rows, items)
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, samples = make_scaling(tables), (workload.arrivals_ns, continues, np.asarray(certainty))

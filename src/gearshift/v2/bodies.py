@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gearshift.model import Arrays
-from gearshift.request import LEAST_URGENT
+from gearshift.request import LEAST_URGENT, BulkWork
 
 LONGEST_TIMEOUT_US = 1 << 52
 NO_INPUTS: Arrays = {}
@@ -15,8 +15,9 @@ NO_INPUTS: Arrays = {}
 class InferRequest(msgspec.Struct, frozen=True):
     """A request that fits the operator: arrays of `rows` rows, and its parameters.
 
-    `outputs` are the requested names, None for all.  `timeout_us` is 0 if absent.  `binary_output`
-    and, by name, `binary_outputs` choose outputs as raw bytes if the protocol leaves a choice.
+    `outputs` are the requested names, None for all.  `timeout_us` is 0 if absent; `bulk` None if the
+    request is no bulk work.  `binary_output` and, by name, `binary_outputs` choose outputs as raw
+    bytes if the protocol leaves a choice.
     """
 
     id: str
@@ -27,6 +28,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] | None
     binary_output: bool = False
     binary_outputs: Mapping[str, bool] | None = None
+    bulk: BulkWork | None = None
 
     def without_inputs(self) -> "InferRequest":
         """Return the part that the answer needs, so that only backends hold the arrays."""
@@ -89,15 +91,20 @@ class AskedOutput(msgspec.Struct):
 
 
 class InferParameters(msgspec.Struct):
-    """Priority, timeout and encoding of outputs.
+    """Priority, timeout and encoding of outputs, and whether the request is bulk work.
 
     `priority` is 1 for the most urgent, 0 for the operator's default; `timeout` is in
-    microseconds, 0 for none; `binary_data_output` asks for all outputs in binary.
+    microseconds, 0 for none; `binary_data_output` asks for all outputs in binary. Bulk work waits
+    behind all other requests and is not metered. It keeps the cascades of `gear`, or of the cheapest gear that
+    is predicted to reach `accuracy`; by default the accuracy of the plan's objective counts.
     """
 
     priority: Annotated[int | None, _bounds(minimum=0, maximum=LEAST_URGENT)] = None
     timeout: Annotated[int | None, _bounds(minimum=0, maximum=LONGEST_TIMEOUT_US)] = None
     binary_data_output: bool | None = None
+    bulk: bool | None = None
+    gear: Annotated[int | None, _bounds(minimum=0)] = None
+    accuracy: float | None = None
 
 
 class InferBody(msgspec.Struct):

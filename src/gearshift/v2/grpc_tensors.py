@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
-from gearshift.request import Answer
+from gearshift.request import Answer, BulkWork
 from gearshift.v2.binary import read_tensor, text_where_it_is, write_tensor
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.grpc_messages_pb2 import (
@@ -24,6 +24,7 @@ from gearshift.v2.tensors import (
     Limits,
     answer_parameters,
     answered_arrays,
+    bulk_work,
     declared_input,
     refuse_classification,
     refuse_shared_memory,
@@ -124,6 +125,18 @@ def parse_request(
         timeout_us=_integer(message.parameters, "timeout"),
         outputs=[output.name for output in message.outputs] or None,
         known_outputs=outputs,
+        bulk=_bulk_work(message.parameters),
+    )
+
+
+def _bulk_work(parameters: Mapping[str, InferParameter]) -> BulkWork | None:
+    bulk, accuracy = _given(parameters, "bulk"), _given(parameters, "accuracy")
+    require(bulk in (None, "bool_param"), "bulk is no truth value", where="parameters", remedy="give bool_param")
+    require(accuracy in (None, "double_param"), "accuracy is no number", where="parameters", remedy="give double_param")
+    return bulk_work(
+        bulk is not None and parameters["bulk"].bool_param,
+        None if _given(parameters, "gear") is None else _integer(parameters, "gear"),
+        None if accuracy is None else parameters["accuracy"].double_param,
     )
 
 

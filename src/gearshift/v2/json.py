@@ -32,6 +32,7 @@ from gearshift.v2.tensors import (
     Limits,
     answer_parameters,
     answered_arrays,
+    bulk_work,
     declared_input,
     refuse_classification,
     refuse_shared_memory,
@@ -139,6 +140,7 @@ def whole(
         known_outputs=outputs,
         binary_output=bool(asked.binary_data_output),
         binary_outputs=_binary_outputs(request.outputs) if request.outputs else None,
+        bulk=bulk_work(bool(asked.bulk), asked.gear, asked.accuracy),
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput
 from gearshift.model import Arrays, TensorSpec
-from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
 SERVER_NAME = "gearshift"
@@ -25,6 +25,7 @@ MOST_STRINGS = 1 << 17
 """Elements of a BYTES tensor; each costs as much memory as hundreds of numbers."""
 MOST_DIMENSIONS_TOLD = 16
 MOST_TOLD = 1 << 63
+MOST_GEARS = 1 << 15
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
 
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
@@ -122,6 +123,7 @@ def whole_request(
     known_outputs: Sequence[str] = (),
     binary_output: bool = False,
     binary_outputs: Mapping[str, bool] | None = None,
+    bulk: BulkWork | None = None,
 ) -> InferRequest:
     """Return the request of checked `arrays`, all of them among `specs`.
 
@@ -140,7 +142,31 @@ def whole_request(
     if not 0 <= timeout_us <= LONGEST_TIMEOUT_US:
         raise InvalidInput(f"timeout is {timeout_us} microseconds, needs 0 to {LONGEST_TIMEOUT_US}", where="parameters")
     asked = None if outputs is None else _known(outputs, known_outputs)
-    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs)
+    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs, bulk)
+
+
+def bulk_work(bulk: bool, gear: int | None, accuracy: float | None) -> BulkWork | None:
+    """What these parameters ask for; raises `InvalidInput` where they do not fit together."""
+    if not bulk:
+        for name, value in (("gear", gear), ("accuracy", accuracy)):
+            if value is not None:
+                raise InvalidInput(
+                    f"{name} is given, and the request is no bulk work, so its gear follows from the load",
+                    where="parameters",
+                    remedy="leave it out, or give bulk: true",
+                )
+        return None
+    if gear is not None and accuracy is not None:
+        raise InvalidInput(
+            f"gear {gear} and accuracy {accuracy:g} are both given, and a gear has an accuracy of its own",
+            where="parameters",
+            remedy="give one of them",
+        )
+    if gear is not None and not 0 <= gear < MOST_GEARS:
+        raise InvalidInput(f"gear is {gear}, needs a number from 0 up", where="parameters")
+    if accuracy is not None and not 0 < accuracy <= 1:
+        raise InvalidInput(f"accuracy is {accuracy:g}, needs a share above 0 and up to 1", where="parameters")
+    return BulkWork(gear=gear, accuracy=accuracy)
 
 
 def timeout_us_of_slo(slo_ms: str) -> int:

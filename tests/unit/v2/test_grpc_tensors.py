@@ -15,7 +15,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 import gearshift
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import LEAST_URGENT, Answer, RowFacts
+from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import write_tensor
 from gearshift.v2.grpc_tensors import CONTENTS, encode_answer, parse_request
@@ -181,6 +181,23 @@ def test_an_integer_parameter_is_taken_signed_or_not_and_nothing_else():
     for value in ({"string_param": "3"}, {"bool_param": True}, {"double_param": 3.0}):
         with pytest.raises(InvalidInput, match="priority is no integer"):
             parsed(with_parameter(**value), "FP32")
+
+
+def test_bulk_work_names_a_gear_or_an_accuracy():
+    message = request("FP32", (1, 1), fp32_contents=[1])
+    message.parameters["bulk"].bool_param = True
+    assert parsed(message, "FP32").bulk == BulkWork()
+    message.parameters["accuracy"].double_param = 0.75
+    assert parsed(message, "FP32").bulk == BulkWork(accuracy=0.75)
+    message.parameters["accuracy"].string_param = "0.75"
+    with pytest.raises(InvalidInput, match="accuracy is no number"):
+        parsed(message, "FP32")
+    message.parameters["accuracy"].SetInParent()
+    message.parameters["gear"].int64_param = 3
+    with pytest.raises(InvalidInput, match="accuracy is no number"):
+        parsed(message, "FP32")
+    del message.parameters["accuracy"]
+    assert parsed(message, "FP32").bulk == BulkWork(gear=3)
 
 
 def test_a_parameter_without_a_value_counts_as_left_out():

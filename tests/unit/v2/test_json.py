@@ -6,7 +6,7 @@ import pytest
 
 from gearshift.errors import InvalidInput, NotAcceptable
 from gearshift.model import DATATYPES, TensorSpec
-from gearshift.request import Answer, CutRows, ItemFacts, MissingNode, RowFacts
+from gearshift.request import Answer, BulkWork, CutRows, ItemFacts, MissingNode, RowFacts
 from gearshift.v2.binary import read_tensor
 from gearshift.v2.bodies import (
     AskedOutput,
@@ -57,6 +57,20 @@ def test_what_the_protocol_allows_beside_is_taken():
     )
     assert (request.id, request.priority, request.timeout_us) == ("a", 3, 5000)
     assert request.outputs == ("label", "gearshift_stage")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bulk"),
+    [
+        ({"bulk": True}, BulkWork()),
+        ({"bulk": True, "gear": 2}, BulkWork(gear=2)),
+        ({"bulk": True, "accuracy": 0.9}, BulkWork(accuracy=0.9)),
+        ({"bulk": False}, None),
+        ({"bulk": None, "gear": None}, None),
+    ],
+)
+def test_bulk_work_names_a_gear_or_an_accuracy(parameters, bulk):
+    assert parse({"inputs": [GOOD_X, GOOD_N], "parameters": parameters}).bulk == bulk
 
 
 NO_PARAMETERS = {"priority": None, "timeout": None, "binary_data_output": None}
@@ -187,6 +201,13 @@ def test_data_that_does_not_fit_is_refused_by_name(datatype, data):
         ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": -1}}, "priority is -1"),
         ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": 1001}}, "priority is 1001"),
         ({"inputs": [GOOD_X, GOOD_N], "parameters": {"priority": "high"}}, "priority"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"gear": 1}}, "gear is given, and the request is no bulk work"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"bulk": True, "gear": -1}}, "gear is -1"),
+        ({"inputs": [GOOD_X, GOOD_N], "parameters": {"bulk": True, "accuracy": 1.5}}, "accuracy is 1.5"),
+        (
+            {"inputs": [GOOD_X, GOOD_N], "parameters": {"bulk": True, "accuracy": 0.5, "gear": 1}},
+            "gear 1 and accuracy 0.5 are both given",
+        ),
         ({"inputs": [GOOD_X, GOOD_N], "parameters": {"timeout": -1}}, "timeout"),
         ({"inputs": [GOOD_X, GOOD_N], "outputs": [{"name": "nothing"}]}, "output 'nothing': there is no such output"),
     ],

@@ -42,7 +42,9 @@ REQUEST = st.fixed_dictionaries(
     optional={
         "id": st.text(max_size=3) | ANYTHING,
         "outputs": st.lists(st.fixed_dictionaries({"name": st.text(max_size=3), "parameters": ANYTHING})) | ANYTHING,
-        "parameters": st.dictionaries(st.sampled_from(["priority", "timeout", "binary_data_output"]), ANYTHING),
+        "parameters": st.dictionaries(
+            st.sampled_from(["priority", "timeout", "binary_data_output", "bulk", "gear", "accuracy"]), ANYTHING
+        ),
     },
 )
 GOOD: dict[str, Any] = {

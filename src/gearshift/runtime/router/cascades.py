@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.next_step import ANSWER, next_step
 from gearshift.policies.replanning import NO_CHOICE
-from gearshift.request import Request, Sample
+from gearshift.request import NOT_BULK, Request, Sample
 from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.pipeline import Pipeline
 
@@ -20,6 +20,7 @@ class Cascades:
     def __init__(self, tables: PlanTables, pipeline_of: Sequence[Pipeline]) -> None:
         self._pipeline_of: list[Pipeline] = [*pipeline_of]
         self._first_row: list[int] = tables.first_row.tolist()
+        self._choice_begin: list[int] = tables.choice_begin.tolist()
         self._models, self._most_stages = len(tables.models), tables.most_stages
         self._stage_count: list[int] = tables.stage_count.tolist()
         self._stage_models: list[int] = tables.stage_models.tolist()
@@ -29,7 +30,9 @@ class Cascades:
 
     def first_model(self, node: int, request: Request, now_ns: int) -> int:
         """The model with which an item of the request would begin now."""
-        if self.chooser is None:
+        if request.bulk_gear != NOT_BULK:
+            choice = self._kept(node, request)
+        elif self.chooser is None:
             choice = self._first_row[node] + self._pipeline_of[node].gear
         else:
             choice = self.chooser.choice(node, request, 0, now_ns)
@@ -37,14 +40,16 @@ class Cascades:
 
     def begin(self, sample: Sample, now_ns: int) -> int:
         """The model with which an item begins; in the log, if it was one of several."""
-        if self.chooser is None:
+        if self.chooser is None or sample.request.bulk_gear != NOT_BULK:
             return self.first_model(sample.node, sample.request, now_ns)
         return self._stage_models[self.chooser.chosen(sample, now_ns) * self._most_stages]
 
     def next_step(self, sample: Sample, now_ns: int) -> int:
         """The model that comes after those that the sample has visited, or `ANSWER`."""
         node: int = sample.node
-        if self.chooser is None:
+        if sample.request.bulk_gear != NOT_BULK:
+            choice = self._kept(node, sample.request)
+        elif self.chooser is None:
             choice = self._first_row[node] + self._pipeline_of[node].gear
         else:
             choice = self.chooser.chosen(sample, now_ns)
@@ -59,3 +64,7 @@ class Cascades:
             self._thresholds,
             choice * self._most_stages,
         )
+
+    def _kept(self, node: int, request: Request) -> int:
+        """The cascade that bulk work keeps at a node: of its gear's the last, which is the most accurate."""
+        return self._choice_begin[self._first_row[node] + request.bulk_gear + 1] - 1

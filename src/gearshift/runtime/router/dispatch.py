@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Decision
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies.batching import DEADLINE, NOT_YET, REFINES, RETRY, batch_size, start_reason
+from gearshift.policies.batching import BULK, DEADLINE, NOT_YET, REFINES, RETRY, batch_size, start_reason
+from gearshift.policies.bulk import bulk_batch_size
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
@@ -13,7 +14,7 @@ from gearshift.runtime.router.decision_log import DecisionLog
 from gearshift.runtime.router.devices import Devices
 from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
-from gearshift.runtime.router.queue import WaitingQueue
+from gearshift.runtime.router.queue import BulkQueues, WaitingQueue
 from gearshift.runtime.router.refining import Refining, Release
 from gearshift.runtime.router.retries import Retries
 
@@ -54,6 +55,7 @@ class Dispatch:
         self._spans = self.devices.spans
         self.settings = GearSettings(tables, pipelines)
         self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
+        self.bulk = BulkQueues(tables, lost)
         turns = [pipeline.turns for pipeline in pipelines]
         self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
         self._refining: Refining | None = None
@@ -68,9 +70,11 @@ class Dispatch:
     # Backlog.
 
     def waits(self, samples: Sequence[Sample]) -> None:
-        """Count samples that begin to wait, in a queue or for a replica."""
+        """Count samples that begin to wait, in a queue or for a replica; bulk work is no backlog."""
         for sample in samples:
             scope: Scope | None = sample.scope
+            if sample.request.is_bulk:
+                continue
             if scope is None:
                 self._pipeline_of[sample.node].waiting += 1
             else:
@@ -79,6 +83,8 @@ class Dispatch:
     def waits_no_more(self, samples: Sequence[Sample]) -> None:
         for sample in samples:
             scope: Scope | None = sample.scope
+            if sample.request.is_bulk:
+                continue
             if scope is None:
                 self._pipeline_of[sample.node].waiting -= 1
             else:
@@ -116,6 +122,12 @@ class Dispatch:
             self.touched.extend(self._spans[other])
         self._log.write(now_ns, Decision.ROUTE, sample.sequence, leader, sample.stage)
 
+    def queue_bulk(self, sample: Sample, replica: int, now_ns: int) -> None:
+        sample.replica = replica
+        self.bulk.add(sample, replica, now_ns)
+        self.touched.extend(self._spans[replica])
+        self._log.write(now_ns, Decision.ROUTE, sample.sequence, replica, sample.stage)
+
     def withdraw(self, sample: Sample, now_ns: int) -> None:
         """Remove a sample from where it waits, if it does."""
         if self._retries.remove(sample):
@@ -124,17 +136,23 @@ class Dispatch:
         if self._refining is not None and self._refining.withdraw(sample):
             return
         replica: int = sample.replica
-        if replica < 0 or not self.queues[replica].remove(sample):
+        if replica < 0:
+            return
+        if sample.request.is_bulk:
+            if self.bulk.remove(sample):
+                self.touched.extend(self._spans[replica])
+            return
+        if not self.queues[replica].remove(sample):
             return
         self.waits_no_more((sample,))
         self.touched.extend(self._spans[replica])
         self.by_deadline.watch(replica, now_ns)
 
     def clear(self, replica: int, now_ns: int) -> list[Sample]:
-        """Remove all samples from the queue of a replica; those that alike ones will take stay."""
+        """Remove all samples from the queues of a replica; those that alike ones will take stay."""
         if self._refining is not None:
             return self._clear_alike(self._refining, replica, now_ns)
-        queued = self.queues[replica].clear()
+        queued = self.queues[replica].clear() + self.bulk.clear(replica)
         self.by_deadline.watch(replica, now_ns)
         self.waits_no_more(queued)
         for sample in queued:
@@ -144,8 +162,8 @@ class Dispatch:
     def _clear_alike(self, refining: Refining, replica: int, now_ns: int) -> list[Sample]:
         leader = refining.queue_of[replica]
         if not all(self._lost[other] for other in refining.alike[leader]):
-            return []
-        queued = self.queues[leader].clear()
+            return self.bulk.clear(replica)
+        queued = self.queues[leader].clear() + self.bulk.clear(replica)
         self.by_deadline.watch(leader, now_ns)
         self.waits_no_more(queued)
         queued += refining.clear(leader)
@@ -244,8 +262,11 @@ class Dispatch:
                 chosen, chosen_key, chosen_reason = replica, key, reason
         if limited and chosen_key[0]:
             chosen, chosen_reason = self.by_deadline.endangered_first(device, chosen, chosen_reason, now_ns)
-        if chosen >= 0 and not self.devices.any_busy(chosen):
-            self._start_batch(chosen, chosen_reason, now_ns)
+        if chosen >= 0:
+            if not self.devices.any_busy(chosen):
+                self._start_batch(chosen, chosen_reason, now_ns)
+        elif self.bulk.waiting:
+            self._start_bulk(device, now_ns)
 
     def _screen_or_refine(self, refining: Refining, device: int, now_ns: int) -> None:
         """Start a batch that screens, or one that refines, on an idle device."""
@@ -283,6 +304,8 @@ class Dispatch:
         if size:
             refining.screened_last[device] = False
             self._run(refines, refining.take(refines, rows, left_ns, size), REFINES, now_ns)
+        elif screens < 0 and self.bulk.waiting:
+            self._start_bulk(device, now_ns)
 
     def _why_screen(self, replica: int, leader: int, device: int, now_ns: int) -> int:
         """Why `replica` may screen now; where it may not, the device looks again when it may."""
@@ -315,6 +338,18 @@ class Dispatch:
         if self._refining is not None:
             lengths = [length + len(gains) for length, gains in zip(lengths, self._refining.queues, strict=True)]
         return lengths
+
+    def _start_bulk(self, device: int, now_ns: int) -> None:
+        """Start a batch of bulk work on a device on which nothing else starts."""
+        replica = self.bulk.first([r for r in self.devices.on_device[device] if not self.devices.any_busy(r)])
+        if replica >= 0:
+            size = bulk_batch_size(
+                len(self.bulk.queues[replica]),
+                self.settings.largest_batch_size[replica],
+                self.by_deadline.run_ns[replica],
+                self._starvation_ns[replica],
+            )
+            self._run(replica, self.bulk.take(replica, size, now_ns), BULK, now_ns)
 
     def _start_group(self, device: int, now_ns: int) -> bool:
         for replica in self.devices.on_device[device]:

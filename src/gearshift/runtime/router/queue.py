@@ -1,4 +1,7 @@
-"""The queue of one replica, in the order that `policies/order.py` decides, and that of rows to refine."""
+"""Queues: of one replica, in the order of `policies/order.py`; of rows to refine, in that of `policies/refine.py`.
+
+Those of bulk work are apart.
+"""
 
 import heapq
 from bisect import bisect_left, insort
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies.bulk import shortest_queue
 from gearshift.policies.order import is_starving, queue_key
 from gearshift.policies.refine import LEVELS
 from gearshift.request import NO_DEADLINE_NS, Sample
@@ -206,3 +211,54 @@ class GainQueue:
         for entries in self._at_level:
             entries.clear()
         return gone
+
+
+class BulkQueues:
+    """Queues of bulk work: one for each replica, from which a device takes a batch when it starts nothing else.
+
+    Neither meter nor backlog counts what is in them.
+
+    `waiting` counts the samples in all of them; `lost` marks replicas that take none.
+    """
+
+    def __init__(self, tables: PlanTables, lost: list[bool]) -> None:
+        self.queues = [WaitingQueue(0) for _ in tables.replica_ids]
+        self._model_begin: list[int] = tables.model_begin.tolist()
+        self._lost = lost
+        self.waiting = 0
+
+    def choose(self, model: int) -> int:
+        """The replica of `model` with the shortest queue, -1 if all are lost."""
+        begin, end = self._model_begin[model : model + 2]
+        lengths = [-1 if self._lost[replica] else len(self.queues[replica]) for replica in range(begin, end)]
+        place = shortest_queue(lengths, 0, end - begin)
+        return place if place < 0 else begin + place
+
+    def add(self, sample: Sample, replica: int, now_ns: int) -> None:
+        self.queues[replica].add(sample, now_ns)
+        self.waiting += 1
+
+    def take(self, replica: int, count: int, now_ns: int) -> list[Sample]:
+        self.waiting -= count
+        return self.queues[replica].take(count, now_ns)
+
+    def remove(self, sample: Sample) -> bool:
+        here = self.queues[sample.replica].remove(sample)
+        self.waiting -= here
+        return here
+
+    def clear(self, replica: int) -> list[Sample]:
+        gone = self.queues[replica].clear()
+        self.waiting -= len(gone)
+        return gone
+
+    def first(self, replicas: list[int]) -> int:
+        """The replica whose oldest sample has waited longest, the first of several; -1 if none waits."""
+        chosen, oldest_ns = -1, 0
+        for replica in replicas:
+            queue = self.queues[replica]
+            if len(queue):
+                entered_ns = queue.oldest().entered_ns
+                if chosen < 0 or entered_ns < oldest_ns:
+                    chosen, oldest_ns = replica, entered_ns
+        return chosen

@@ -13,7 +13,7 @@ from gearshift.decisions import Decision, Ending
 from gearshift.errors import require
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.next_step import ANSWER
-from gearshift.request import Sample
+from gearshift.request import NOT_BULK, Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.router.cascades import Cascades
 from gearshift.runtime.router.choosing import Chooser
@@ -175,7 +175,10 @@ class Router:
         self._start_on_all(now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
-        """Meter and queue a request's samples; refuse them if no replica can be in time."""
+        """Meter and queue a request's samples; refuse them if no replica can be in time.
+
+        Bulk work is not metered, and has queues of its own.
+        """
         request = samples[0].request
         pipeline, flows = self.pipelines[request.pipeline], self._flows
         if flows is not None and pipeline.is_graph:
@@ -184,7 +187,8 @@ class Router:
             first = self._cascades.first_model(pipeline.first_node, request, now_ns)
             late = self.by_deadline.misses_anyway(request, first, now_ns)
         for sample in samples:
-            pipeline.meter.arrived(now_ns)
+            if request.bulk_gear == NOT_BULK:
+                pipeline.meter.arrived(now_ns)
             if late:
                 self._log.write(now_ns, Decision.REFUSE, sample.sequence, Ending.INFEASIBLE, 0)
                 self._answered(end_early(sample, Ending.INFEASIBLE))
@@ -266,7 +270,9 @@ class Router:
 
     def _answer(self, sample: Sample, now_ns: int, kind: Decision = Decision.ANSWER) -> None:
         if self._log.wanted:
-            self._log.write(now_ns, kind, sample.sequence, sample.model, self._pipeline_of[sample.node].gear)
+            bulk_gear = sample.request.bulk_gear
+            gear = self._pipeline_of[sample.node].gear if bulk_gear == NOT_BULK else bulk_gear
+            self._log.write(now_ns, kind, sample.sequence, sample.model, gear)
         self._done(sample)
 
     def _done(self, sample: Sample) -> None:
@@ -277,9 +283,10 @@ class Router:
             self._flows.ended.append(sample)
 
     def _route(self, sample: Sample, model: int, now_ns: int) -> None:
-        replica = self._pipeline_of[sample.node].turns.choose(model)
+        bulk = sample.request.bulk_gear != NOT_BULK
+        replica = self._dispatch.bulk.choose(model) if bulk else self._pipeline_of[sample.node].turns.choose(model)
         if replica >= 0:
-            self._dispatch.queue(sample, replica, now_ns)
+            (self._dispatch.queue_bulk if bulk else self._dispatch.queue)(sample, replica, now_ns)
         elif self._retries.keep(sample, model, now_ns):
             self._dispatch.waits((sample,))
         else:

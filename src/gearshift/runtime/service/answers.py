@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.decisions import Ending
-from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull, TooLarge
+from gearshift.errors import DeadlinePassed, GearshiftError, NotReady, QueueFull, TooLarge, UnknownModel
 from gearshift.model import Arrays
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
@@ -22,8 +22,9 @@ from gearshift.runtime.service.room import Client, Room
 
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
-QUEUE_FULL, NOT_READY, NO_WORKER = "queue_full", "not_ready", "no_worker"
-"""Other reasons of refusals: no room, not ready, or a model without workers or answers."""
+QUEUE_FULL, NOT_READY, NO_WORKER, UNKNOWN = "queue_full", "not_ready", "no_worker", "unknown"
+"""Other reasons of refusals: no room, not ready, a model without workers or answers, or bulk work that asks for a
+gear that the plan does not have."""
 Done = Callable[[Answer], None]
 Withdraw = Callable[[], None]
 
@@ -41,6 +42,7 @@ class OpenRequest:
     client: Client
     held_rows: int
     held_bytes: int
+    room: Room
     items: list[ItemFacts] | None = None
     """Of a pipeline of several nodes, the items that have ended."""
 
@@ -124,13 +126,15 @@ def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
 
 
 def raise_if_refused(answer: Answer) -> Answer:
-    """Return `answer`, or raise `DeadlinePassed`, `TooLarge`, `QueueFull` or `NotReady` if it is a refusal."""
+    """Return `answer`, or raise for a refusal what it is: `DeadlinePassed`, `UnknownModel`, `QueueFull`, ...."""
     if answer.outcome != "refused":
         return answer
     if answer.reason in DEADLINE_REASONS:
         raise DeadlinePassed(answer.errors[0])
     if answer.reason == TOO_MANY_ROWS:
         raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MANY_ROWS}: "))
+    if answer.reason == UNKNOWN:
+        raise UnknownModel(answer.errors[0])
     if answer.reason == QUEUE_FULL:
         raise QueueFull(answer.errors[0], answer.retry_after_s)
     raise NotReady(answer.reason)
@@ -142,6 +146,8 @@ def why_refused(answer: Answer) -> str:
 
 def refused(error: GearshiftError) -> Answer:
     """A refusal for `error`, from which `raise_if_refused` raises it in another process."""
+    if isinstance(error, UnknownModel):
+        return Answer(outcome="refused", reason=UNKNOWN, errors=(str(error),))
     if isinstance(error, QueueFull):
         return Answer(outcome="refused", reason=QUEUE_FULL, errors=(str(error),), retry_after_s=error.retry_after_s)
     return Answer(outcome="refused", reason=str(error), errors=(str(error),))
@@ -156,14 +162,13 @@ class OpenRequests:
     def __init__(
         self,
         operator: str,
-        room: Room,
         deadlines: DeadlineRules,
         clock: Clock,
         metrics: Metrics,
         spans: dict[int, RequestSpan],
         deliver_soon: Callable[[], None],
     ) -> None:
-        self._operator, self._room, self._deadlines, self._clock = operator, room, deadlines, clock
+        self._operator, self._deadlines, self._clock = operator, deadlines, clock
         self.metrics, self.spans, self._deliver_soon = metrics, spans, deliver_soon
         self.by_id: dict[int, OpenRequest] = {}
         self.settled: deque[tuple[Done, Answer, int]] = deque()
@@ -174,7 +179,7 @@ class OpenRequests:
     def add(self, opened: OpenRequest, span: RequestSpan | None) -> None:
         request = opened.request
         self.by_id[request.id] = opened
-        self._room.take(opened.held_rows, opened.held_bytes, opened.client)
+        opened.room.take(opened.held_rows, opened.held_bytes, opened.client)
         self.none_open.clear()
         if request.sent_ns is not None:
             self.metrics.deadlines.communication.observe((request.arrived_ns - request.sent_ns) / NS_PER_S)
@@ -186,12 +191,14 @@ class OpenRequests:
         """Give back the room of a row that has ended; the last row's goes with the request."""
         if opened.held_rows > 1:
             opened.held_rows -= 1
-            self._room.give_back(1, 0, opened.client)
+            opened.room.give_back(1, 0, opened.client)
 
     def abandon(self, opened: OpenRequest) -> bool:
         """Forget a request that nobody waits for; False if it has ended already."""
         closed = self._close(opened)
-        if closed:
+        if closed and opened.request.is_bulk:
+            self.metrics.bulk_rows.labels(self._operator, "cancelled").inc(opened.request.rows)
+        elif closed:
             self.metrics.finished(self._operator, "cancelled")
         return closed
 
@@ -206,14 +213,16 @@ class OpenRequests:
             answer = judged(answer, request, now_ns, refuses=self._deadlines.refuses)
             self.metrics.deadlines.settled(answer)
         outcome = answer.outcome
-        if outcome == "refused":
+        if request.is_bulk:
+            self.metrics.bulk_rows.labels(self._operator, outcome).inc(request.rows)
+        elif outcome == "refused":
             self.metrics.refused(self._operator, why_refused(answer))
         else:
             self.metrics.answered(self._operator, answer, (now_ns - request.arrived_ns) / NS_PER_S)
         if now_ns > request.late_after_ns and outcome in ("answered", "degraded", "late"):
             self.metrics.late(self._operator)
         expected_end_ns = 0
-        if outcome in ("answered", "late") or answer.reason == EXECUTION:
+        if not request.is_bulk and (outcome in ("answered", "late") or answer.reason == EXECUTION):
             expected_end_ns = max([sample.expected_end_ns for sample in opened.samples])
         self.settled.append((opened.done, answer, expected_end_ns))
         self._deliver_soon()
@@ -230,7 +239,7 @@ class OpenRequests:
             return False
         if self.spans:
             self.spans.pop(opened.request.id, None)
-        self._room.give_back(opened.held_rows, opened.held_bytes, opened.client)
+        opened.room.give_back(opened.held_rows, opened.held_bytes, opened.client)
         if not self.by_id:
             self.none_open.set()
         return True

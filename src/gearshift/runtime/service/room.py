@@ -177,6 +177,38 @@ class Room:
         )
 
 
+class OpenRows:
+    """Counts rows that are not answered yet, as `Queues` does those that wait."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+
+class BulkRoom(Room):
+    """Bounds on the rows of bulk work that are not answered yet: their own, and half of all bytes.
+
+    Refusals are not counted: who sends bulk work finds out with them how much there is room for.
+    """
+
+    def __init__(self, most_requests: int, held: HeldBytes, capacity_qps: float) -> None:
+        self._open, self._held_bytes = OpenRows(), 0
+        super().__init__(self._open, most_requests, held, lambda: None, capacity_qps)
+
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        enough = self._held_bytes + held_bytes <= self.held.most_bytes // 2
+        return enough and super().admits(rows, held_bytes, client)
+
+    def take(self, rows: int, held_bytes: int, client: Client) -> None:
+        self._open.waiting += rows
+        self._held_bytes += held_bytes
+        super().take(rows, held_bytes, client)
+
+    def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
+        self._open.waiting -= rows
+        self._held_bytes -= held_bytes
+        super().give_back(rows, held_bytes, client)
+
+
 class Reading:
     """The bytes of a request being read, held as they arrive until the block ends, or `close`."""
 

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any, NoReturn
 
 from gearshift.clock import NS_PER_S, Clock
+from gearshift.decisions import Ending
 from gearshift.errors import NotReady
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Known, Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.plans.plan_tables import PipelineTables, PlanTables
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, Answer, Request, Sample
-from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, ItemFacts, Request, Sample
+from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.router.status import PipelineStatus, pipeline_status
 from gearshift.runtime.service.answers import (
     DEADLINE_REASONS,
@@ -33,9 +34,10 @@ from gearshift.runtime.service.answers import (
     answer_to,
     rows_of,
 )
+from gearshift.runtime.service.bulk_gear import bulk_gear_of
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.graph_answers import facts_of, graph_answer
-from gearshift.runtime.service.room import Client, HeldBytes, Reading, Room, memory_of
+from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Reading, Room, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
 REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
@@ -51,7 +53,7 @@ class PipelineOptions:
     waiting samples are answered; refused clients get their retry time from it. The objective wants
     answers `answer_within_s` after arrivals, if that is given; later ones count as late if the
     client gave no deadline, and nothing else is decided by it. `accuracies` are the plan's
-    predictions for its gears, for the metrics.
+    predictions for its gears, NaN where unknown; bulk work is to have `bulk_accuracy`, if that is given.
     """
 
     most_waiting_requests: int = 10_000
@@ -59,6 +61,7 @@ class PipelineOptions:
     default_priority: int = LEAST_URGENT
     answer_within_s: float | None = None
     accuracies: Sequence[float] = ()
+    bulk_accuracy: float | None = None
     adapting: Adapting | None = None
 
 
@@ -104,9 +107,10 @@ class ServedPipeline:
             partial(self._count_refused, QUEUE_FULL),
             options.capacity_qps,
         )
+        self._bulk_room = BulkRoom(options.most_waiting_requests, shared.held, options.capacity_qps)
+        self._bulk_accuracy = options.bulk_accuracy
         self.open_requests = OpenRequests(
             tables.name,
-            self.room,
             shared.deadlines,
             shared.clock,
             shared.metrics,
@@ -150,13 +154,13 @@ class ServedPipeline:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None) -> None:
+    def require_room(self, rows: int, held_bytes: int, client: Client | None = None, *, bulk: bool = False) -> None:
         """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
         if not self._shared.accepting:
             self._refuse("the server is not accepting requests; try another one, or again later")
         if lacking := self._router.lacking(self.number):
             self._refuse(f"no worker of model {lacking!r} is running; try again later")
-        self.room.require(rows, held_bytes, client)
+        (self._bulk_room if bulk else self.room).require(rows, held_bytes, client)
 
     def reading(self, announced_bytes: int) -> Reading:
         self.require_room(1, announced_bytes)
@@ -168,6 +172,7 @@ class ServedPipeline:
         done: Done,
         *,
         priority: int = 0,
+        bulk: BulkWork | None = None,
         deadline_ns: int = NO_DEADLINE_NS,
         sent_ns: int | None = None,
         payload_bytes: int = 0,
@@ -179,11 +184,17 @@ class ServedPipeline:
         `done` is called on a later turn of the event loop, and must not raise. Priority 0 stands
         for the pipeline's default; times are on the service's clock (`now_ns`). The returned
         function withdraws the request: its waiting samples leave their queues, and unless it is
-        answered already, `done` is never called. Raises `NotReady`, `QueueFull` and `TooLarge`.
+        answered already, `done` is never called. `bulk` work is not metered, and waits behind all others, in
+        a room of its own. Raises `NotReady`, `QueueFull` and `TooLarge`, and `UnknownModel` for bulk work
+        that asks for a gear which the plan does not have.
         """
         rows = len(next(iter(inputs.values())))
         client, held_bytes = client or Client(), memory_of(inputs, rows, payload_bytes)
-        self.require_room(rows, held_bytes, client)
+        bulk_gear, limit_ns = NOT_BULK, NO_DEADLINE_NS
+        if bulk is not None:
+            bulk_gear = bulk_gear_of(bulk, self._accuracies, self._tables.gears, self._bulk_accuracy)
+            deadline_ns, limit_ns = NO_DEADLINE_NS, deadline_ns
+        self.require_room(rows, held_bytes, client, bulk=bulk is not None)
         arrived_ns, shared = self._clock.now_ns(), self._shared
         request = Request(
             id=next(shared.request_ids),
@@ -192,16 +203,23 @@ class ServedPipeline:
             rows=rows,
             sent_ns=sent_ns,
             deadline_ns=deadline_ns,
-            answer_by_ns=min(NO_DEADLINE_NS, arrived_ns + self._answer_within_ns),
+            answer_by_ns=NO_DEADLINE_NS if bulk else min(NO_DEADLINE_NS, arrived_ns + self._answer_within_ns),
             priority=priority or self._default_priority,
             payload_bytes=payload_bytes,
             pipeline=self.number,
+            bulk_gear=bulk_gear,
         )
         sequence = shared.sequence
         samples = [Sample(request, row, next(sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))]
-        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes, [] if self._is_graph else None)
+        room = self.room if bulk is None else self._bulk_room
+        items: list[ItemFacts] | None = [] if self._is_graph else None
+        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes, room, items)
         self.open_requests.add(opened, span)
-        self.adapting.trace.arrived += rows
+        if bulk is None:
+            self.adapting.trace.arrived += rows
+        elif limit_ns != NO_DEADLINE_NS:
+            left_s = (limit_ns - arrived_ns) / NS_PER_S
+            asyncio.get_running_loop().call_later(left_s, self._expire, opened)
         self._router.arrive(samples, arrived_ns)
         self._driver.arm_timer()
         return partial(self._abandon, opened)
@@ -221,6 +239,15 @@ class ServedPipeline:
         if self.open_requests.abandon(opened):
             self._withdraw(opened)
 
+    def _expire(self, opened: OpenRequest) -> None:
+        """Refuse bulk work at its deadline, if it is not answered; the router does not know of that."""
+        if opened.request.id in self.open_requests.by_id:
+            expired = Ending.EXPIRED_IN_QUEUE
+            self._withdraw(opened)
+            self.open_requests.settle(
+                opened, Answer(outcome="refused", reason=expired.name.lower(), errors=(TOO_LATE[expired],))
+            )
+
     def _withdraw(self, opened: OpenRequest) -> None:
         self._router.cancel(opened.samples, self._clock.now_ns())
         self._driver.arm_timer()
@@ -230,7 +257,8 @@ class ServedPipeline:
     def answered(self, sample: Sample) -> None:
         """Take a sample that has ended, from the router."""
         if sample.request.id in self.open_requests.by_id:
-            self._ended.append((sample, self._pipeline.gear))
+            bulk_gear = sample.request.bulk_gear
+            self._ended.append((sample, self._pipeline.gear if bulk_gear == NOT_BULK else bulk_gear))
             self._deliver_soon()
         else:
             self.adapting.second_answer(sample)
@@ -268,7 +296,8 @@ class ServedPipeline:
         opened = self.open_requests.by_id.get(sample.request.id)
         if opened is None:  # withdrawn meanwhile, or ended by another row
             return
-        self.adapting.answered(sample, gear)
+        if sample.request.bulk_gear == NOT_BULK:
+            self.adapting.answered(sample, gear)
         opened.missing -= 1
         self.open_requests.give_back_row(opened)
         if opened.missing == 0 or sample.poisonous or sample.ending:

@@ -270,6 +270,7 @@ class FrontEndProcess:
                 unpack_tensors(message.tensors, body),
                 partial(self._answered, message.id),
                 priority=message.priority,
+                bulk=message.bulk,
                 deadline_ns=message.deadline_ns,
                 sent_ns=message.sent_ns,
                 payload_bytes=message.payload_bytes,

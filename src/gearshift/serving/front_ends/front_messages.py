@@ -7,7 +7,7 @@ bytes for the client, a `Passed`.  Ids are the front end's.
 
 import msgspec
 
-from gearshift.request import NO_DEADLINE_NS, Answer
+from gearshift.request import NO_DEADLINE_NS, Answer, BulkWork
 from gearshift.runtime.wire.messages import TensorHeader
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.signature import Signature
@@ -76,6 +76,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tensors: tuple[TensorHeader, ...]
     pipeline: int = 0
     priority: int = 0
+    bulk: BulkWork | None = None
     deadline_ns: int = NO_DEADLINE_NS
     sent_ns: int | None = None
     payload_bytes: int = 0

@@ -99,6 +99,7 @@ class GrpcInference:
         answer = await self._control.pipelines[model].infer(
             request.inputs,
             priority=request.priority,
+            bulk=request.bulk,
             deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, told.get(SLO_MS)),
             sent_ns=sent_ns,
             payload_bytes=payload_bytes,

@@ -171,6 +171,7 @@ class ModelHandlers:
             request.inputs,
             partial(self.attempt, exchange, answered or self._answered, request.without_inputs()),
             priority=request.priority,
+            bulk=request.bulk,
             deadline_ns=deadline_ns,
             sent_ns=sent_ns,
             payload_bytes=body_bytes,

@@ -75,6 +75,7 @@ class KnownBody:
             request.outputs,
             request.binary_output,
             request.binary_outputs,
+            request.bulk,
         )
 
 

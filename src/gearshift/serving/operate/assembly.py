@@ -85,6 +85,7 @@ def pipeline_options(
         default_priority=pipeline.default_priority,
         answer_within_s=pipeline.objective.latency_s,
         accuracies=[math.nan if gear.predicted is None else gear.predicted.accuracy for gear in pipeline.gears],
+        bulk_accuracy=(pipeline.objective if pipeline.asked is None else pipeline.asked.objective).accuracy,
         adapting=make_adapting(task, name, settings, journal, drifts, run_ns),
     )
 

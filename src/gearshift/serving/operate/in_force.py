@@ -41,7 +41,7 @@ class InForce:
         self.shadow: Shadow | None = None
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """Infer as `ServedPipeline.infer`; a shadow is offered a copy of each answered request."""
+        """Infer as `ServedPipeline.infer`; a shadow is offered a copy of each answered request, bulk work apart."""
         return await answer_to(self.submit, inputs, **asked)
 
     @property
@@ -50,6 +50,8 @@ class InForce:
 
     def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
         inference, shadow = self.inference, self.shadow
+        if asked.get("bulk") is not None:
+            return inference.submit(inputs, done, **asked)
         began_ns = inference.now_ns()
 
         def compared(answer: Answer) -> None:

@@ -56,8 +56,9 @@ def make_settings(
     refuses: bool,
     by_exit: bool,
     knows_waits: bool,
+    bulk: bool,
 ) -> Settings:
-    several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses else None
+    several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or bulk else None
     return Settings(
         replicas=len(tables.replica_ids),
         models=len(tables.models),
@@ -93,6 +94,7 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         node=_first_nodes(tables, workload, items),
         row=longer(np.arange(rows, dtype=np.int32), items),
         replica=np.full(rows + items, NONE, dtype=np.int32),
+        bulk_gear=np.zeros(0, dtype=np.int16) if workload.bulk_gear is None else longer(workload.bulk_gear, items),
         row_waits=np.zeros(rows, dtype=np.int32),
         is_over=np.zeros(rows, dtype=np.int8),
         gear_row=first_gears(tables)[:-1].copy(),
@@ -133,7 +135,7 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
 
 def _first_nodes(tables: PlanTables, workload: Workload, items: int) -> NDArray[np.int16]:
     """The node of each sample, with room for `items`; empty where there is one node."""
-    if len(tables.pipeline_of) == 1 and not items and not tables.chooses:
+    if len(tables.pipeline_of) == 1 and not items and not tables.chooses and workload.bulk_gear is None:
         return np.zeros(0, dtype=np.int16)
     first = np.array([pipeline.first_node for pipeline in tables.pipelines], dtype=np.int16)
     of_samples = np.zeros(len(workload), dtype=np.int16) if workload.pipeline is None else first[workload.pipeline]

@@ -6,7 +6,7 @@ from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import replanning
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, is_item, write
+from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, gear_of, is_bulk, is_item, write
 from gearshift.support.compiled import apart, inlined
 
 NO_CHOICE = replanning.NO_CHOICE
@@ -17,9 +17,9 @@ wait_ns = inlined(replanning.wait_ns)
 
 
 @inlined
-def first_model(plan: Plan, settings: Settings, state: State, number: int, node: int) -> Any:
-    """The model with which items of a node of pipeline `number` begin in the first of its choices."""
-    row = state.pipelines[number].gear
+def first_model(plan: Plan, settings: Settings, gear: int, node: int) -> Any:
+    """The model with which items of a node begin in a gear, in the first of its choices."""
+    row = gear
     if settings.several is not None:
         row += plan.first_row[node]
     if settings.chooses is not None:
@@ -33,7 +33,7 @@ def model_now(
 ) -> Any:
     """The model with which an item of a request row would begin now."""
     if settings.chooses is None:
-        return first_model(plan, settings, state, number, node)
+        return first_model(plan, settings, gear_of(settings, state, number, row), node)
     return plan.stage_models[choice(plan, settings, state, q, number, node, row, 0, now_ns) * settings.most_stages]
 
 
@@ -51,7 +51,7 @@ def begin(
 ) -> Any:
     """The model with which an item begins; in the log, if it was one of several."""
     if settings.chooses is None:
-        return first_model(plan, settings, state, number, node)
+        return first_model(plan, settings, gear_of(settings, state, number, item), node)
     return plan.stage_models[
         chosen(plan, settings, state, q, out, item, number, node, 0, now_ns) * settings.most_stages
     ]
@@ -75,7 +75,7 @@ def chosen(
         row = state.row[item]
     found = choice(plan, settings, state, q, number, node, row, visited, now_ns)
     at = plan.first_row[node] + state.pipelines[number].gear
-    if plan.choice_begin[at + 1] - plan.choice_begin[at] > 1:
+    if plan.choice_begin[at + 1] - plan.choice_begin[at] > 1 and not is_bulk(settings, state, row):
         place = -1
         if found != NO_CHOICE:
             place = found - plan.choice_begin[at]
@@ -87,11 +87,11 @@ def chosen(
 def choice(
     plan: Plan, settings: Settings, state: State, q: Queues, number: int, node: int, row: int, visited: int, now_ns: int
 ) -> Any:
-    gear = state.pipelines[number].gear
+    gear = gear_of(settings, state, number, row)
     at = plan.first_row[node] + gear
     begins, ends = plan.choice_begin[at], plan.choice_begin[at + 1]
-    if ends - begins == 1:
-        return begins
+    if ends - begins == 1 or is_bulk(settings, state, row):
+        return ends - 1
     stage = 0
     left_ns = min(state.deadline_ns[row], state.answer_by_ns[row]) - now_ns
     left_ns -= plan.margin_ns[plan.first_gear[number] + gear]

@@ -28,7 +28,9 @@ from gearshift.simulator.kernel.state import (
     State,
     finish,
     forget_end,
+    gear_of,
     goes_on,
+    is_bulk,
     is_item,
     pipeline_of,
     write,
@@ -112,7 +114,7 @@ def stage_ended(
         if settings.several is not None:
             node = state.node[sample]
             of_pipeline = state.pipeline_of[node]
-            gear = state.pipelines[of_pipeline].gear
+            gear = gear_of(settings, state, of_pipeline, sample)
             row = plan.first_row[node] + gear
             stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
             base = row * settings.most_stages
@@ -212,23 +214,26 @@ def arrive(
         while end < continues.shape[0] and continues[end]:
             end += 1
     run.arrived = end
-    pipeline.arrived += end - first
-    admitted = admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
-    if admitted:
+    bulk = is_bulk(settings, state, first)
+    if not bulk:
+        pipeline.arrived += end - first
+    admitted = bulk or admits(pipeline.waiting, 0, end - first, 0, plan.most_waiting[number], 0)
+    if admitted and not bulk:
         pipeline.most_waiting = max(pipeline.most_waiting, pipeline.waiting + end - first)
     node = plan.entries[plan.entry_begin[number]]
     model = model_now(plan, settings, state, q, number, node, first, now_ns)
     ending = QUEUE_FULL
     feasible = True
-    if settings.by_deadline is not None and settings.refuses:
+    if settings.by_deadline is not None and settings.refuses and not bulk:
         deadline_ns = state.deadline_ns[first]
         feasible = not misses_anyway(plan, settings, state, number, model, deadline_ns, now_ns)
         if g is not None and g.is_graph[number]:
             feasible = all_may_begin(plan, settings, state, q, g, number, first, now_ns)
     for sample in range(first, end):
         if admitted:
-            state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
-            pipeline.metered += 1
+            if not bulk:
+                state.kept_ns[number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS] = now_ns
+                pipeline.metered += 1
             if feasible:
                 if g is not None and g.is_graph[number]:
                     goes_on(state, q.next, sample)
@@ -377,7 +382,7 @@ def shift(
 def longest_first_stage_queue(plan: Plan, settings: Settings, state: State, q: Queues, number: int) -> int:
     longest = 0
     for i in range(plan.entry_begin[number], plan.entry_begin[number + 1]):
-        model = first_model(plan, settings, state, number, plan.entries[i])
+        model = first_model(plan, settings, state.pipelines[number].gear, plan.entries[i])
         for replica in range(plan.model_begin[model], plan.model_begin[model + 1]):
             longest = max(longest, q.length[replica])
     return longest

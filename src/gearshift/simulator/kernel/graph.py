@@ -24,6 +24,7 @@ from gearshift.simulator.kernel.state import (
     Settings,
     State,
     finish,
+    gear_of,
     leave_request,
     waits_no_more,
     write,
@@ -281,6 +282,8 @@ def make(
     state.row[item] = row
     state.node[item] = node
     state.record[item] = g.sample[recorded]
+    if state.bulk_gear.shape[0] > 0:
+        state.bulk_gear[item] = state.bulk_gear[row]
     g.recorded[item] = recorded
     last = g.last[row]
     g.following[item] = item if last == NONE else g.following[last]
@@ -348,7 +351,7 @@ def _answer_plain(
     state.run.done += 1
     if item != NONE:
         out.model[row] = out.model[item]
-    out.gear[row] = state.pipelines[number].gear
+    out.gear[row] = gear_of(settings, state, number, row)
     out.ended[row] = DEGRADED if g.is_degraded[row] != 0 else ANSWERED
 
 
@@ -359,12 +362,13 @@ def withdraw(plan: Plan, settings: Settings, state: State, q: Queues, g: Graph, 
     item = g.last[row]
     while state.row_waits[row] > 0:
         item = g.following[item]
-        replica = state.replica[item]
-        if replica != NONE:
-            remove(q, replica, item)
+        queue = state.replica[item]
+        if queue != NONE:
+            replica = queue % settings.replicas  # that of bulk work comes after those of all replicas
+            remove(q, queue, item)
             waits_no_more(settings, state, item)
             touch(plan, state, replica)
-            if settings.by_deadline is not None:
+            if settings.by_deadline is not None and queue == replica:
                 watch(plan, settings, state, q, replica, now_ns)
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 import numpy as np
 
 from gearshift.clock import NEVER_NS
+from gearshift.request import NOT_BULK
 from gearshift.support.compiled import inlined
 
 BLOCK = 16
@@ -156,6 +157,7 @@ class State(NamedTuple):
     Per device: `busy`, `ends_ns` (of the batch whose first device it is), `ending`, `wakes_ns`.
     `block_ends_ns`: the earliest of `ends_ns` per `BLOCK` devices. Per replica: `batch` (its first
     sample), `batch_length`, and the settings in force. Per sample: `visited` models as bits.
+    Only with bulk work: `bulk_gear` per sample, the gear whose cascades it keeps, or `NOT_BULK`.
     Per pipeline: `gear_row`, the row of its gear in arrays by gear; its last arrivals `kept_ns`, a
     ring; and the rings of `policies/routing.py`, `last` per model and `following`, `due`, `stride`
     per replica. `touched` lists idle devices to start on after an event; `is_touched` says which
@@ -183,6 +185,7 @@ class State(NamedTuple):
     row: Any
     replica: Any
     row_waits: Any
+    bulk_gear: Any
     is_over: Any
     gear_row: Any
     minimum_queue_length: Any
@@ -250,8 +253,21 @@ def is_item(settings: Settings, sample: int) -> bool:
 
 
 @inlined
+def is_bulk(settings: Settings, state: State, sample: int) -> bool:
+    return settings.several is not None and state.bulk_gear.shape[0] > 0 and state.bulk_gear[sample] != NOT_BULK
+
+
+@inlined
+def gear_of(settings: Settings, state: State, number: int, sample: int) -> Any:
+    """The gear whose cascades a sample of pipeline `number` takes: the one in force, or one that bulk work keeps."""
+    if is_bulk(settings, state, sample):
+        return state.bulk_gear[sample]
+    return state.pipelines[number].gear
+
+
+@inlined
 def waits(settings: Settings, state: State, sample: int, replica: int) -> None:
-    """Count a sample that begins to wait; a request row counts once, however many items wait."""
+    """Count a sample that begins to wait; a request row counts once, however many items wait, bulk work not at all."""
     pipeline = state.pipelines[pipeline_of(settings, state, sample)]
     if is_item(settings, sample):
         row = state.row[sample]
@@ -259,7 +275,8 @@ def waits(settings: Settings, state: State, sample: int, replica: int) -> None:
         state.row_waits[row] += 1
         if state.row_waits[row] != 1:
             return
-    pipeline.waiting += 1
+    if not is_bulk(settings, state, sample):
+        pipeline.waiting += 1
 
 
 @inlined
@@ -271,7 +288,8 @@ def waits_no_more(settings: Settings, state: State, sample: int) -> None:
         state.row_waits[row] -= 1
         if state.row_waits[row] != 0:
             return
-    pipeline.waiting -= 1
+    if not is_bulk(settings, state, sample):
+        pipeline.waiting -= 1
 
 
 @inlined

@@ -5,22 +5,34 @@ Each function mirrors the one of the same name in `runtime/router/router.py`.
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.policies import batching, order, routing
+from gearshift.policies import batching, bulk, order, routing
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.refining import start_refining_on, touch_alike, wait_for_gain
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, visits_of, waits, waits_no_more, write
-from gearshift.support.compiled import inlined
+from gearshift.simulator.kernel.state import (
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    is_bulk,
+    visits_of,
+    waits,
+    waits_no_more,
+    write,
+)
+from gearshift.support.compiled import apart, inlined
 
-NOT_YET, DEADLINE = batching.NOT_YET, batching.DEADLINE
+NOT_YET, DEADLINE, BULK = batching.NOT_YET, batching.DEADLINE, batching.BULK
 ROUTE = int(decisions.Decision.ROUTE)
 
 choose_replica = inlined(routing.choose_replica)
 start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 replica_key = inlined(order.replica_key)
+shortest_queue = inlined(bulk.shortest_queue)
+bulk_batch_size = inlined(bulk.bulk_batch_size)
 is_starving = queues_module.is_starving
 add, head, take = queues_module.add, queues_module.head, queues_module.take
 
@@ -44,18 +56,22 @@ def route(
     now_ns: int,
 ) -> None:
     """Queue a sample of pipeline `number` at the replica of `model` whose turn it is."""
-    ring = number * settings.models + model
-    replica = choose_replica(ring, state.last, state.following, state.due, state.stride) - number * settings.replicas
-    if settings.refines is not None:
-        replica = state.refining.queue_of[replica]
-    add(q, replica, sample, now_ns)
-    waits(settings, state, sample, replica)
+    if is_bulk(settings, state, sample):
+        replica = queue_bulk(plan, settings, state, q, sample, model, now_ns)
+    else:
+        ring = number * settings.models + model
+        turn = choose_replica(ring, state.last, state.following, state.due, state.stride)
+        replica = turn - number * settings.replicas
+        if settings.refines is not None:
+            replica = state.refining.queue_of[replica]
+        add(q, replica, sample, now_ns)
+        waits(settings, state, sample, replica)
+        if settings.by_deadline is not None:
+            watch(plan, settings, state, q, replica, now_ns)
     if settings.refines is not None:
         touch_alike(plan, state, replica)
     else:
         touch(plan, state, replica)
-    if settings.by_deadline is not None:
-        watch(plan, settings, state, q, replica, now_ns)
     if out.log.shape[0] > 0:
         write(state, out, now_ns, ROUTE, sample, replica, visits_of(state, sample))
 
@@ -143,6 +159,8 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
             chosen, chosen_reason = first, DEADLINE
     if chosen != NONE and not spans_busy_device(plan, state, chosen):
         start_batch(plan, settings, state, q, out, chosen, chosen_reason, now_ns)
+    if settings.several is not None and chosen == NONE and state.bulk_gear.shape[0] > 0:
+        start_bulk(plan, settings, state, q, out, device, now_ns)
 
 
 @inlined
@@ -155,3 +173,42 @@ def start_on_touched(plan: Plan, settings: Settings, state: State, q: Queues, ou
         else:
             start_on(plan, settings, state, q, out, device, now_ns)
     state.run.touched = 0
+
+
+# Bulk work: the queue of replica r is number `replicas + r` of all queues.
+
+
+@apart
+def queue_bulk(plan: Plan, settings: Settings, state: State, q: Queues, sample: int, model: int, now_ns: int) -> int:
+    """Queue a sample at the replica of `model` with the shortest queue; returns the replica."""
+    begin, end = plan.model_begin[model], plan.model_begin[model + 1]
+    queue = shortest_queue(q.length, settings.replicas + begin, settings.replicas + end)
+    add(q, queue, sample, now_ns)
+    waits(settings, state, sample, queue)
+    return queue - settings.replicas
+
+
+@apart
+def start_bulk(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int) -> None:
+    """Start a batch on a device on which nothing else starts: of the queue whose oldest sample has waited longest."""
+    chosen, oldest_ns = NONE, 0
+    for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
+        replica = plan.on_device[i]
+        queue = settings.replicas + replica
+        if q.length[queue] == 0 or spans_busy_device(plan, state, replica):
+            continue
+        entered_ns = q.entered_ns[q.first[queue]]
+        if chosen == NONE or entered_ns < oldest_ns:
+            chosen, oldest_ns = replica, entered_ns
+    if chosen == NONE:
+        return
+    queue = settings.replicas + chosen
+    size = bulk_batch_size(
+        q.length[queue], state.largest_batch_size[chosen], plan.run_ns[chosen], plan.starvation_ns[chosen]
+    )
+    state.batch[chosen] = take(q, queue, size, now_ns, 0)
+    sample = state.batch[chosen]
+    for _ in range(size):
+        waits_no_more(settings, state, sample)
+        sample = q.next[sample]
+    run_batch(plan, settings, state, q, out, chosen, size, BULK, now_ns)

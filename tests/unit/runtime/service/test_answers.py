@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.errors import DeadlinePassed, NotReady, QueueFull
+from gearshift.errors import DeadlinePassed, NotReady, QueueFull, UnknownModel
 from gearshift.request import NO_DEADLINE_NS, Answer, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.service.answers import answer_of, judged, raise_if_refused, refused
 
@@ -54,6 +54,11 @@ def test_an_answer_tells_of_each_row_which_model_it_was_and_where_the_row_left_i
     assert answer.outcome == "answered"
     assert [(row.model, row.stage, row.exit_segment) for row in answer.rows] == [("large", 1, 3), ("large", 1, 0)]
     assert answer.outputs["y"].tolist() == [0, 1]
+
+
+def test_a_gear_that_the_plan_does_not_have_is_told_to_another_process() -> None:
+    with pytest.raises(UnknownModel, match="gear is 9"):
+        raise_if_refused(refused(UnknownModel("gear is 9")))
 
 
 def test_a_refusal_that_crosses_to_another_process_says_when_to_come_again() -> None:

@@ -10,7 +10,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Answer, CutRows, MissingNode, Request, RowFacts, Sample
 from gearshift.runtime.service.answers import OpenRequest, raise_if_refused
 from gearshift.runtime.service.graph_answers import graph_answer
-from gearshift.runtime.service.room import Client
+from gearshift.runtime.service.room import Client, HeldBytes, OpenRows, Room
 from tests.graph_task import graph_plan
 
 TABLES = plan_tables(graph_plan())
@@ -28,7 +28,17 @@ def row(number: int, text: str | None = None, **fields: Any) -> Sample:
 
 
 def answer_of(*rows: Sample) -> Answer:
-    opened = OpenRequest(rows[0].request, [*rows], 0, lambda answer: None, Client(), len(rows), 0, [])
+    opened = OpenRequest(
+        rows[0].request,
+        [*rows],
+        0,
+        lambda answer: None,
+        Client(),
+        len(rows),
+        0,
+        Room(OpenRows(), 1, HeldBytes(1), lambda: None),
+        [],
+    )
     return graph_answer(opened, TABLES.models, 0, PAIRS)
 
 
