@@ -25,7 +25,8 @@ from gearshift.workload import Trace
 from tests.unit.planner.little import little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request
 
-NAMES = sorted(planners.MODULES)
+NAMES = sorted(set(planners.MODULES) - {"refine"})
+"""Plans that refine have no replicas that span devices, which `plans/served.py` refuses."""
 QUICK = ["coordinate", "single", "static-cascade"]
 LIGHT: dict[str, Any] = {"trace": little_trace(low_qps=1, high_qps=2), "max_qps": 4.0}
 """What two replicas of m1 carry alone."""
