@@ -1,6 +1,7 @@
 """Gears from steady load: each load has the best candidate whose own steady load, by a margin, is above it."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,15 +18,15 @@ def limits(steady: Steady, margin: float) -> list[float]:
     return found
 
 
-def assigned(steady: Steady, margin: float) -> Choice:
-    """The gears for a margin: quality and work fall as load rises, and the cheapest has no upper end."""
+def assigned(steady: Steady, margin: float, among: Sequence[int]) -> Choice:
+    """The gears of some candidates: quality and work fall as load rises, and the cheapest has no upper end."""
     maker, ends = steady.maker, limits(steady, margin)
     work, quality = maker.bottleneck_s, maker.candidates.quality
-    cheapest = int(np.argmin(work))
+    cheapest = min(among, key=lambda c: work[c])
     gears: list[GearChoice] = []
     begins, most_s = 0.0, np.inf
     while not gears or gears[-1].candidate != cheapest:
-        able = [c for c in range(len(ends)) if c == cheapest or (ends[c] > begins and work[c] <= most_s)]
+        able = [c for c in among if c == cheapest or (ends[c] > begins and work[c] <= most_s)]
         best = max(able, key=lambda c: (quality[c], -work[c]))
         gears.append(maker.free(best, begins))
         begins, most_s = ends[best], float(work[best])

@@ -1,6 +1,6 @@
 """The search on one placement: a first choice from steady load, then local search, then confirmation on part B."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -14,7 +14,7 @@ from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.language.assigning import assigned, limits
-from gearshift.planner.language.candidates import CandidateTable
+from gearshift.planner.language.candidates import BY_ID, CandidateTable
 from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
 from gearshift.planner.language.improving import Improvement
 from gearshift.planner.language.replays import Replays, workloads_of
@@ -108,17 +108,17 @@ class PlacedSearch:
                 return choice
         return None
 
-    def from_steady(self) -> Choice | None:
-        """The gears of the least margin that holds on the trace; None where none does."""
+    def from_steady(self, among: Sequence[int]) -> Choice | None:
+        """The gears of some candidates, of the least margin that holds on the trace; None where none does."""
 
         def holds(margin: float) -> Choice | None:
-            choice = assigned(self.steady, margin)
+            choice = assigned(self.steady, margin, among)
             return choice if self.holds(choice) else None
 
         low = self.request.margin
         if (found := holds(low)) is not None:
             return found
-        cheapest = self.maker.constant(int(np.argmin(self.maker.bottleneck_s)))
+        cheapest = self.maker.constant(min(among, key=lambda c: self.maker.bottleneck_s[c]))
         if (found := holds(LARGEST_MARGIN)) is None:
             return cheapest if self.holds(cheapest) else None
         return narrowed(
@@ -131,9 +131,15 @@ class PlacedSearch:
         )
 
     def drafts(self) -> list[Choice]:
-        """Gears from steady load, and one candidate for all, where they hold on part A."""
-        found = [choice for choice in (self.from_steady(), self.best_constant()) if choice is not None]
-        return list(dict.fromkeys(found))
+        """Gears from steady load, of all candidates, of splits by id and of single models, and one candidate for all.
+
+        Only those that hold on part A.
+        """
+        every = range(len(self.candidates.stages))
+        by_id = [c for c in every if self.candidates.latest[c] == BY_ID]
+        singles = [c for c in every if len(self.candidates.stages[c]) == 1]
+        found = [self.from_steady(among) for among in (every, by_id, singles)]
+        return list(dict.fromkeys(choice for choice in (*found, self.best_constant()) if choice is not None))
 
     def improved(self, choice: Choice, kept: Callable[[Choice], None]) -> Choice:
         every = self.objective.scope == "every-range"

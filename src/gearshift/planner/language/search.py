@@ -23,7 +23,7 @@ from gearshift.profiles.engines.engine_tables import work_rates
 from gearshift.workload import Trace
 
 MOST_DRAFTED = 6
-MOST_IMPROVED = 3
+MOST_IMPROVED = 4
 WINDOW_S = 10.0
 FULL = 0.85
 """Devices are taken to be busy up to this share where placements are ranked."""
