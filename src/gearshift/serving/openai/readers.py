@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gearshift.request import Answer, Outcome
 from gearshift.runtime.engines.answer_stream import AnswerStream
 from gearshift.runtime.engines.link import Fault
 from gearshift.serving.http.attempts import respond_error
@@ -33,6 +34,7 @@ class StreamedAnswer:
 
     def begin(self, stream: AnswerStream) -> None:
         self._stream = stream
+        _note(self._exchange, stream)
         self._exchange.begin_stream(200, EVENTS, [NOT_KEPT, *headers_of(stream, self._models[stream.request.model])])
         self._exchange.on_room = self._go_on
 
@@ -92,10 +94,18 @@ class WholeAnswer:
         if (usage := usage_of(stream)) is not None:
             content["usage"] = usage
         content["gearshift"] = facts_of(stream, model)
+        _note(self._exchange, stream)
         self._exchange.respond(200, _encode(content), JSON, headers_of(stream, model))
 
     def failed(self, fault: Fault) -> None:
         refuse(self._exchange, fault)
+
+
+def _note(exchange: HttpExchange, stream: AnswerStream) -> None:
+    """Tell the request's span, where it is traced."""
+    if exchange.span is not None:
+        outcome: Outcome = "degraded" if stream.request.degraded else "answered"
+        exchange.span.answered(Answer(outcome=outcome, gear=stream.request.gear))
 
 
 def refuse(exchange: HttpExchange, fault: Fault) -> None:

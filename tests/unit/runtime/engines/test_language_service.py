@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable
 
@@ -6,9 +7,10 @@ import pytest
 
 from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
-from tests.two_language_models import ALONE, SMALL_ALONE, cascade, language_plan, language_profile
+from tests.two_language_models import ALONE, SMALL_ALONE, cascade, engine, language_plan, language_profile
 
 PROFILE = language_profile(step_s=(0.0005, 0.001), output_tokens=10)
 SURE, UNSURE = (
@@ -18,9 +20,14 @@ TEXT = "".join(f" {n}" for n in range(1, 10))
 SPLIT = cascade(-0.5, 4)
 
 
-def served(plan: GearPlan, use: Callable[[EmulatedService], Awaitable[None]], **options: object) -> None:
+def served(
+    plan: GearPlan,
+    use: Callable[[EmulatedService], Awaitable[None]],
+    profile: LanguageProfile = PROFILE,
+    **options: object,
+) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), EmulatedService(PROFILE, plan, **options) as service:
+        async with asyncio.timeout(60), EmulatedService(profile, plan, **options) as service:
             await use(service)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -93,6 +100,28 @@ def test_after_something_was_shown_a_fault_ends_the_answer(fault: dict[str, int]
         assert service.service.router.requests == 0
 
     served(language_plan([SPLIT]), use)
+
+
+def test_a_prompt_that_is_too_long_for_the_small_model_goes_to_one_with_room() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(SURE)
+        assert reading.text == f"large:{SURE}{TEXT}"
+        assert reading.stream is not None
+        assert not reading.stream.request.degraded
+
+    little = dataclasses.replace(PROFILE, engines=(engine("small", 0.0005, kv_blocks=1), PROFILE.engines[1]))
+    served(language_plan([SPLIT]), use, profile=little)
+
+
+def test_a_prompt_that_is_too_long_for_all_is_refused() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(SURE)
+        assert reading.fault is not None
+        assert reading.fault.status == 400
+        assert b"context_length_exceeded" in reading.fault.body
+
+    little = dataclasses.replace(PROFILE, engines=tuple(engine(one, 0.0005, kv_blocks=1) for one in PROFILE.models))
+    served(language_plan([SPLIT]), use, profile=little)
 
 
 def test_a_silent_engine_fails_its_requests() -> None:
