@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "simulator": OFFLINE,
     "planner": OFFLINE,
     "client": {"nouns", "support", "v2"},
-    "runtime": ONLINE | {"simulator"},  # emulated engines take the simulator's steps
+    "runtime": ONLINE,
     "serving": ONLINE | {"client"},
     "load_generator": ONLINE | {"client", "serving"},
     "measuring": ONLINE | {"client", "serving"},

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gearshift.clock import to_ns
 from gearshift.errors import require
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepWork
-from gearshift.simulator.engines.engine import Engine, Generation
+from gearshift.profiles.engines.stepping import Engine, Generation
 
 Ints = NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
 from gearshift.profiles.engines.engine_tables import NO_BOUND, EngineTables
 from gearshift.profiles.engines.language_profile import BIN_EDGES, DECIDE_AT_TOKENS, LanguageProfile
-from gearshift.simulator.engines.engine import Engine, Generation, Step
+from gearshift.profiles.engines.stepping import Engine, Generation, Step
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gearshift.profiles.engines.stepping import Generation
 from gearshift.runtime.engines.asked import CHAT
-from gearshift.simulator.engines.engine import Generation
 
 JSON, EVENTS = b"application/json", b"text/event-stream"
 

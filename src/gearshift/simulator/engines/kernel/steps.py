@@ -1,4 +1,4 @@
-"""Steps of engines, compiled: `simulator/engines/engine.py` on counts, in a time that does not grow with the batch.
+"""Steps of engines, compiled: `profiles/engines/stepping.py` on counts, in a time that does not grow with the batch.
 
 Read that module first. Only where memory runs out does a step look at each running request.
 """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
-from gearshift.simulator.engines.engine import Engine, Generation
+from gearshift.profiles.engines.stepping import Engine, Generation
 from gearshift.simulator.engines.runs import run_by_steps, run_engine
 from tests.often import often
 
