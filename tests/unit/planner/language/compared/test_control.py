@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
@@ -64,6 +65,7 @@ def test_an_explanation_has_the_costs_of_each_gear() -> None:
     assert told.replayed.tokens.answered_by  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_comparison_has_the_control_and_what_certainty_is_worth() -> None:
     found = compare_language([request()], ["optimal", CONTROL])
     assert [run.planner for run in found.runs] == ["optimal", CONTROL]
