@@ -2,9 +2,7 @@
 
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,10 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gearshift.cascade import Cascade
-from gearshift.demo.asking import Asked, ask_all
 from gearshift.demo.compiling import compiling
-from gearshift.demo.run import SEED, Tell
-from gearshift.errors import InvalidInput
+from gearshift.demo.run import GIVE_UP_S, SEED, Tell
 from gearshift.gear import GearPlan, LoadRange, ReplicaSettings
 from gearshift.models.config import PROJECT_FILE
 from gearshift.placement import Placement, Replica
@@ -23,17 +19,14 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.engines.engine_tables import work_rates
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile, write_language_profile
-from gearshift.result import ServingResult
 from gearshift.runtime.engines.engine_process import engine_environment
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init.language import PROJECT, project_files
-from gearshift.verbs.language.inputs import language_workload
 from gearshift.verbs.language.profile import profile_language
+from gearshift.verbs.language.validate import LanguageValidation, validate_language
 from gearshift.verbs.plan import plan
-from gearshift.verbs.simulate import simulate_language
-from gearshift.workload import Trace
 
 ENGINE = "llama-server-vulkan"
 DEVICES = 1
@@ -46,17 +39,11 @@ QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageSystem:
-    plan: GearPlan
-    predicted: ServingResult
-    measured: Asked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageDemoResult:
     """`systems` are the gear plan, the largest model alone and the smallest alone; `emulated` says why, if so."""
 
-    systems: Mapping[str, LanguageSystem]
+    plan: GearPlan
+    systems: Mapping[str, LanguageValidation]
     emulated: str
     requests: int
     peak_qps: float
@@ -95,8 +82,12 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
     for number, (name, one) in enumerate(plans.items()):
         tell(f"serving: {name}", 0.55 + 0.15 * number)
         path = folder / f"{name.replace(' ', '-')}.json"
-        systems[name] = _served(one, path, profile, trace, emulated=bool(emulated))
+        write_plan(one, path)
+        systems[name] = validate_language(
+            path, trace, profile=folder / "profile", emulated=bool(emulated), longest_s=GIVE_UP_S, seed=SEED
+        )
     return LanguageDemoResult(
+        plan=gears,
         systems=systems,
         emulated=emulated,
         requests=len(trace),
@@ -159,34 +150,3 @@ def _capacity_qps(profile: LanguageProfile, model: str) -> float:
     answers = profile.answers
     work_s = answers.prompt_tokens[row].mean() * prompt_s + answers.output_tokens[row].mean() * output_s
     return float(DEVICES / work_s)
-
-
-def _served(plan: GearPlan, path: Path, profile: LanguageProfile, trace: Trace, *, emulated: bool) -> LanguageSystem:
-    """Simulate the plan, serve it in a process of its own, and ask it at the trace's times."""
-    write_plan(plan, path)
-    workload = language_workload(profile, trace, seed=SEED)
-    simulated = simulate_language(plan, trace, profile=profile, seed=SEED)
-    with _serving(path, emulated=emulated) as url:
-        measured = ask_all(url, plan.name, path.parent, profile, workload, emulated=emulated)
-    return LanguageSystem(plan=plan, predicted=simulated.result(profile, plan.pipeline.objective), measured=measured)
-
-
-@contextmanager
-def _serving(plan: Path, *, emulated: bool) -> Iterator[str]:
-    command = [sys.executable, "-m", "gearshift", "serve", str(plan), "--port", "0"]
-    with subprocess.Popen(
-        [*command, *(("--backend", "emulated") if emulated else ())], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        said = []
-        try:
-            for line in process.stderr:
-                said.append(line.strip())
-                if "serving " in line:
-                    break
-            else:
-                raise InvalidInput("the server did not start: " + " | ".join(said[-3:]), where=str(plan))
-            yield said[-1].partition(" at ")[2].partition(" ")[0]
-        finally:
-            process.terminate()
-            process.stderr.read()

@@ -1,10 +1,7 @@
 """What `gearshift demo --llm` prints."""
 
-from msgspec import UNSET
-
-from gearshift.cli.common.output import Output, table
-from gearshift.cli.common.tables import milliseconds, percent
-from gearshift.cli.language.tables import answered_by, show_language_gears
+from gearshift.cli.common.output import Output
+from gearshift.cli.language.tables import language_results, show_language_gears
 from gearshift.demo.language import LanguageDemoResult
 
 
@@ -25,30 +22,13 @@ def show_language_demo(output: Output, made: LanguageDemoResult, p95_ms: float) 
     )
     if made.emulated:
         output.say(f"{made.emulated}: engines are emulated with recorded times and answers")
-    show_language_gears(output, made.systems["gear plan"].plan)
-    shown = table("", "", "quality", "TTFT p50", "p95", "total p50", "p95", "failed", "answered by")
+    show_language_gears(output, made.plan)
+    rows = []
     for name, system in made.systems.items():
-        predicted, measured = system.predicted, system.measured
-        tokens = predicted.tokens
-        if tokens is not UNSET:
-            shown.add_row(
-                f"{name}, predicted",
-                percent(predicted.accuracy),
-                *(milliseconds(one) for one in (tokens.ttft_s.p50, tokens.ttft_s.p95)),
-                *(milliseconds(one) for one in (tokens.total_s.p50, tokens.total_s.p95)),
-                "0",
-                answered_by(tokens),
-                style="dim",
-            )
-        shown.add_row(
-            f"{name}, measured",
-            percent(measured.quality),
-            *(milliseconds(one) for one in (measured.ttft_s.p50, measured.ttft_s.p95)),
-            *(milliseconds(one) for one in (measured.total_s.p50, measured.total_s.p95)),
-            str(measured.failed),
-            "",
-        )
-    output.show(shown)
-    late = max(system.measured.lateness_p99_s for system in made.systems.values())
-    if late > 0.05:
-        output.say(f"requests were sent up to {milliseconds(late)} late: read measured times with care")
+        rows += [(f"{name}, predicted", system.predicted), (f"{name}, measured", system.measured)]
+    output.show(language_results("Predicted and measured", rows))
+    for name, system in made.systems.items():
+        for problem, count in system.replay.problems.items():
+            output.say(f"{name}: {count} requests had {problem}")
+    if not all(system.replay.valid for system in made.systems.values()):
+        output.say("the load generator could not keep its schedule on this machine: read measured times with care")

@@ -98,10 +98,10 @@ def free_port() -> int:
 def engine_environment(cuda: str | None, threads: int) -> dict[str, str]:
     """This process's variables, without the server's own; with `CUDA_VISIBLE_DEVICES`, where given.
 
-    Commands that are installed next to this Python are found by their name.
+    Commands that are installed next to this Python are found by their name, after all others.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("GEARSHIFT_")}
-    own["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', os.defpath)}"
+    own["PATH"] = f"{own.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
     if threads:
         own["OMP_NUM_THREADS"] = str(threads)
     return own if cuda is None else own | {"CUDA_VISIBLE_DEVICES": cuda}
