@@ -29,9 +29,9 @@ from gearshift.verbs.language.validate import LanguageValidation, validate_langu
 from gearshift.verbs.plan import plan
 
 ENGINE = "llama-server-vulkan"
-DEVICES = 1
-"""Of the two processors that a small machine has; server and clients need the other."""
-BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 3.0, 2
+DEVICES = 2
+"""Where an engine's memory is not known, each model has a device of its own."""
+BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 2.5, 2
 """Shares of what the largest model alone can carry."""
 LEAST_MARGIN = 1.35
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
