@@ -8,7 +8,6 @@ from gearshift.policies import gear_shift
 from gearshift.policies import next_step as next_step_module
 from gearshift.policies.engines import deciding, outstanding
 from gearshift.policies.engines import steps as steps_module
-from gearshift.profiles.engines.engine_tables import NO_BOUND
 from gearshift.simulator.engines.kernel.read_ahead import read_ahead
 from gearshift.simulator.engines.kernel.running import leave_running, schedule, unschedule
 from gearshift.simulator.engines.kernel.state import (
@@ -28,6 +27,7 @@ from gearshift.support.compiled import apart, inlined
 ANSWER, NOT_IN_CASCADE = next_step_module.ANSWER, next_step_module.NOT_IN_CASCADE
 DECIDES_BY_ID, LOAD_DRAIN_S = deciding.DECIDES_BY_ID, outstanding.LOAD_DRAIN_S
 ENQUEUE, SEND, CANCEL = int(decisions.Decision.ENQUEUE), int(decisions.Decision.SEND), int(decisions.Decision.CANCEL)
+ANY_LENGTH = 1 << 30
 READ_AHEAD = 4
 """Arrivals after which a recorded answer is used that is read from memory now."""
 ANSWERED, SHIFT = int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
@@ -115,7 +115,9 @@ def enqueue(
 def expected_of(plan: Plan, model: int, prompt_tokens: int) -> int:
     """The length that is expected of an answer; a simulated request allows any."""
     bins = model * plan.bins
-    return expected_output_tokens(prompt_tokens, NO_BOUND, plan.bin_edges, plan.expected_output, bins, bins + plan.bins)
+    return expected_output_tokens(
+        prompt_tokens, ANY_LENGTH, plan.bin_edges, plan.expected_output, bins, bins + plan.bins
+    )
 
 
 @inlined
