@@ -2,25 +2,23 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import NotReady, QueueFull
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
-from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
+from gearshift.policies.engines.deciding import DECIDES_AT_END
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.profiles.engines.certainty import TokenCertainty
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
 from gearshift.runtime.engines.given_tokens import GivenTokens
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.link import Fault
 from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
 from gearshift.runtime.service.room import HeldBytes, Room
 
 CLIENTS_FAULTS = frozenset({400, 413, 422})
@@ -30,31 +28,6 @@ TOO_LONG = b"context length", b"context_length", b"context size", b"context_size
 LONGEST_RETRY_S = 60
 TICKS_PER_LOOK = 10
 STOPPED = "the server stopped before this request was answered; send it again"
-
-
-CertaintyOf = Callable[[str, TokenCertainty, int, int | None], float]
-"""Of a model's tokens so far after a prompt of so many, for the token at which a stage decides (None: the end)."""
-
-
-class Engine(Protocol):
-    """A replica of the plan; `name` is its model's at the endpoint."""
-
-    @property
-    def link(self) -> EngineLink: ...
-
-    @property
-    def name(self) -> str: ...
-
-
-class Engines(Protocol):
-    """The replicas of a plan, in the order of its tables."""
-
-    @property
-    def all(self) -> Sequence[Engine]: ...
-
-    def suspect(self, replica: int, fault: Fault) -> None:
-        """It could not be reached: look whether it is there."""
-        ...
 
 
 class LanguageService:
@@ -88,14 +61,13 @@ class LanguageService:
         self.held = HeldBytes(most_held_bytes)
         self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
         self._sizes = PromptSizes(len(tables.models))
-        self._by_certainty = _models_by_certainty(tables)
+        self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self._none_open = asyncio.Event()
         self._none_open.set()
         self._gives_late_answers = gives_late_answers
         self._next_number, self._ticks = 0, 0
-        self._arrived = 0
-        self.rate_qps = 0.0
+        self._arrived, self.rate_qps = 0, 0.0
         self.accepting = self._drained = self._ending = self._dispatches = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -375,8 +347,7 @@ class LanguageService:
 
     @property
     def ready(self) -> bool:
-        models = range(len(self.tables.models))
-        placed = [model for model in models if self._replicas_of(model)]
+        placed = [model for model in range(len(self.tables.models)) if self._replicas_of(model)]
         return self.accepting and all(self.replicas_ready(model) for model in placed)
 
     @property
@@ -426,13 +397,3 @@ class LanguageService:
         if gear != before:
             self._shifted(before)
         self._dispatch_soon()
-
-
-def _models_by_certainty(tables: EngineTables) -> list[bool]:
-    """For each model whether a gear has it at a stage that decides by its certainty."""
-    found = [False] * len(tables.models)
-    for gear, stages in enumerate(tables.stage_count.tolist()):
-        for row in range(gear * tables.most_stages, gear * tables.most_stages + stages - 1):
-            if tables.decide_at[row] != DECIDES_BY_ID:
-                found[int(tables.stage_models[row])] = True
-    return found

@@ -1,0 +1,43 @@
+"""What a service of language models is given: its engines, and how sure their answers are."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gearshift.policies.engines.deciding import DECIDES_BY_ID
+from gearshift.profiles.engines.certainty import TokenCertainty
+from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.runtime.engines.link import EngineLink, Fault
+
+CertaintyOf = Callable[[str, TokenCertainty, int, int | None], float]
+"""Of a model's tokens so far after a prompt of so many, for the token at which a stage decides (None: the end)."""
+
+
+class Engine(Protocol):
+    """A replica of the plan; `name` is its model's at the endpoint."""
+
+    @property
+    def link(self) -> EngineLink: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class Engines(Protocol):
+    """The replicas of a plan, in the order of its tables."""
+
+    @property
+    def all(self) -> Sequence[Engine]: ...
+
+    def suspect(self, replica: int, fault: Fault) -> None:
+        """It could not be reached: look whether it is there."""
+        ...
+
+
+def models_by_certainty(tables: EngineTables) -> list[bool]:
+    """For each model whether a gear has it at a stage that decides by its certainty."""
+    found = [False] * len(tables.models)
+    for gear, stages in enumerate(tables.stage_count.tolist()):
+        for row in range(gear * tables.most_stages, gear * tables.most_stages + stages - 1):
+            if tables.decide_at[row] != DECIDES_BY_ID:
+                found[int(tables.stage_models[row])] = True
+    return found
