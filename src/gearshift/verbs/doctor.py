@@ -21,6 +21,7 @@ WORTH_HAVING = {
     "otel": "`gearshift serve --otel`",
     "ray": "`gearshift serve --backend ray`, on more than one machine",
     "sql": "`gearshift query`, tables, and functions of DuckDB",
+    "llm-demo": "`gearshift demo --llm` with llama.cpp's server",
 }
 
 

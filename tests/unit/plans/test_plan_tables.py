@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -6,7 +7,8 @@ from msgspec.structs import replace
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, GearPlan, TimedQuality
+from gearshift.gear import ExpectedGain, GearPlan, LoadRange, TimedQuality
+from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
 from gearshift.plans.plan_file import read_plan, write_plan
@@ -35,20 +37,32 @@ def node(**changed: Any) -> GearPlan:
     return pipeline(nodes={"task": Node(operator="task", **changed)})
 
 
+def refined(**changed: Any) -> GearPlan:
+    gains = tuple(
+        ExpectedGain(kept=kept, later=later, certainty=(0.5,), gain=(0.1,))
+        for kept, later in permutations(PLAN.placement.models, 2)
+    )
+    return pipeline(**{"gears": (replace(GEAR, order="gain"),), "gains": gains} | changed)
+
+
 UNSERVED: dict[str, Callable[[], GearPlan]] = {
     "only node 'task' with inputs, fan-out or a join": lambda: node(inputs={"x": "image"}),
     "node 'task' with": lambda: node(join="first"),
     "or a join": lambda: node(join="first"),
     "with inputs": lambda: node(required=False),
-    "expected gains": lambda: pipeline(gains=(ExpectedGain(kept="a", later="b", certainty=(0.5,), gain=(0.1,)),)),
     "an objective on ttft": lambda: objective(metric="ttft"),
-    "an objective with median_s": lambda: objective(median_s=0.1),
     "several cascades of a node without their tables (timed) in the gear": lambda: gear(
         cascades={"task": (Cascade(models=("a",)), GEAR.cascade)}
     ),
     "decide_at_tokens in the gear": lambda: gear(cascades={"task": (replace(GEAR.cascade, decide_at_tokens=(4,)),)}),
-    "order by gain in the gear": lambda: gear(order="gain"),
-    "answer_by_margin_s in the gear": lambda: gear(answer_by_margin_s=0.001),
+    "order by gain without the expected gain of model": lambda: gear(order="gain"),
+    "order by gain without a latency objective": lambda: refined(objective=Objective(accuracy=0.9)),
+    "gears that order by gain beside others": lambda: refined(
+        gears=(
+            replace(GEAR, load_range=LoadRange(from_=0, to=9), order="gain"),
+            replace(GEAR, load_range=LoadRange(from_=9)),
+        )
+    ),
     "most_outstanding in the gear": lambda: gear(
         replicas=tuple(replace(settings, most_outstanding=8) for settings in GEAR.replicas)
     ),
@@ -82,6 +96,14 @@ def test_a_pipeline_of_one_node_is_served() -> None:
     require_served(gear(order="arrival"))
     require_served(objective(metric="latency"))
     require_served(objective(recall=0.9, precision=0.9, positive="yes", confidence=0.95))
+
+
+def test_gears_that_order_by_gain_are_served_with_the_gains_of_their_models() -> None:
+    tables = plan_tables(refined()).refine
+    assert tables.refines
+    assert (tables.greatest, tables.for_gain.tolist(), tables.margin_ns.tolist()) == (0.1, [1], [0])
+    assert not plan_tables(PLAN).refine.refines
+    assert plan_tables(PLAN).refine.queue_of.tolist() == list(range(len(PLAN.placement.replicas)))
 
 
 def test_names_of_pipeline_and_node_may_differ_from_the_operators() -> None:
@@ -123,7 +145,8 @@ IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {
     "median_s is -1.0": lambda: objective(median_s=-1.0),
     "recall is 7.0": lambda: objective(recall=7.0),
     "precision is -0.1": lambda: objective(precision=-0.1),
-    "answer_by_margin_s is nan": lambda: gear(answer_by_margin_s=float("nan")),
+    "answer_by_margin_s is nan": lambda: gear(order="gain", answer_by_margin_s=float("nan")),
+    "the order is not by gain": lambda: gear(answer_by_margin_s=0.001),
     "margin_s is -3.0": lambda: gear(margin_s=-3.0),
     "timed has {'other': 1} tables": lambda: gear(timed={"other": (TimedQuality(remaining_ms=(1,), quality=(0.5,)),)}),
     "a table by remaining_ms has 2 points for 1 values": lambda: gear(

@@ -18,7 +18,7 @@ PACKAGE = Path(gearshift.__file__).parent
 POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).rglob("*.py")]
 COMPILED_IN = [
     *sorted(str(file.relative_to(PACKAGE)) for file in POLICIES_AND_SIMULATOR),
-    *("gear.py", "decisions.py", "clock.py", "support/compiled.py", "caches/running/kernel.py"),
+    *("gear.py", "decisions.py", "clock.py", "request.py", "support/compiled.py", "caches/running/kernel.py"),
 ]
 COMPILERS = {"inlined", "apart", "compiled", "called_by_address"}
 OLD = "return queue_length if queue_length < largest_batch_size else largest_batch_size"

@@ -68,7 +68,8 @@ def best_within(so_far: SoFar) -> GearPlan:
             so_far.keep(made, each.accuracy)
             return made
     reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms"
-    raise refusal(request, reason, nearest_latency_s=_nearest_s(request, found))
+    cheapest = min(pairs, key=lambda pair: pair.screening_s)
+    raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request, found))
 
 
 def _ways(so_far: SoFar, pair: Pair) -> Iterator[Found]:

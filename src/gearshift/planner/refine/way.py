@@ -55,6 +55,11 @@ class Pair:
     def curves(self) -> Mapping[str, RunTimeCurve]:
         return curves_of(self.request.profile, self.request.hardware, self.placement)
 
+    @property
+    def screening_s(self) -> float:
+        """The least time of the first model for one row."""
+        return min(curve.seconds(1) for curve in self.curves.values() if curve.model == self.first)
+
     def sizes(self, longest_s: float) -> dict[str, int]:
         """By replica, the largest batch: the one with the least time per row of those that are short enough."""
         return {replica: fastest_size(curve, longest_s) for replica, curve in self.curves.items()}

@@ -560,12 +560,12 @@ def keys(tmp_path) -> Keys | None:
     return read_keys(str(tmp_path / "user"), str(tmp_path / "admin"))
 
 
-ANYBODY = ["/livez", "/readyz", "/v2/health/live", "/v2/health/ready"]
+ANYBODY = ["/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/dashboard"]
 USERS = ["/v2", "/metrics", "/v2/models/sums", "/v2/models/sums/ready", "/v2/models/stats", "/nothing"]
 
 
 @pytest.mark.parametrize("key", [None, "no-key", "a-longer-user-key", "a-longer-admin-key"])
-def test_all_but_health_needs_a_key(keys, key):
+def test_all_but_health_and_the_live_page_need_a_key(keys, key):
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
 
     async def use(server: Server) -> tuple[list[int], list[int]]:
@@ -574,7 +574,7 @@ def test_all_but_health_needs_a_key(keys, key):
         return open_to_all, [*locked, (await server.infer(samples(0), headers)).status]
 
     open_to_all, locked = serve(use, keys=keys)
-    assert open_to_all == [200] * 4
+    assert open_to_all == [200] * len(ANYBODY)
     assert locked == ([200] * 5 + [404, 200] if key in ("a-longer-user-key", "a-longer-admin-key") else [401] * 7)
 
 
