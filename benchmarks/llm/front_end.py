@@ -1,4 +1,4 @@
-"""What the front end of language models costs: time to the first token, engines that are free again, many streams.
+"""The cost of the front end of language models: time to the first token, engines that are free again, many streams.
 
 Bars: one connection waits at most 2 ms longer for its first token than at the engine itself; an engine is idle at most
 100 ms after a client has left, streamed or not; one core carries 2,000 streams of 5 tokens/s each, with at most 30 KB

@@ -43,7 +43,7 @@ LARGEST_RUNNING = 256
 
 @dataclass(frozen=True)
 class Fitted:
-    """How steps of a model on two GPUs differ from the published ones on four, and what a request takes beside."""
+    """A model's steps on two GPUs against the published ones on four, and a request's time beside them."""
 
     prefill_scale: float
     decode_scale: float

@@ -1,4 +1,4 @@
-"""What the published certainties of MT-Bench are worth: for 3b and 8b no more than a random split.
+"""The worth of the published certainties of MT-Bench: for 3b and 8b no more than a random split.
 
     python -m benchmarks.llm.mt_bench_certainty --data DIR
 
@@ -40,7 +40,7 @@ def recorded(folder: Path) -> tuple[dict[str, Floats], dict[str, Floats]]:
 
 
 def found_for(quality: dict[str, Floats], certainty: dict[str, Floats]) -> list[tuple[str, Ranking]]:
-    """Of each smaller model against the largest, by its own certainty and by that of 3b."""
+    """Each smaller model against the largest, by its own certainty and by that of 3b."""
     return [
         (of, ranking(model, MODELS[-1], None, certainty[of], quality[model], quality[MODELS[-1]], seed=0))
         for model in MODELS[:-1]

@@ -116,7 +116,7 @@ class AtStart:
 
 
 def figures(known: Query, seed: int) -> None:
-    """What caches and replanning gain, and which models are asked, beside the baseline."""
+    """The gains of caches and of replanning, and the models that are asked, beside the baseline."""
     asked = dict[tuple[str, int], list[Counter[str]]]()
     most = 0.0
     print(

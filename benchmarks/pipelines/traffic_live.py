@@ -227,7 +227,7 @@ def dearest_s(profiles: Profiles, operator: str) -> float:
 
 
 def deviation_of(profiles: Profiles) -> float:
-    """How much run times vary, as the profile has it: the logarithm of p95 over median, in deviations."""
+    """The variation of run times in the profile: the logarithm of p95 over median, in deviations."""
     ratios = [
         p95_s / median_s
         for operator in NETWORKS

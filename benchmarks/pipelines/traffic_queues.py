@@ -184,7 +184,7 @@ def by_hand(
 
 
 def known(*, caches: bool) -> Query:
-    """What tables are made of, with the node that answers, which takes no time."""
+    """The parts of tables, with the node that answers, which takes no time."""
     of_branches = query(caches=caches)
     none = Outcomes(np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1))
     return Query(

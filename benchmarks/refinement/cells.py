@@ -1,4 +1,4 @@
-"""How much more accurate plans are that refine while there is time, cell by cell of real predictions.
+"""The accuracy that plans gain by refining while there is time, cell by cell of real predictions.
 
 Answers and certainties are FrugalML's, run times BERT's on a V100 at all batch sizes that were measured.  A cell is a
 data set, a latency (p95) and a number of devices; its trace is a slice of Twitter with a busiest second of `--peak`

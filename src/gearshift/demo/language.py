@@ -35,7 +35,7 @@ BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 2.5, 2
 """Shares of what the largest model alone can carry."""
 LEAST_MARGIN = 1.35
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
-"""What the demo changes in the project that `init` writes."""
+"""The demo's changes to the project that `init` writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

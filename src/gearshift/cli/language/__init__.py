@@ -1,1 +1,1 @@
-"""What the verbs print for language models."""
+"""Tables and sentences of the verbs for language models."""

@@ -1,4 +1,4 @@
-"""What `gearshift demo --llm` prints."""
+"""The output of `gearshift demo --llm`."""
 
 from gearshift.cli.common.output import Output
 from gearshift.cli.language.tables import language_results, show_language_gears

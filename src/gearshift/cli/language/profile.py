@@ -1,4 +1,4 @@
-"""What `gearshift profile` prints of language models."""
+"""The output of `gearshift profile` for language models."""
 
 from pathlib import Path
 

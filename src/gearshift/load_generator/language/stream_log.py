@@ -1,4 +1,4 @@
-"""What came of each request to a server of language models, and the figures of a replay."""
+"""The end of each request to a server of language models, and the figures of a replay."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What an endpoint streams in answer to one request: when its tokens came, their log-probabilities, its text."""
+"""One streamed answer of an endpoint: the times of its tokens, their log-probabilities, its text."""
 
 import time
 from dataclasses import dataclass, field
@@ -153,6 +153,6 @@ class Heard:
 
     @property
     def of_arguments(self) -> list[bool]:
-        """Which tokens belong to the arguments of tool calls."""
+        """The tokens that belong to the arguments of tool calls."""
         texts = [token.token for token in self.tokens]
         return argument_tokens(texts, [arguments for _, arguments in self.calls.values()])

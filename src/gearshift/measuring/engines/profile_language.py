@@ -31,7 +31,7 @@ Notice = Callable[[str], None]
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """What a profile takes; `planned` counts the calls of all models, `done` those made or kept."""
+    """The cost of a profile; `planned` counts the calls of all models, `done` those made or kept."""
 
     path: Path
     project: LanguageProject

@@ -18,7 +18,7 @@ from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 Floats = NDArray[np.float64]
 LEAST_STEP_S = 1e-7
 KV_SHARE = 0.5
-"""Of a step, the most that reading contexts of the measured lengths is taken to be: else disturbed times would be."""
+"""The largest share of a step that is taken for reading contexts, as disturbed times would give more."""
 
 
 class PrefillTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ def _decoding(times: Sequence[DecodeTime]) -> tuple[StepCurve, float]:
 
 
 def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of pairs of weight and value."""
+    """The weighted median of pairs of weight and value."""
     half, so_far = sum(weight for weight, _ in pairs) / 2, 0.0
     for weight, value in sorted(pairs, key=lambda pair: pair[1]):
         so_far += weight

@@ -18,7 +18,7 @@ PROBE_WORDS, PROBE_TOKENS = 24, 4
 LEAST_STEPS = 3
 MOST_ATTEMPTS = 5
 MARGIN_TOKENS = 8
-"""Of a context, left free for what a chat template adds."""
+"""Tokens of a context that are left free for a chat template."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is timed: lengths of prompts, and pairs of concurrency and context."""
+    """The measurements: lengths of prompts, and pairs of concurrency and context."""
 
     lengths: tuple[int, ...]
     together: tuple[tuple[int, int], ...]
