@@ -1,4 +1,5 @@
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -247,7 +248,7 @@ def test_a_small_model_that_is_better_is_told(tmp_path: Path) -> None:
 
 def test_an_engine_command_that_exits_is_told_with_what_it_said(tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text("import sys\nprint('no GPU found')\nsys.exit(3)\n")
-    command = f'command = "{sys.executable} engine.py {{port}}"\nmodel = "tiny"'
+    command = f'command = "{shlex.quote(sys.executable)} engine.py {{port}}"\nmodel = "tiny"'
     with pytest.raises(ModelFailed, match=r"engine of replica 'small' does not answer.*no GPU found"):
         profile_language(project(tmp_path, {"small": command}))
 
@@ -273,7 +274,7 @@ def test_the_emulated_engine_comes_back_as_it_is(tmp_path: Path) -> None:
         part=np.array([0, 1, 0, 1], dtype=np.int8),
     )
     write_language_profile(tmp_path / "true", LanguageProfile(operator="chat", engines=(true,), answers=answers))
-    command = f"{sys.executable} -m gearshift.runtime.engines.emulated true --model small --port {{port}}"
+    command = f"{shlex.quote(sys.executable)} -m gearshift.runtime.engines.emulated true --model small --port {{port}}"
     quick = (
         "[profile]\nprompt_tokens = [16, 64]\nconcurrency = [1, 2, 4]\ncontexts = [32, 400]\ndecoded_tokens = 8\n"
         "repeats = 3\n"
