@@ -32,7 +32,7 @@ from tests.little_task import little_profile
 from tests.unit.serving.door.test_origins import (  # noqa: F401
     test_a_model_is_found_however_its_path_is_encoded,
     test_a_page_of_another_site_may_not_even_ask_for_an_inference,
-    test_by_a_foreign_name_only_health_is_told,
+    test_by_a_foreign_name_only_health_and_the_empty_live_page_are_told,
     test_with_keys_of_administration_alone_the_name_matters,
     test_with_keys_of_users_the_name_does_not_matter_and_the_page_does,
 )
