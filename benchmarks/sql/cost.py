@@ -103,7 +103,7 @@ class NoModel(Operator):
         self._labels = np.array([f"vendor {i % 7}" for i in range(2048)], dtype=object) if texts else np.arange(2048)
         self._certainty = np.random.default_rng(0).random(2048)
 
-    def submit(self, inputs: Any, rows: int, end_s: float | None = None) -> "Future[Answers]":
+    def submit(self, inputs: Any, rows: int, end_s: float | None = None, calls: Any = None) -> "Future[Answers]":
         made = Answers.none_yet(rows)
         made.keep(np.arange(rows), self._labels[:rows], self._certainty[:rows])
         future: Future[Answers] = Future()
