@@ -1,10 +1,6 @@
 """A profile on disk: a folder of readable metadata and plain arrays, with a hash of both."""
 
 import dataclasses
-import hashlib
-import io
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,14 @@ from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike, read_bytes, replace_folder
-from gearshift.support.npz import BROKEN_ZIP, decode_array, encode_arrays
+from gearshift.support.stored_arrays import (
+    Arrays,
+    content_hash,
+    encode_arrays,
+    encode_metadata,
+    read_arrays,
+    require_replaceable_folder,
+)
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
@@ -38,8 +41,6 @@ _FORMATS = {
     "exit_segment": ("<i8", 2),
 }
 _COMPULSORY = ("quality", "certainty", "part")
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,9 +83,9 @@ def write_profile(profile: Profile, folder: PathLike) -> Profile:
     require_replaceable(folder)
     arrays = _arrays_of(profile.predictions)
     metadata = _metadata_of(profile, arrays)
-    metadata = msgspec.structs.replace(metadata, sha256=_sha256(metadata, arrays))
+    metadata = msgspec.structs.replace(metadata, sha256=content_hash(metadata, arrays))
     content = {
-        METADATA_FILE: msgspec.json.format(_encode(metadata), indent=1) + b"\n",
+        METADATA_FILE: msgspec.json.format(encode_metadata(metadata), indent=1) + b"\n",
         ARRAYS_FILE: encode_arrays(arrays),
     }
     replace_folder(folder, content)
@@ -108,9 +109,9 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
     )
     require((folder / METADATA_FILE).exists(), "no such file", where=str(folder / METADATA_FILE), remedy=remedy)
     metadata = _read_metadata(folder / METADATA_FILE)
-    arrays = _read_arrays(folder / ARRAYS_FILE, metadata.arrays)
+    arrays = read_arrays(folder / ARRAYS_FILE, metadata.arrays, _FORMATS, remedy=REMEDY)
     require(
-        _sha256(metadata, arrays) == metadata.sha256,
+        content_hash(metadata, arrays) == metadata.sha256,
         f"the content does not match the hash in {METADATA_FILE}, field sha256: a file was changed or mixed up",
         where=str(folder),
         remedy=REMEDY,
@@ -123,20 +124,7 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
 
 
 def require_replaceable(folder: PathLike) -> None:
-    folder = Path(folder)
-    if not folder.exists():
-        return
-    require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
-    found = {entry.name for entry in folder.iterdir()}
-    others = sorted(found - {METADATA_FILE, ARRAYS_FILE})
-    if not others and METADATA_FILE not in found:
-        others = sorted(found)
-    require(
-        not others,
-        f"the folder holds {others[0]!r}, which is no part of a profile, and would be replaced" if others else "",
-        where=str(folder),
-        remedy="choose a new or empty folder, or move its files away",
-    )
+    require_replaceable_folder(Path(folder), (METADATA_FILE, ARRAYS_FILE), what="a profile")
 
 
 def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
@@ -148,7 +136,7 @@ def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
         **{name: getattr(profile, name) for name in _IN_BOTH},
     )
     # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
-    return msgspec.json.decode(_encode(metadata), type=_Metadata)
+    return msgspec.json.decode(encode_metadata(metadata), type=_Metadata)
 
 
 def _arrays_of(predictions: PredictionRecords) -> dict[str, NDArray[Any]]:
@@ -165,24 +153,6 @@ def _canonical(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=dtype)
 
 
-def _encode(metadata: _Metadata) -> bytes:
-    return msgspec.json.encode(metadata, order="deterministic", enc_hook=_plain_number)
-
-
-def _plain_number(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise NotImplementedError(f"values of type {type(value).__name__}")
-
-
-def _sha256(metadata: _Metadata, arrays: Arrays) -> str:
-    digest = hashlib.sha256(_encode(msgspec.structs.replace(metadata, sha256="")))
-    for name, array in arrays.items():
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
-
-
 def _read_metadata(path: Path) -> _Metadata:
     data = read_bytes(path, remedy=REMEDY)
     version = decode_json(data, _Versioned, where=str(path), remedy=REMEDY).schema_version
@@ -197,21 +167,3 @@ def _read_metadata(path: Path) -> _Metadata:
     plausible = set(_COMPULSORY) <= set(names) <= set(_FORMATS) and len(set(names)) == len(names)
     require(plausible, f"arrays is {list(names)}", where=str(path), remedy=REMEDY)
     return metadata
-
-
-def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    data = read_bytes(path, remedy=REMEDY)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            found = sorted(archive.namelist())
-            require(found == sorted(f"{name}.npy" for name in names), f"holds {found}, needs {sorted(names)}")
-            arrays = {name: decode_array(archive.read(f"{name}.npy")) for name in names}
-        for name, array in arrays.items():
-            dtype, dimensions = _FORMATS[name]
-            as_expected = array.ndim == dimensions and dtype in (array.dtype.str, array.dtype.kind)
-            require(as_expected, f"array {name!r} is of type {array.dtype} and shape {array.shape}")
-    except InvalidInput as error:
-        raise InvalidInput(error.what, where=str(path), remedy=REMEDY) from error
-    except BROKEN_ZIP as error:
-        raise InvalidInput(f"the file is damaged or cut short ({error})", where=str(path), remedy=REMEDY) from error
-    return arrays

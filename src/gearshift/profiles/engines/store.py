@@ -1,16 +1,10 @@
 """A profile of language models on disk: a folder with `language.json` and `answers.npz`, and a hash of both."""
 
 import dataclasses
-import hashlib
-import io
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.plans.plan_file import decode_json
@@ -19,7 +13,13 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.support.files import PathLike, read_bytes, replace_folder
-from gearshift.support.npz import BROKEN_ZIP, decode_array, encode_arrays
+from gearshift.support.stored_arrays import (
+    content_hash,
+    encode_arrays,
+    encode_metadata,
+    read_arrays,
+    require_replaceable_folder,
+)
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "language.json"
@@ -34,8 +34,6 @@ _FORMATS = {
     "part": ("|i1", 1),
 }
 """Types and dimensions of the arrays."""
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,9 +81,9 @@ def write_language_profile(folder: PathLike, profile: LanguageProfile) -> Langua
         **{name: getattr(profile, name) for name in _IN_BOTH},
     )
     # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
-    metadata = msgspec.json.decode(_encode(metadata), type=_Metadata)
-    metadata = msgspec.structs.replace(metadata, sha256=_sha256(metadata, arrays))
-    content = {METADATA_FILE: msgspec.json.format(_encode(metadata), indent=1) + b"\n"}
+    metadata = msgspec.json.decode(encode_metadata(metadata), type=_Metadata)
+    metadata = msgspec.structs.replace(metadata, sha256=content_hash(metadata, arrays))
+    content = {METADATA_FILE: msgspec.json.format(encode_metadata(metadata), indent=1) + b"\n"}
     replace_folder(folder, content | {ARRAYS_FILE: encode_arrays(arrays)})
     return dataclasses.replace(profile, sha256=metadata.sha256)
 
@@ -109,9 +107,9 @@ def read_language_profile(folder: PathLike, *, remedy: str = REMEDY) -> Language
         remedy=REMEDY,
     )
     metadata = decode_json(data, _Metadata, where=str(path), remedy=REMEDY)
-    arrays = _read_arrays(folder / ARRAYS_FILE)
+    arrays = read_arrays(folder / ARRAYS_FILE, tuple(_FORMATS), _FORMATS, remedy=REMEDY)
     require(
-        _sha256(metadata, arrays) == metadata.sha256,
+        content_hash(metadata, arrays) == metadata.sha256,
         f"the content does not match the hash in {METADATA_FILE}, field sha256: a file was changed or mixed up",
         where=str(folder),
         remedy=REMEDY,
@@ -125,53 +123,4 @@ def read_language_profile(folder: PathLike, *, remedy: str = REMEDY) -> Language
 
 def require_language_replaceable(folder: PathLike) -> None:
     """Raise `InvalidInput` where `folder` holds anything but a profile of language models."""
-    folder = Path(folder)
-    if not folder.exists():
-        return
-    require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
-    others = sorted({entry.name for entry in folder.iterdir()} - {METADATA_FILE, ARRAYS_FILE})
-    require(
-        not others,
-        f"the folder holds {others[0]!r}, which is no part of a profile of language models, and would be replaced"
-        if others
-        else "",
-        where=str(folder),
-        remedy="choose a new or empty folder, or move its files away",
-    )
-
-
-def _encode(metadata: _Metadata) -> bytes:
-    return msgspec.json.encode(metadata, order="deterministic", enc_hook=_plain_number)
-
-
-def _plain_number(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise NotImplementedError(f"values of type {type(value).__name__}")
-
-
-def _sha256(metadata: _Metadata, arrays: Arrays) -> str:
-    digest = hashlib.sha256(_encode(msgspec.structs.replace(metadata, sha256="")))
-    for name in _FORMATS:
-        array = arrays[name]
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    data = read_bytes(path, remedy=REMEDY)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            found, needed = sorted(archive.namelist()), sorted(f"{name}.npy" for name in _FORMATS)
-            require(found == needed, f"holds {found}, needs {needed}")
-            arrays = {name: decode_array(archive.read(f"{name}.npy")) for name in _FORMATS}
-        for name, array in arrays.items():
-            dtype, dimensions = _FORMATS[name]
-            fits = array.ndim == dimensions and array.dtype.str == dtype
-            require(fits, f"array {name!r} is of type {array.dtype} and shape {array.shape}")
-    except InvalidInput as error:
-        raise InvalidInput(error.what, where=str(path), remedy=REMEDY) from error
-    except BROKEN_ZIP as error:
-        raise InvalidInput(f"the file is damaged or cut short ({error})", where=str(path), remedy=REMEDY) from error
-    return arrays
+    require_replaceable_folder(Path(folder), (METADATA_FILE, ARRAYS_FILE), what="a profile of language models")
