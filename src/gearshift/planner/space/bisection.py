@@ -24,13 +24,20 @@ def last_that_holds(holds: Callable[[int], bool], count: int) -> int:
     """The last of `count` that holds, as far as is found; -1 where none does.
 
     What holds is taken to end once. As it may begin again a little further on, places `BEYOND` that
-    end are tried, too.
+    end are tried, too. No place is asked twice.
     """
     if holds(count - 1):
         return count - 1
-    end = least_that(lambda i: not holds(i), fails=-1, at_most=count - 1)
+    failed = set[int]()
+
+    def fails(place: int) -> bool:
+        if place not in failed and not holds(place):
+            failed.add(place)
+        return place in failed
+
+    end = least_that(fails, fails=-1, at_most=count - 1)
     for more in BEYOND:
-        if end + more < count - 1 and holds(end + more):
+        if end + more < count - 1 and not fails(end + more):
             return end + more
     return end - 1
 
