@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: int = 0
     """Its number in the plan, whose name is `operator`."""
     bulk_gear: int = NOT_BULK
-    """Of bulk work, the gear whose cascades it keeps."""
+    """The gear whose cascades bulk work keeps."""
 
     @property
     def is_bulk(self) -> bool:
@@ -92,7 +92,7 @@ class Sample(msgspec.Struct, eq=False):
     refused: bool = False
     """Whether `error` is that a model had no worker or no answer: not the request's fault."""
     ending: Ending = Ending.ANSWERED
-    """How its deadline was missed, where that is its `error`; or that it was answered by time."""
+    """The way its deadline was missed, where that is its `error`; or that it was answered by time."""
     poisonous: bool = False
     """Whether `error` is that this sample ended its workers."""
     attempt: int = 1

@@ -28,7 +28,7 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TokenFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What streams of a run were like: seconds to the first token, between tokens, and in all.
+    """The streams of a run: seconds to the first token, between tokens, and in all.
 
     Of answered requests, by the model that answered; `per_token_s` is the mean time between a
     request's tokens, of those with several. `discarded_tokens` were made by models that did not answer.
@@ -68,7 +68,7 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     core_s: float | None = None
     most_waiting: int | None = None
     tokens: TokenFigures | UnsetType = UNSET
-    """Of language models; `latency_s` is then that of the objective's metric."""
+    """For language models; `latency_s` is then that of the objective's metric."""
     share_by_time: float | UnsetType = UNSET
     """The share of all requests that were answered with what they had when their time to refine ended."""
 

@@ -116,7 +116,7 @@ class LanguageModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EngineMeasuring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How engines are measured, and how much may be asked of them.
+    """The measuring of engines, and the bound on what is asked of them.
 
     `prompt_tokens` are the lengths of prompts at which prefill is timed; those that fit no context
     are left out. `concurrency` are the numbers of requests whose tokens are timed together, at

@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Asked)
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of several pipelines gets, beside its own latency objective; `share` of all requests are its."""
+    """The means of one of several pipelines beside its own latency objective; `share` of all requests are its."""
 
     latency_objective_s: float
     share: float

@@ -89,7 +89,7 @@ class Simulation:
 
     @property
     def _by_time(self) -> int | None:
-        """How many requests were answered by time; None where nothing is refined."""
+        """The requests that were answered by time; None where nothing is refined."""
         if not self.tables.refine.refines:
             return None
         return int(np.count_nonzero(self._of_requests(self.ended == Ending.TIME) & ~np.isnan(self.latency_s)))

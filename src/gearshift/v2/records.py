@@ -18,7 +18,7 @@ from gearshift.v2.tensors import FLOATS, Limits, answered_arrays, declared_input
 MOST_NAMED = 8
 MOST_SHOWN = 64
 MOST_BYTES = 64 << 10
-"""Of a body of records: one of this size takes some milliseconds, and up to 20 where numbers are written as texts."""
+"""The largest body of records: it takes some milliseconds, and up to 20 where numbers are written as texts."""
 _TRUE_OR_FALSE: dict[Any, bool] = {1: True, 0: False, "1": True, "0": False, "true": True, "false": False}
 
 

@@ -146,7 +146,7 @@ def whole_request(
 
 
 def bulk_work(bulk: bool, gear: int | None, accuracy: float | None) -> BulkWork | None:
-    """What these parameters ask for; raises `InvalidInput` where they do not fit together."""
+    """The bulk work that these parameters ask for; raises `InvalidInput` where they do not fit together."""
     if not bulk:
         for name, value in (("gear", gear), ("accuracy", accuracy)):
             if value is not None:

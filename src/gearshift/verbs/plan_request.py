@@ -103,7 +103,7 @@ class ObjectiveOptions(TypedDict, total=False):
 
 
 class LanguageOptions(TypedDict, total=False):
-    """What `percentile` of the answers of language models keep, and how their load is counted."""
+    """The times that `percentile` of the answers of language models keep, and the unit of their load."""
 
     ttft_s: Annotated[
         float | None,
@@ -132,7 +132,7 @@ class LanguageOptions(TypedDict, total=False):
 
 
 class PolicyOptions(TypedDict, total=False):
-    """What a plan may do."""
+    """The policies of a plan."""
 
     policy: Annotated[
         Policy,

@@ -54,7 +54,7 @@ class Work:
 
 
 def work_of(model: str, settings: EngineSettings, how: EngineMeasuring) -> Work:
-    """What fits the engine's context: lengths end with the most tokens of a step, or the longest prompt that fits."""
+    """The measurements that fit the engine's context; lengths end with the longest step, or prompt that fits."""
     most = settings.context_tokens - MARGIN_TOKENS - 1
     require(
         most >= 2 * MARGIN_TOKENS,

@@ -15,7 +15,7 @@ EDGE_FACTORS = (0.5, 0.75, 0.9, 1.1, 1.35, 2.0)
 IN_A_ROUND = 32
 KICKS, MISSES, ALL = 3, 2, 1 << 30
 DIGITS = 6
-"""Of quality: among choices that differ by less, the faster is better."""
+"""The least difference of quality that counts: among choices that differ by less, the faster is better."""
 BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
 
 Score = tuple[bool, float, float]

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineRates:
-    """Of each replica (replicas,) at work: its model, the group of devices it is on, and seconds for one token."""
+    """The replicas (replicas,) at work: the model of each, its group of devices, and its seconds for one token."""
 
     replicas: tuple[str, ...]
     model: NDArray[np.int64]

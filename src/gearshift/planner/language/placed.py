@@ -37,7 +37,7 @@ LEAST_TRIED = 100
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What is known of one placement, whatever the latency asked for: simulations on both parts, and in steady load."""
+    """One placement's results, whatever the latency asked for: simulations on both parts, and in steady load."""
 
     replays: Replays
     confirming: Replays

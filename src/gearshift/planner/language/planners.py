@@ -26,7 +26,7 @@ SAME_QUALITY = 1e-4
 
 
 class LanguagePlanner(NamedTuple):
-    """How a planner finds its best plan within a latency."""
+    """A planner's search for its best plan within a latency."""
 
     best_within: Callable[[LanguageSearch], GearPlan]
     single_models: bool = False

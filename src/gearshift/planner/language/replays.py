@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Of each seed, the slowest times, rising; of all, the mean quality and the share that each gear answered."""
+    """The slowest times for each seed, rising; the mean quality, and the share of each gear, over all seeds."""
 
     slowest_s: tuple[Floats, ...]
     requests: int
@@ -33,7 +33,7 @@ class Replayed:
     used: tuple[float, ...]
 
     def share_late(self, latency_s: float) -> Floats:
-        """Of each seed (seeds,); less than it is where more are late than `slowest_s` has, which holds nowhere."""
+        """For each seed (seeds,); too low where more are late than `slowest_s` has, and no limit admits that."""
         return shares_late(self.slowest_s, self.requests, latency_s)
 
     def holds(self, objective: Objective) -> bool:

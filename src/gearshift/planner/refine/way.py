@@ -25,7 +25,7 @@ WAY_BACK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """What a plan that refines may choose.
+    """The choices of a plan that refines.
 
     The least gain is `factor` times the level of the load; batches run no longer than the share
     `longest` of the latency objective.

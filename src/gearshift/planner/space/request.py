@@ -30,7 +30,7 @@ UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 Progress = Callable[[str, float], None]
 LoadDistribution = Literal["trace", "zipf"]
 Policy = Literal["gears", "refine", "best"]
-"""What a plan may do: gears alone, refine while there is time, or whichever is better."""
+"""The policies of a plan: gears alone, refine while there is time, or whichever is better."""
 
 
 def silent(what: str, share: float) -> None:

@@ -31,7 +31,7 @@ def replica_with_room(
     shares: Sequence[int],
     lost: Sequence[bool],
 ) -> int:
-    """Of a model's replicas, the one with the least work for its share that may have one more; -1: none.
+    """The replica of a model with the least work for its share that may have one more; -1: none.
 
     The gear's row begins at `base`. Where the gear gives no replica a share, all have the same.
     """

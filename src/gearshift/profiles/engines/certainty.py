@@ -79,7 +79,7 @@ class TokenCertainty:
         return self.tally.value(certainty)
 
     def features(self, prompt_tokens: int) -> tuple[float, ...]:
-        """What a judge sees (`FEATURES`), at this token."""
+        """The judge's `FEATURES` at this token."""
         tally = self.tally
         return (
             *(tally.value(name) for name in ("mean_logprob", "least_logprob", "first_logprob", "margin")),
@@ -127,7 +127,7 @@ def _until(
 
 
 def argument_tokens(tokens: Sequence[str], arguments: Sequence[str]) -> list[bool]:
-    """Which tokens are within the arguments of tool calls, looked up in order in the tokens' text.
+    """The tokens within the arguments of tool calls, looked up in order in the tokens' text.
 
     Arguments that do not stand there as they are, such as those that an engine writes anew, count as
     none.

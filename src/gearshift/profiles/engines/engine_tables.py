@@ -40,7 +40,7 @@ class EngineTables:
     models: tuple[str, ...]
     replicas: tuple[str, ...]
     engines: tuple[EngineProfile, ...]
-    """Of each replica, with the key-value blocks of its placement."""
+    """One for each replica, with the key-value blocks of its placement."""
     device_ids: tuple[str, ...]
     """All of the plan's hardware."""
     device_groups: tuple[tuple[str, ...], ...]

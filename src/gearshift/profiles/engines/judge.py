@@ -17,7 +17,7 @@ from gearshift.profiles.engines.certainty import FEATURES
 
 Floats = NDArray[np.float64]
 PENALTY = 1.0
-"""Of squared weights, in units of samples: few samples give small weights."""
+"""The penalty on squared weights, in units of samples: few samples give small weights."""
 
 
 class FittedJudge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

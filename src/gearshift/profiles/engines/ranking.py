@@ -34,7 +34,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the certainty of `model`, at one decision token, ranks its answers.
+    """The ranking of a `model`'s answers by its certainty at one decision token.
 
     `auroc` is the probability that, of two answers of different quality, the surer one is better.
     `gain` is in units of quality, over a random split between `model` and `over` at equal share.

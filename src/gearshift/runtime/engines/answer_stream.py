@@ -23,7 +23,7 @@ LARGEST_HELD_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class StageTokens:
-    """What one stage has cost: tokens of the prompt (0: not known), and those it gave."""
+    """The cost of one stage: tokens of the prompt (0: not known), and those it gave."""
 
     model: str
     prompt_tokens: int
@@ -105,9 +105,9 @@ class AnswerStream:
         """When the answering model's first token came, when its stage decided, when its last token came."""
         self.deadline: asyncio.TimerHandle | None = None
         self.fault = Fault("no engine is left that could answer")
-        """Of the last stage that failed."""
+        """The fault of the last stage that failed."""
         self.stages: list[StageTokens] = []
-        """Of those that did not answer."""
+        """The tokens of stages that did not answer."""
         self.held, self.whole_answer = Held(memory), Held(memory)
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None

@@ -1,4 +1,4 @@
-"""What a client asks of language models, and how an endpoint is asked for it."""
+"""A client's request to language models, and the one that an endpoint gets for it."""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What Gearshift reads of the chunks in which an OpenAI-compatible endpoint streams an answer."""
+"""The parts that Gearshift reads of the chunks of an OpenAI-compatible endpoint's stream."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ class GivenTokens:
                 self._arguments[index] = self._arguments.get(index, "") + arguments
 
     def until(self, token: int | None) -> TokenCertainty:
-        """Of the first tokens, or of all."""
+        """The certainty of the first tokens, or of all."""
         marks: list[bool] = []
         if self._arguments and self._texts is not None:
             marks = argument_tokens(self._texts, list(self._arguments.values()))

@@ -1,9 +1,9 @@
-"""How many tokens a prompt has for each model, guessed from its bytes before an engine has counted them."""
+"""The tokens of a prompt for each model, guessed from its bytes before an engine has counted them."""
 
 FIRST_GUESS = 0.25
 """Tokens for each byte, before the first answer."""
 WEIGHT = 0.05
-"""Of the latest answer."""
+"""The weight of the latest answer."""
 
 
 class PromptSizes:

@@ -1,4 +1,4 @@
-"""What a service of language models is given: its engines, and how sure their answers are."""
+"""The parts of a service of language models: its engines, and the certainty of their answers."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.link import EngineLink, Fault
 
 CertaintyOf = Callable[[str, TokenCertainty, int, int | None], float]
-"""Of a model's tokens so far after a prompt of so many, for the token at which a stage decides (None: the end)."""
+"""The certainty of a model's tokens after a prompt of so many, for a stage that decides there (None: at the end)."""
 
 
 class Engine(Protocol):

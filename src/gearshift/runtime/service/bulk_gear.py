@@ -1,4 +1,4 @@
-"""Which gear's cascades bulk work keeps."""
+"""The gear whose cascades bulk work keeps."""
 
 import math
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ Answered = Callable[[HttpExchange, InferRequest, Answer], Work | None]
 
 
 class ReadMetrics(Protocol):
-    """What can be read of a server's metrics."""
+    """The metrics of a server that handlers read."""
 
     def text(self) -> bytes: ...
 

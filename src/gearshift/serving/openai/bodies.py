@@ -53,7 +53,7 @@ class CompletionBody(msgspec.Struct):
 
 
 class Wanted(msgspec.Struct):
-    """What is asked of the engines, and in which form the client wants the answer."""
+    """The request to the engines, and the form in which the client wants the answer."""
 
     asked: Asked
     stream: bool

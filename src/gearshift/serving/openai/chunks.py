@@ -69,7 +69,7 @@ def usage_of(stream: AnswerStream) -> Fields | None:
 
 
 def facts_of(stream: AnswerStream, model: str) -> Fields:
-    """How a request was answered: an extension of OpenAI's form."""
+    """The way a request was answered: an extension of OpenAI's form."""
     request, usage = stream.request, stream.usage
     stages = [
         {"model": stage.model, "prompt_tokens": stage.prompt_tokens, "completion_tokens": stage.output_tokens}

@@ -28,7 +28,7 @@ from gearshift.serving.operate.task import BackendKind, profile_folder
 from gearshift.support.files import read_bytes
 
 MEMORY_SHARE = 0.9
-"""Of a device's memory, for all engines on it."""
+"""The share of a device's memory for all engines on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def _memory_share(plan: GearPlan, replica: Replica) -> float:
 def _maker(
     task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path
 ) -> Callable[[], EngineProcess]:
-    """What starts the replica's engine on its devices; raises `InvalidInput` where these are not there."""
+    """A function that makes the process of the replica's engine; raises `InvalidInput` where its devices are not there."""
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
     cores: frozenset[int] = frozenset()

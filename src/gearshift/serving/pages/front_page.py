@@ -36,7 +36,7 @@ _LINKS = (
 
 
 def front_page(served: Sequence[Signature], *, has_keys: bool) -> bytes:
-    """What is served, with a request that works for each pipeline."""
+    """The pipelines that are served, with a request that works for each."""
     parts = []
     for each in served:
         call = example_call(each, "http://HOST", has_keys=has_keys)

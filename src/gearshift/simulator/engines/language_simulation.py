@@ -101,5 +101,5 @@ class LanguageSimulation:
 
 
 def _by_model(models: tuple[str, ...], each: NDArray[Any]) -> dict[str, Any]:
-    """What is above 0."""
+    """The part above 0."""
     return {model: value for model, value in zip(models, each.tolist(), strict=True) if value > 0}

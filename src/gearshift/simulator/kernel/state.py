@@ -318,7 +318,7 @@ def write(state: State, out: Outcome, now_ns: int, kind: int, a: int, b: int, c:
 
 @inlined
 def visits_of(state: State, sample: int) -> int:
-    """How many models a sample has visited."""
+    """The number of models that a sample has visited."""
     visits = 0
     bits = state.visited[sample]
     while bits != 0:
@@ -347,7 +347,7 @@ def finish(settings: Settings, state: State, out: Outcome, sample: int, now_ns: 
 
 @inlined
 def lasts_ns(state: State, replica: int, run_ns: int) -> int:
-    """How long a replica's batch really runs."""
+    """The real run time of a replica's batch."""
     if state.run_factors.shape[0] == 0:
         return run_ns
     return int(run_ns * state.run_factor[replica] + 0.5)

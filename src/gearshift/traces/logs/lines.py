@@ -65,7 +65,7 @@ def envoy_line(text: str) -> Line:
 
 
 def alb_line(text: str) -> Line:
-    """Of AWS' application load balancer; the request's creation where it is written."""
+    """A line of AWS' application load balancer; the request's creation where it is written."""
     if _ALB.match(text) is None:
         raise ValueError(text)
     parts = _QUOTED.findall(text)

@@ -31,7 +31,7 @@ Judge = Callable[[int, str], float]
 
 
 class Asking(NamedTuple):
-    """What is sent, and how answers are judged: by recorded quality where there is no judge."""
+    """The requests to send, and the judge of answers: recorded quality where there is none."""
 
     prompts: tuple[Prompt, ...] | None = None
     judge: Judge | None = None

@@ -26,7 +26,7 @@ repeats = 1
 """
 SETTINGS = "context_tokens = 256\nlargest_running = 2\nlargest_batched_tokens = 32\nkv_tokens = 512\n"
 CALLS = 2 + 2 + 2 * (1 + 2) + 4
-"""Of one model: two to reach it, two prompts, one and two that decode, each twice, and four answers."""
+"""Calls to one model: two to reach it, two prompts, one and two that decode, each twice, and four answers."""
 
 
 def project(folder: Path, engines: dict[str, str], *, head: str = "", quick: str = QUICK, prompts: int = 4) -> Path:

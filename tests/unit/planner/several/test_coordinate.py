@@ -1,4 +1,4 @@
-"""How busy the others keep the devices, where one pipeline is planned beside them."""
+"""The share of the devices that the others keep busy, where one pipeline is planned beside them."""
 
 import msgspec
 import pytest

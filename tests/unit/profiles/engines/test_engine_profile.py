@@ -1,4 +1,4 @@
-"""How long a step takes, and which engines make no sense."""
+"""The time of a step, and engines that make no sense."""
 
 import msgspec
 import pytest

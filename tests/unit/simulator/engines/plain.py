@@ -104,7 +104,7 @@ class PlainSimulation:
         )
 
     def tokens(self, request: int, model: int) -> tuple[int, int]:
-        """Of the prompt, and of the answer."""
+        """The tokens of the prompt, and of the answer."""
         workload, answers = self.workload, self.profile.answers
         record = workload.record[request]
         prompt = answers.prompt_tokens[model, record]

@@ -1,4 +1,4 @@
-"""What an emulated engine writes for one request, in the forms of OpenAI's API."""
+"""The answers of an emulated engine to one request, in the forms of OpenAI's API."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -258,7 +258,7 @@ def tick(plan: Plan, state: State, samples: Samples, out: Outcome, now_ns: int) 
 
 @apart
 def shift(plan: Plan, state: State, samples: Samples, out: Outcome, gear: int, now_ns: int) -> None:
-    """What waits and has run nowhere is put anew; what runs decides by the new gear."""
+    """Requests that wait and have run nowhere are put anew; those that run decide by the new gear."""
     run = state.run
     write(state, out, now_ns, SHIFT, run.gear, gear, 0)
     run.gear = gear
