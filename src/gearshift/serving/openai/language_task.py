@@ -148,7 +148,7 @@ def _memory_share(plan: GearPlan, replica: Replica) -> float:
 def _maker(
     task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path
 ) -> Callable[[], EngineProcess]:
-    """A function that makes the process of the replica's engine; raises `InvalidInput` where its devices are not there."""
+    """A function that makes the process of the replica's engine; raises `InvalidInput` where its devices are absent."""
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
     cores: frozenset[int] = frozenset()
