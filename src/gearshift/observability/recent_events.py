@@ -24,7 +24,7 @@ class RecentEvents(Journal):
         self._journal.write(event, **facts)
         self._count += 1
         head: dict[str, object] = {"number": self._count, "at": round(self._now_s(), 3), "event": event}
-        encoded = msgspec.json.encode(head | facts)
+        encoded = msgspec.json.encode(facts | head)
         self._kept.append(encoded if len(encoded) <= MOST_EVENT_BYTES else msgspec.json.encode(head))
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from gearshift.v2.tensors import FLOATS, Limits, answered_arrays, declared_input
 
 MOST_NAMED = 8
 MOST_SHOWN = 64
+MOST_DIGITS = 40
 MOST_BYTES = 64 << 10
 """The largest body of records: it takes some milliseconds, and up to 20 where numbers are written as texts."""
 _TRUE_OR_FALSE: dict[Any, bool] = {1: True, 0: False, "1": True, "0": False, "true": True, "false": False}
@@ -37,6 +39,12 @@ def parse_records(body: bytes, inputs: Mapping[str, TensorSpec], limits: Limits)
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InvalidInput("the body is neither a record nor a list of records", remedy=_example(inputs))
     require(len(records) > 0, "the list of records is empty", remedy=_example(inputs))
+    most_rows = limits.most_rows or len(records)
+    require(
+        len(records) <= most_rows,
+        f"there are {len(records)} records, at most {most_rows} are taken",
+        remedy="send fewer records at once, or serve with --most-rows",
+    )
     arrays = {name: _column(records, spec, alone) for name, spec in inputs.items()}
     for number, record in enumerate(records):
         if len(record) > len(inputs):
@@ -53,10 +61,9 @@ def encode_records(request: InferRequest, answer: Answer, alone: bool) -> bytes:
     """The outputs of each row by name; raises `NotAcceptable` where JSON cannot carry one."""
     columns = {}
     for name, array in answered_arrays(request, answer).items():
-        flat, width = elements(name, array), int(np.prod(array.shape[1:], dtype=int))
-        columns[name] = flat if array.ndim == 1 else [flat[at : at + width] for at in range(0, len(flat), width)]
-        if array.ndim > 2:
-            columns[name] = array.tolist()
+        whole = np.empty(array.size, dtype=object)
+        whole[:] = elements(name, array)
+        columns[name] = whole.reshape(array.shape).tolist()
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return encode(records[0] if alone else records)
 
@@ -85,13 +92,20 @@ def _column(records: list[dict[str, Any]], spec: TensorSpec, alone: bool) -> NDA
 
 def _plain_numbers(values: list[Any], spec: TensorSpec) -> bool:
     """Whether all are numbers that the tensor takes as they are: no look at each is needed then."""
+    if spec.datatype in ("BYTES", "BOOL") or any(_holds_text(value) for value in values):
+        return False
     try:
         array = np.asarray(values)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
     if array.shape[1:] != spec.shape[1:] or array.dtype.kind not in "iuf":
         return False
-    return spec.datatype in FLOATS or (array.dtype.kind != "f" and spec.datatype not in ("BYTES", "BOOL"))
+    return spec.datatype in FLOATS or array.dtype.kind != "f"
+
+
+def _holds_text(value: Any) -> bool:
+    """Whether a text is somewhere in it: NumPy would give each element the room of the longest."""
+    return isinstance(value, str) or (isinstance(value, list) and any(map(_holds_text, value)))
 
 
 def _cell(value: Any, depth: int, spec: TensorSpec, where: str) -> Any:
@@ -103,7 +117,7 @@ def _cell(value: Any, depth: int, spec: TensorSpec, where: str) -> Any:
         raise InvalidInput(f"is {given}, needs {_wanted(spec)}", where=where)
     try:
         return _element(value, spec)
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, InvalidOperation):
         raise InvalidInput(f"is {value!r:.60}, needs {_wanted(spec)}", where=where) from None
 
 
@@ -122,10 +136,10 @@ def _element(value: Any, spec: TensorSpec) -> Any:
         return value if isinstance(value, bool) else _TRUE_OR_FALSE[value]
     if spec.datatype in FLOATS:
         return float(value)
-    whole = int(value) if isinstance(value, int | str) and "." not in str(value) else float(value)
-    if whole != int(whole):
+    exact = Decimal(value)
+    if exact != exact.to_integral_value() or exact.adjusted() > MOST_DIGITS:
         raise ValueError(value)
-    return int(whole)
+    return int(exact)
 
 
 def _wanted(spec: TensorSpec) -> str:

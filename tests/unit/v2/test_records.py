@@ -1,4 +1,6 @@
 import json
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,32 @@ def test_what_does_not_fit_is_named(body: Any, says: str) -> None:
         parsed(body)
 
 
+@pytest.mark.parametrize("datatype", ["BYTES", "FP32"])
+def test_one_long_text_does_not_make_room_for_all(datatype: str) -> None:
+    specs = {"a": TensorSpec(name="a", datatype=datatype, shape=(-1,))}
+    body = json.dumps([{"a": "1" * 30_000}] + [{"a": "1"}] * 3000).encode()
+    tracemalloc.start()
+    try:
+        parse_records(body, specs, DEFAULT_LIMITS)
+    except InvalidInput as error:
+        assert "not finite" in str(error)  # noqa: PT017  as a number it is too large
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_records_beyond_the_bound_are_refused_before_they_are_read() -> None:
+    with pytest.raises(InvalidInput, match="there are 3 records, at most 2 are taken"):
+        parse_records(json.dumps([{}] * 3).encode(), SPECS, replace(DEFAULT_LIMITS, most_rows=2))
+
+
+def test_whole_numbers_keep_all_their_digits() -> None:
+    request, _ = parsed(RECORD | {"visits": "9007199254740993.0"})
+    assert request.inputs["visits"].tolist() == [[9007199254740993]]
+    with pytest.raises(InvalidInput, match="is '1e999999999'"):
+        parsed(RECORD | {"visits": "1e999999999"})
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="no JSON"):
@@ -103,12 +131,13 @@ def test_the_example_is_taken() -> None:
 def test_answers_are_records_again() -> None:
     request, _ = parsed([RECORD, RECORD])
     outputs = {"label": np.array(["a", "b"], dtype=object), "scores": np.array([[0.25, 0.75], [1.0, 0.0]])}
-    outputs["box"] = np.arange(8).reshape(2, 2, 2)
+    outputs["box"] = np.array([b"%d" % i for i in range(8)], dtype=object).reshape(2, 2, 2)
+    outputs["none"] = np.zeros((2, 0))
     answer = Answer(outcome="answered", outputs=outputs)
     records = json.loads(encode_records(request, answer, alone=False))
     assert records == [
-        {"label": "a", "scores": [0.25, 0.75], "box": [[0, 1], [2, 3]]},
-        {"label": "b", "scores": [1.0, 0.0], "box": [[4, 5], [6, 7]]},
+        {"label": "a", "scores": [0.25, 0.75], "box": [["0", "1"], ["2", "3"]], "none": []},
+        {"label": "b", "scores": [1.0, 0.0], "box": [["4", "5"], ["6", "7"]], "none": []},
     ]
     assert json.loads(encode_records(request, answer, alone=True)) == records[0]
     with pytest.raises(NotAcceptable):

@@ -45,6 +45,8 @@ class OpenRequest:
     room: Room
     items: list[ItemFacts] | None = None
     """Of a pipeline of several nodes, the items that have ended."""
+    timer: asyncio.TimerHandle | None = None
+    """Ends bulk work at its deadline, and holds this until it is cancelled."""
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -239,6 +241,8 @@ class OpenRequests:
             return False
         if self.spans:
             self.spans.pop(opened.request.id, None)
+        if opened.timer is not None:
+            opened.timer.cancel()
         opened.room.give_back(opened.held_rows, opened.held_bytes, opened.client)
         if not self.by_id:
             self.none_open.set()

@@ -219,7 +219,7 @@ class ServedPipeline:
             self.adapting.trace.arrived += rows
         elif limit_ns != NO_DEADLINE_NS:
             left_s = (limit_ns - arrived_ns) / NS_PER_S
-            asyncio.get_running_loop().call_later(left_s, self._expire, opened)
+            opened.timer = asyncio.get_running_loop().call_later(left_s, self._expire, opened)
         self._router.arrive(samples, arrived_ns)
         self._driver.arm_timer()
         return partial(self._abandon, opened)
@@ -300,9 +300,10 @@ class ServedPipeline:
             self.adapting.answered(sample, gear)
         opened.missing -= 1
         self.open_requests.give_back_row(opened)
-        if opened.missing == 0 or sample.poisonous or sample.ending:
+        ends_request = sample.poisonous or bool(sample.error and sample.ending)
+        if opened.missing == 0 or ends_request:
             self.open_requests.settle(opened, self._answer_of(opened, gear))
-        if sample.poisonous or (sample.ending and opened.missing):
+        if sample.poisonous or (ends_request and opened.missing):
             self._withdraw(opened)
         if sample.poisonous:
             self._shared.journal.write(

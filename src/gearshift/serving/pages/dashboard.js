@@ -51,7 +51,7 @@ function percentile(now, old, share) {
 }
 
 const ms = (s) => (s == null ? "-" : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : `${Math.round(s * 1e3)} ms`);
-const percent = (share) => (share == null ? "-" : `${(share * 100).toFixed(1)} %`);
+const percent = (share) => (share == null || Number.isNaN(share) ? "-" : `${(share * 100).toFixed(1)} %`);
 const number = (value) => (value == null ? "-" : value < 10 ? value.toFixed(1) : Math.round(value).toString());
 
 // A minute fills the chart at first, and then all that is kept.
@@ -132,8 +132,8 @@ function showPipeline(each, metrics) {
   const past = history.get(each.name) || [];
   history.set(each.name, past);
   const buckets = bucketsOf(metrics, each.name);
-  const old = past.at(-WINDOW_S)?.buckets || past[0]?.buckets;
-  const p50 = past.length ? percentile(buckets, old, 0.5) : null, p95 = past.length ? percentile(buckets, old, 0.95) : null;
+  const old = past.slice(-WINDOW_S).find((one) => one.buckets)?.buckets;
+  const p50 = old ? percentile(buckets, old, 0.5) : null, p95 = old ? percentile(buckets, old, 0.95) : null;
   past.push({ load: each.load, rate: each.rate_qps, gear: each.gear, last: each.last_gear, waiting: each.waiting, p50, p95, buckets });
   if (past.length > KEPT_S) past.shift();
   const mine = promise?.pipelines.find((one) => one.name === each.name);

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gearshift.traces.logs.stamps import stamp_ns
+from gearshift.traces.logs.stamps import LATEST_NS, stamp_ns
 
 TIMES = (
     "timestamp", "@timestamp", "time", "ts", "datetime", "date_time", "time_local", "time_iso8601", "msec",
@@ -117,6 +117,8 @@ def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
     time_ns = round(float(str(lower[named])) * 1e6) if in_ms else stamp_ns(str(lower[named]))
     if named == "end_timestamp" and lower.get("duration"):
         time_ns -= stamp_ns(str(lower["duration"]))
+    if not 0 <= time_ns < LATEST_NS:
+        raise ValueError(fields)
     request = str(first_of(lower, PATHS) or "")
     method, space, rest = request.partition(" ")
     path = rest.partition(" ")[0] if space else request

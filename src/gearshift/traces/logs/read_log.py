@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import sys
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -132,7 +133,7 @@ def _opened(path: PathLike) -> Iterator[io.BufferedReader]:
     try:
         with Path(path).open("rb") as raw:
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw)) if str(path).endswith(".gz") else raw
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidInput(
             f"the log cannot be read: {reason}", where=str(path), remedy="check the path, and that the file is whole"

@@ -61,7 +61,6 @@ def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
         most = max(len(mine), len(rates))
         rates = np.pad(rates, (0, most - len(rates))) + np.pad(mine, (0, most - len(mine)))
     require(len(rates) > 0, "no series has two values", where=where, remedy="query a range, with a step in seconds")
-    require(bool((rates >= 0).all()), "a rate is negative", where=where, remedy="query rates of requests")
     return whole(rates, where)
 
 
@@ -72,6 +71,7 @@ def minute_counts(minutes: Sequence[float] | Floats, where: str) -> NDArray[np.i
 
 def whole(rates: Floats, where: str) -> NDArray[np.int64]:
     """Whole numbers whose running totals are those of `rates`, rounded."""
+    require(bool((rates >= 0).all()), "a rate is negative", where=where, remedy="give rates of requests")
     total = np.cumsum(rates)
     require(total[-1] <= MOST_REQUESTS, "there are more than 200 million requests", where=where, remedy="cut the file")
     return np.diff(np.rint(total), prepend=0.0).astype(np.int64)

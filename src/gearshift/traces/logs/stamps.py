@@ -6,6 +6,8 @@ from functools import lru_cache
 
 from gearshift.clock import NS_PER_S
 
+LATEST_NS = 1 << 62
+"""In the year 2116."""
 _EPOCH_UNITS = (1e11, NS_PER_S), (1e14, 1_000_000), (1e17, 1_000), (math.inf, 1)
 """Numbers below each bound are seconds, milliseconds, microseconds and nanoseconds: true from 1973 to 5138."""
 
@@ -16,7 +18,13 @@ def stamp_ns(text: str) -> int:
     ISO 8601, `03/Nov/2025:09:59:30 +0100` of access logs, and numbers since 1970 or, where they are
     small, since the log began.
     """
-    text = text.strip()
+    found_ns = _unbounded_ns(text.strip())
+    if not 0 <= found_ns < LATEST_NS:
+        raise ValueError(text)
+    return found_ns
+
+
+def _unbounded_ns(text: str) -> int:
     if not text[:1].isdigit() and text[:1] not in "-.":
         raise ValueError(text)
     if len(text) > 12 and text[2] == "/":

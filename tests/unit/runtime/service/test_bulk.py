@@ -1,6 +1,7 @@
 """Bulk work of a service: its room, its deadlines, and what does not count it."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -8,6 +9,7 @@ from gearshift.errors import DeadlinePassed, QueueFull, UnknownModel
 from gearshift.observability.metrics import Metrics
 from gearshift.request import Answer, BulkWork
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.service.answers import OpenRequest
 from gearshift.runtime.service.service import Service
 from tests.little_task import two_gear_plan
 from tests.unit.runtime.service.test_service import samples, serve
@@ -55,6 +57,18 @@ def test_bulk_work_is_refused_at_its_deadline_and_leaves_its_queue():
         with pytest.raises(DeadlinePassed, match="expired_in_queue"):
             await pipeline.infer(rows, bulk=BulkWork(), deadline_ns=pipeline.now_ns() + 5_000_000)
         return service.router._dispatch.bulk.waiting
+
+    assert serve(use) == 0
+
+
+def test_answered_bulk_work_is_not_held_until_its_deadline():
+    async def use(service: Service, _: EmulatedBackend) -> int:
+        pipeline = service.pipeline
+        deadline_ns = pipeline.now_ns() + 3600 * 10**9
+        await asyncio.gather(*(pipeline.infer(samples(0), bulk=BulkWork(), deadline_ns=deadline_ns) for _ in range(20)))
+        await asyncio.sleep(0)
+        gc.collect()
+        return sum(isinstance(each, OpenRequest) for each in gc.get_objects())
 
     assert serve(use) == 0
 

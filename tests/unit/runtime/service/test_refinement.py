@@ -37,20 +37,24 @@ def refining(margin_s: float) -> GearPlan:
     return msgspec.structs.replace(plan, pipelines={"sums": changed})
 
 
-def answers(plan: GearPlan, *samples: int) -> tuple[list[Answer], str]:
-    """One answer for each sample, sent at once, and the metrics then."""
+def answers(plan: GearPlan, *samples: int | list[int]) -> tuple[list[Answer], str]:
+    """One answer for each sample, or list of rows, sent at once, and the metrics then."""
 
     async def main() -> tuple[list[Answer], str]:
         tables, profile, metrics = plan_tables(plan), little_profile(), Metrics()
         rules = DeadlineRules(tables, run_times_ns(plan, tables, profile).tolist())
         backend = EmulatedBackend(tables, plan, profile)
         options = {"sums": PipelineOptions(answer_within_s=plan.pipeline.objective.latency_s)}
+        wrong: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
         service = Service(tables, backend, pipelines=options, deadlines=rules, metrics=metrics)
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                each = [service.pipeline.infer({SAMPLE: np.array([sample])}) for sample in samples]
-                return list(await asyncio.gather(*each)), metrics.text().decode()
+                each = [service.pipeline.infer({SAMPLE: np.atleast_1d(sample)}) for sample in samples]
+                found = list(await asyncio.gather(*each))
+                assert wrong == []
+                return found, metrics.text().decode()
         finally:
             await service.stop()
 
@@ -69,3 +73,11 @@ def test_a_row_whose_time_ends_is_answered_by_time_and_counted() -> None:
     assert (sure.reason, sure.rows[0].by_time) == ("", False)
     assert (doubtful.outcome, doubtful.reason, doubtful.rows[0].model) == ("answered", BY_TIME, "small")
     assert "gearshift_rows_by_time_total 1" in metrics
+
+
+def test_a_request_waits_for_all_its_rows_though_the_time_of_one_ends() -> None:
+    ((answer,), metrics) = answers(refining(9.995), [3] * 40)
+    assert (answer.outcome, answer.reason, len(answer.rows)) == ("answered", BY_TIME, 40)
+    by_time = sum(row.by_time for row in answer.rows)
+    assert all(row.by_time == (row.model == "small") for row in answer.rows)
+    assert f"gearshift_rows_by_time_total {by_time}" in metrics

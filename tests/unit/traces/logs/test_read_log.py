@@ -112,6 +112,25 @@ def test_gzip_and_long_lines(tmp_path: Path) -> None:
     assert (read.requests, read.skipped) == (2, 1)
 
 
+@pytest.mark.parametrize("far", ["99999999999999999999999", "9999-12-31T23:59:59Z", "1700-01-01T00:00:00Z"])
+def test_a_time_far_from_all_others_is_skipped(tmp_path: Path, far: str) -> None:
+    lines = [json.dumps({"time": time}) for time in ("1.25", "2.5", "3.5", far)]
+    read = read_log(written(tmp_path, "\n".join(lines)))
+    assert (read.requests, read.skipped) == (3, 1)
+
+
+def test_a_damaged_packed_log_and_negative_counts_are_refused(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress("".join(ACCESS.format(s % 60, "GET /", 200) for s in range(2000)).encode()))
+    packed[200:260] = bytes(60)
+    path = tmp_path / "log.gz"
+    path.write_bytes(packed)
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_log(path)
+    minutes = ",".join(["5000", "-3000", *["1"] * 58])
+    with pytest.raises(InvalidInput, match="a rate is negative"):
+        read_log(written(tmp_path, "HashFunction," + ",".join(map(str, range(1, 61))) + f"\nf,{minutes}\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
