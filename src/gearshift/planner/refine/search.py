@@ -69,7 +69,7 @@ def best_within(so_far: SoFar) -> GearPlan:
             return made
     reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms"
     cheapest = min(pairs, key=lambda pair: pair.screening_s)
-    raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request, found))
+    raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request))
 
 
 def _ways(so_far: SoFar, pair: Pair) -> Iterator[Found]:
@@ -163,7 +163,7 @@ def steady(made: GearPlan, gear: Gear, qps: float, request: PlanRequest) -> Gear
     )
 
 
-def _nearest_s(request: PlanRequest, found: Sequence[Found]) -> float | None:
+def _nearest_s(request: PlanRequest) -> float | None:
     """Some latency that is longer, for a search by latency to go on from."""
     slowest_s = max(curve.median_s[-1] for curve in request.profile.whole_curves)
     return None if request.latency_s > 8 * slowest_s else 1.5 * request.latency_s

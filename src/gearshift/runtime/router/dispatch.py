@@ -279,11 +279,10 @@ class Dispatch:
             queue, gains = self.queues[leader], refining.queues[leader]
             if queue.limited:
                 self.by_deadline.shed(leader, now_ns)
-            if len(queue):
-                why = self._why_screen(replica, leader, device, now_ns)
+            if len(queue) and (why := self._why_screen(replica, leader, device, now_ns)) != NOT_YET:
                 head, oldest_ns = queue.head().request, queue.oldest().entered_ns
                 key = replica_key(False, head.priority, head.deadline_ns, oldest_ns)
-                if why != NOT_YET and (screens < 0 or key < screen_key):
+                if screens < 0 or key < screen_key:
                     screens, screen_key, reason = replica, key, why
             refining.release(leader, now_ns)
             if len(gains):
@@ -294,9 +293,9 @@ class Dispatch:
         if screens >= 0:
             leader = refining.queue_of[screens]
             queue = self.queues[leader]
-            waiting = len(queue)
-            if refining.screens(device, screens, waiting, queue.oldest(), refines, size, now_ns):
-                batch = self.by_deadline.fill(leader, refining.to_screen(screens, waiting), now_ns)
+            waiting, to_screen = len(queue), refining.to_screen(screens, len(queue))
+            if refining.screens(device, screens, waiting, to_screen, queue.oldest(), refines, size, now_ns):
+                batch = self.by_deadline.fill(leader, to_screen, now_ns)
                 self.waits_no_more(batch)
                 refining.screened_last[device] = True
                 self._run(screens, batch, reason, now_ns)

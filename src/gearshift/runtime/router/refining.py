@@ -123,13 +123,20 @@ class Refining:
         return batch
 
     def screens(
-        self, device: int, replica: int, waiting: int, oldest: Sample, refines: int, size: int, now_ns: int
+        self,
+        device: int,
+        replica: int,
+        waiting: int,
+        to_screen: int,
+        oldest: Sample,
+        refines: int,
+        size: int,
+        now_ns: int,
     ) -> bool:
-        """Whether an idle device screens with `replica`, or refines a batch of this size with `refines`."""
+        """Whether an idle device screens `to_screen` rows with `replica`, or refines `size` rows with `refines`."""
         if size == 0:
             return True
         most, run_ns = self._settings.largest_batch_size[replica], self._rules.run_ns
-        to_screen = screen_batch_size(waiting, most, run_ns[replica])
         screen_ns, refine_ns = run_ns[replica][to_screen], run_ns[refines][size]
         screened_last, answer_by_ns = self.screened_last[device], self._until_ns(oldest)
         goes = screen_or_refine(screened_last, waiting, most, answer_by_ns, now_ns, screen_ns, refine_ns)

@@ -128,7 +128,7 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
     chain_last = NONE
     for _ in range(count):
         sample = next_out(q, replica, now_ns, starvation_ns)
-        _unlink(q, replica, sample)
+        unlink(q.first, q.last, q.next, q.previous, replica, sample)
         _delete(q, replica, sample)
         if chain_last == NONE:
             chain_first = sample
@@ -142,7 +142,7 @@ def _take_by_urgency_plain(q: Queues, replica: int, count: int, now_ns: int, sta
 @inlined
 def remove(q: Queues, replica: int, sample: int) -> None:
     q.length[replica] -= 1
-    _unlink(q, replica, sample)
+    unlink(q.first, q.last, q.next, q.previous, replica, sample)
     if q.by_urgency:
         _delete(q, replica, sample)
 
@@ -155,16 +155,17 @@ def next_out(q: Queues, replica: int, now_ns: int, starvation_ns: int) -> Any:
 
 
 @inlined
-def _unlink(q: Queues, replica: int, sample: int) -> None:
-    before, after = q.previous[sample], q.next[sample]
+def unlink(first: Any, last: Any, next_of: Any, previous_of: Any, at: int, sample: int) -> None:
+    """Take a sample out of the chain that begins at `first[at]` and ends at `last[at]`."""
+    before, after = previous_of[sample], next_of[sample]
     if before == NONE:
-        q.first[replica] = after
+        first[at] = after
     else:
-        q.next[before] = after
+        next_of[before] = after
     if after == NONE:
-        q.last[replica] = before
+        last[at] = before
     else:
-        q.previous[after] = before
+        previous_of[after] = before
 
 
 @inlined

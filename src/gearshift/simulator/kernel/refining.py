@@ -20,7 +20,7 @@ from gearshift.policies.refine import LEVELS, SCREEN
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
 from gearshift.simulator.kernel.exits import run_batch, touch_device
-from gearshift.simulator.kernel.queues import NONE, Queues
+from gearshift.simulator.kernel.queues import NONE, Queues, unlink
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, visits_of, write
 from gearshift.support.compiled import apart, inlined
 
@@ -154,70 +154,48 @@ def wait_for_gain(
 
 
 @inlined
-def _add(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
-    refining = state.refining
-    until_ns = refining.until_ns[sample]
-    before = refining.last[leader]
-    while before != NONE and _ends_later(refining, before, until_ns, sample):
-        before = q.previous[before]
-    after = refining.first[leader] if before == NONE else q.next[before]
-    q.previous[sample], q.next[sample] = before, after
-    if before == NONE:
-        refining.first[leader] = sample
-    else:
-        q.next[before] = sample
-    if after == NONE:
-        refining.last[leader] = sample
-    else:
-        q.previous[after] = sample
-    level = refining.level[sample]
-    at = leader * LEVELS + level
-    before = refining.last_at[at]
-    while before != NONE and _ends_later(refining, before, until_ns, sample):
-        before = refining.previous_at[before]
-    after = refining.first_at[at] if before == NONE else refining.next_at[before]
-    refining.previous_at[sample], refining.next_at[sample] = before, after
-    if before == NONE:
-        refining.first_at[at] = sample
-    else:
-        refining.next_at[before] = sample
-    if after == NONE:
-        refining.last_at[at] = sample
-    else:
-        refining.previous_at[after] = sample
-    refining.top[leader] = max(refining.top[leader], level)
-    refining.length[leader] += 1
-    _watch(plan, state, leader)
-
-
-@inlined
 def _ends_later(refining: Refining, other: int, until_ns: int, sample: int) -> bool:
     other_ns = refining.until_ns[other]
     return other_ns > until_ns or (other_ns == until_ns and other > sample)
 
 
 @inlined
-def _remove(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
+def _insert(refining: Refining, first: Any, last: Any, next_of: Any, previous_of: Any, at: int, sample: int) -> None:
+    """Put a row into a chain by the end of its time, from its end on: most rows come in that order."""
+    until_ns = refining.until_ns[sample]
+    before = last[at]
+    while before != NONE and _ends_later(refining, before, until_ns, sample):
+        before = previous_of[before]
+    after = first[at] if before == NONE else next_of[before]
+    previous_of[sample], next_of[sample] = before, after
+    if before == NONE:
+        first[at] = sample
+    else:
+        next_of[before] = sample
+    if after == NONE:
+        last[at] = sample
+    else:
+        previous_of[after] = sample
+
+
+@inlined
+def _add(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
     refining = state.refining
-    before, after = q.previous[sample], q.next[sample]
-    if before == NONE:
-        refining.first[leader] = after
-    else:
-        q.next[before] = after
-    if after == NONE:
-        refining.last[leader] = before
-    else:
-        q.previous[after] = before
+    _insert(refining, refining.first, refining.last, q.next, q.previous, leader, sample)
+    level = refining.level[sample]
+    at = leader * LEVELS + level
+    _insert(refining, refining.first_at, refining.last_at, refining.next_at, refining.previous_at, at, sample)
+    refining.top[leader] = max(refining.top[leader], level)
+    refining.length[leader] += 1
+    _watch(plan, state, leader)
+
+
+@inlined
+def _remove(state: State, q: Queues, leader: int, sample: int) -> None:
+    refining = state.refining
+    unlink(refining.first, refining.last, q.next, q.previous, leader, sample)
     at = leader * LEVELS + refining.level[sample]
-    before, after = refining.previous_at[sample], refining.next_at[sample]
-    if before == NONE:
-        refining.first_at[at] = after
-    else:
-        refining.next_at[before] = after
-    if after == NONE:
-        refining.last_at[at] = before
-    else:
-        refining.previous_at[after] = before
+    unlink(refining.first_at, refining.last_at, refining.next_at, refining.previous_at, at, sample)
     refining.length[leader] -= 1
 
 
@@ -251,7 +229,7 @@ def release(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcom
     refining = state.refining
     while refining.release_ns[leader] <= now_ns:
         sample = refining.first[leader]
-        _remove(plan, state, q, leader, sample)
+        _remove(state, q, leader, sample)
         _watch(plan, state, leader)
         answer_by_time(settings, state, q, out, sample, now_ns)
 
@@ -296,7 +274,7 @@ def _take(plan: Plan, state: State, q: Queues, replica: int, count: int, size: i
     for i in range(count):
         if taken < size and refining.left_ns[i] >= run_ns:
             sample = refining.row[i]
-            _remove(plan, state, q, leader, sample)
+            _remove(state, q, leader, sample)
             q.next[sample] = NONE
             if last == NONE:
                 first = sample
