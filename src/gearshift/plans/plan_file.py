@@ -1,36 +1,25 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
-import codecs
 import json
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import SCHEMA_VERSION, GearPlan
+from gearshift.support.decoding import decode_json, schema_version
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
-T = TypeVar("T")
-
 ONCE = "leave one of them out, or give it another name"
-
-
-def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
-    """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
-    try:
-        return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
-    except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
-        raise InvalidInput(str(error), where=where, remedy=remedy) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("not UTF-8 text", where=where, remedy=remedy) from error
 
 
 def read_plan(path: PathLike) -> GearPlan:
     """Read a plan of any schema so far; raises `InvalidInput` for a missing, damaged or inconsistent file."""
     data = read_bytes(path, remedy="make a plan with `gearshift plan`")
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
-    version = decode_json(data, _Versioned, where=str(path), remedy=remedy).schema_version
+    anew = "make the plan anew with `gearshift plan`"
+    version = schema_version(data, (1, SCHEMA_VERSION), reads=f"1 to {SCHEMA_VERSION}", where=str(path), remedy=anew)
     _require_names_once(data, str(path))
     if version == 1:
         old = decode_json(data, _Schema1, where=str(path), remedy=remedy)
@@ -39,12 +28,6 @@ def read_plan(path: PathLike) -> GearPlan:
         except msgspec.ValidationError as error:
             said = str(error).replace("$.pipelines", "$.operators")
             raise InvalidInput(said, where=str(path), remedy=remedy) from error
-    if version != SCHEMA_VERSION:
-        raise InvalidInput(
-            f"schema_version is {version}, this version of gearshift reads 1 to {SCHEMA_VERSION}",
-            where=str(path),
-            remedy="make the plan anew with `gearshift plan`",
-        )
     return decode_json(data, GearPlan, where=str(path), remedy=remedy)
 
 
@@ -56,10 +39,6 @@ def encode_plan(plan: GearPlan) -> bytes:
 def write_plan(plan: GearPlan, path: PathLike) -> None:
     """Write `plan` to `path`, whole or not at all."""
     write_atomically(path, encode_plan(plan))
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int = 0
 
 
 def _require_names_once(data: bytes, where: str) -> None:

@@ -4,25 +4,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import LoadedFrom
-from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
-from gearshift.support.files import PathLike, read_bytes, replace_folder
-from gearshift.support.stored_arrays import (
-    Arrays,
-    content_hash,
-    encode_arrays,
-    encode_metadata,
-    read_arrays,
-    require_replaceable_folder,
-)
+from gearshift.support.files import PathLike
+from gearshift.support.stored_arrays import ArraysFolder, StoredMetadata
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
@@ -43,11 +34,7 @@ _FORMATS = {
 _COMPULSORY = ("quality", "certainty", "part")
 
 
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Fields at their default are not written, so that older profiles keep their hash."""
-
-    schema_version: int
-    sha256: str
+class _Metadata(StoredMetadata, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     operator: str
     project: str | None
     certainty: str
@@ -69,8 +56,7 @@ _IN_BOTH = {field.name for field in dataclasses.fields(Profile)} & set(_Metadata
 """Fields of a profile that its metadata has, too."""
 
 
-class _Versioned(msgspec.Struct):
-    schema_version: int = 0
+_FOLDER = ArraysFolder("a profile", _Metadata, SCHEMA_VERSION, METADATA_FILE, ARRAYS_FILE, _FORMATS, REMEDY)
 
 
 def write_profile(profile: Profile, folder: PathLike) -> Profile:
@@ -79,17 +65,15 @@ def write_profile(profile: Profile, folder: PathLike) -> Profile:
     The same profile gives the same bytes. An older profile there is replaced; raises
     `InvalidInput` for a folder that holds anything else, and where writing fails.
     """
-    folder = Path(folder).resolve()
-    require_replaceable(folder)
     arrays = _arrays_of(profile.predictions)
-    metadata = _metadata_of(profile, arrays)
-    metadata = msgspec.structs.replace(metadata, sha256=content_hash(metadata, arrays))
-    content = {
-        METADATA_FILE: msgspec.json.format(encode_metadata(metadata), indent=1) + b"\n",
-        ARRAYS_FILE: encode_arrays(arrays),
-    }
-    replace_folder(folder, content)
-    return dataclasses.replace(profile, sha256=metadata.sha256)
+    metadata = _Metadata(
+        schema_version=SCHEMA_VERSION,
+        models=profile.models,
+        labelled=profile.predictions.labelled,
+        arrays=tuple(arrays),
+        **{name: getattr(profile, name) for name in _IN_BOTH},
+    )
+    return dataclasses.replace(profile, sha256=_FOLDER.write(Path(folder).resolve(), metadata, arrays))
 
 
 def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
@@ -107,15 +91,11 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
         where=str(folder),
         remedy=f"name the folder of one, such as {folder / holds_others[0]}" if holds_others else "",
     )
-    require((folder / METADATA_FILE).exists(), "no such file", where=str(folder / METADATA_FILE), remedy=remedy)
-    metadata = _read_metadata(folder / METADATA_FILE)
-    arrays = read_arrays(folder / ARRAYS_FILE, metadata.arrays, _FORMATS, remedy=REMEDY)
-    require(
-        content_hash(metadata, arrays) == metadata.sha256,
-        f"the content does not match the hash in {METADATA_FILE}, field sha256: a file was changed or mixed up",
-        where=str(folder),
-        remedy=REMEDY,
-    )
+    metadata = _FOLDER.read_metadata(folder, remedy=remedy)
+    names = metadata.arrays
+    plausible = set(_COMPULSORY) <= set(names) <= set(_FORMATS) and len(set(names)) == len(names)
+    require(plausible, f"arrays is {list(names)}", where=str(folder / METADATA_FILE), remedy=REMEDY)
+    arrays = _FOLDER.read_arrays(folder, metadata, names)
     try:
         predictions = PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays)
         return Profile(predictions=predictions, **{name: getattr(metadata, name) for name in _IN_BOTH})
@@ -124,19 +104,7 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
 
 
 def require_replaceable(folder: PathLike) -> None:
-    require_replaceable_folder(Path(folder), (METADATA_FILE, ARRAYS_FILE), what="a profile")
-
-
-def _metadata_of(profile: Profile, arrays: Arrays) -> _Metadata:
-    metadata = _Metadata(
-        schema_version=SCHEMA_VERSION,
-        models=profile.models,
-        labelled=profile.predictions.labelled,
-        arrays=tuple(arrays),
-        **{name: getattr(profile, name) for name in _IN_BOTH},
-    )
-    # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
-    return msgspec.json.decode(encode_metadata(metadata), type=_Metadata)
+    _FOLDER.require_replaceable(Path(folder))
 
 
 def _arrays_of(predictions: PredictionRecords) -> dict[str, NDArray[Any]]:
@@ -151,19 +119,3 @@ def _canonical(name: str, array: NDArray[Any]) -> NDArray[Any]:
         width = int(np.strings.str_len(text).max(initial=1))
         dtype = f"<U{max(1, width)}"
     return np.ascontiguousarray(array, dtype=dtype)
-
-
-def _read_metadata(path: Path) -> _Metadata:
-    data = read_bytes(path, remedy=REMEDY)
-    version = decode_json(data, _Versioned, where=str(path), remedy=REMEDY).schema_version
-    require(
-        version == SCHEMA_VERSION,
-        f"schema_version is {version}, this version of gearshift reads {SCHEMA_VERSION}",
-        where=str(path),
-        remedy=REMEDY,
-    )
-    metadata = decode_json(data, _Metadata, where=str(path), remedy=REMEDY)
-    names = metadata.arrays
-    plausible = set(_COMPULSORY) <= set(names) <= set(_FORMATS) and len(set(names)) == len(names)
-    require(plausible, f"arrays is {list(names)}", where=str(path), remedy=REMEDY)
-    return metadata

@@ -5,15 +5,17 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.support.files import read_bytes
+from gearshift.support.decoding import decode_json, schema_version
+from gearshift.support.files import read_bytes, replace_folder
 
 Arrays = Mapping[str, NDArray[Any]]
 Formats = Mapping[str, tuple[str, int]]
@@ -35,6 +37,76 @@ _BROKEN_ZIP = (
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
+class StoredMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Fields at their default are not written, so that older folders keep their hash."""
+
+    schema_version: int
+    sha256: str
+
+
+M = TypeVar("M", bound=StoredMetadata)
+
+
+@dataclass(frozen=True)
+class ArraysFolder(Generic[M]):
+    """The files of a folder: metadata of the type `kind`, and an npz file whose arrays are among `formats`."""
+
+    what: str
+    kind: type[M]
+    schema_version: int
+    metadata_file: str
+    arrays_file: str
+    formats: Formats
+    remedy: str
+
+    def require_replaceable(self, folder: Path) -> None:
+        """Raise `InvalidInput` where `folder` holds anything but these files."""
+        if not folder.exists():
+            return
+        require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
+        found = {entry.name for entry in folder.iterdir()}
+        others = sorted(found - {self.metadata_file, self.arrays_file} if self.metadata_file in found else found)
+        require(
+            not others,
+            f"the folder holds {others[0]!r}, which is no part of {self.what}, and would be replaced" if others else "",
+            where=str(folder),
+            remedy="choose a new or empty folder, or move its files away",
+        )
+
+    def write(self, folder: Path, metadata: M, arrays: Arrays) -> str:
+        """Write both, whole or not at all, and return their hash."""
+        self.require_replaceable(folder)
+        # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
+        metadata = msgspec.json.decode(encode_metadata(metadata), type=self.kind)
+        metadata = msgspec.structs.replace(metadata, sha256=content_hash(metadata, arrays))
+        content = {
+            self.metadata_file: msgspec.json.format(encode_metadata(metadata), indent=1) + b"\n",
+            self.arrays_file: encode_arrays(arrays),
+        }
+        replace_folder(folder, content)
+        return metadata.sha256
+
+    def read_metadata(self, folder: Path, *, remedy: str) -> M:
+        """The metadata; raises `InvalidInput` where it is missing (with `remedy`), damaged or of another version."""
+        path = folder / self.metadata_file
+        require(path.exists(), "no such file", where=str(path), remedy=remedy)
+        data = read_bytes(path, remedy=self.remedy)
+        schema_version(data, [self.schema_version], reads=str(self.schema_version), where=str(path), remedy=self.remedy)
+        return decode_json(data, self.kind, where=str(path), remedy=self.remedy)
+
+    def read_arrays(self, folder: Path, metadata: M, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """The arrays `names`; raises `InvalidInput` where they or the metadata are not as they were written."""
+        arrays = read_arrays(folder / self.arrays_file, names, self.formats, remedy=self.remedy)
+        require(
+            content_hash(metadata, arrays) == metadata.sha256,
+            f"the content does not match the hash in {self.metadata_file}, field sha256: "
+            "a file was changed or mixed up",
+            where=str(folder),
+            remedy=self.remedy,
+        )
+        return arrays
+
+
 def encode_metadata(metadata: msgspec.Struct) -> bytes:
     """Its JSON, in one order of fields; numbers of NumPy are written as plain ones."""
     return msgspec.json.encode(metadata, order="deterministic", enc_hook=_plain_number)
@@ -46,7 +118,7 @@ def _plain_number(value: object) -> object:
     raise TypeError(f"values of type {type(value).__name__} have no JSON")
 
 
-def content_hash(metadata: msgspec.Struct, arrays: Arrays) -> str:
+def content_hash(metadata: StoredMetadata, arrays: Arrays) -> str:
     """The SHA-256 of metadata, without its own `sha256`, and arrays in their order."""
     digest = hashlib.sha256(encode_metadata(msgspec.structs.replace(metadata, sha256="")))
     for name, array in arrays.items():
@@ -90,18 +162,3 @@ def read_arrays(path: Path, names: Sequence[str], formats: Formats, *, remedy: s
 def _decoded(data: bytes) -> NDArray[Any]:
     array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     return array
-
-
-def require_replaceable_folder(folder: Path, parts: Sequence[str], *, what: str) -> None:
-    """Raise `InvalidInput` where `folder` holds more than `parts`, the first of which marks `what` it is."""
-    if not folder.exists():
-        return
-    require(folder.is_dir(), "is a file, needs a folder", where=str(folder), remedy="choose another place")
-    found = {entry.name for entry in folder.iterdir()}
-    others = sorted(found - set(parts) if parts[0] in found else found)
-    require(
-        not others,
-        f"the folder holds {others[0]!r}, which is no part of {what}, and would be replaced" if others else "",
-        where=str(folder),
-        remedy="choose a new or empty folder, or move its files away",
-    )

@@ -17,11 +17,11 @@ from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.kept import Answered
 from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.vllm_bench import engine_from_results
-from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
 ANSWERS, ENGINE = ".jsonl", ".engine.json"

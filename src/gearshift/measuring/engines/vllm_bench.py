@@ -13,8 +13,8 @@ import numpy as np
 from gearshift.errors import require
 from gearshift.measuring.engines.times import DecodeTime, PrefillTime, engine_from_times
 from gearshift.models.language_config import EngineSettings
-from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
 REMEDY = "run `vllm bench serve` with --max-concurrency, --save-result and --save-detailed"

@@ -13,11 +13,11 @@ import numpy as np
 
 from gearshift.errors import require
 from gearshift.pipeline import Edge, Node
-from gearshift.plans.plan_file import decode_json
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import METADATA_FILE, REMEDY, read_profile, write_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.profiles.tuples_file import TUPLES, encoded_joint_records, read_joint_records
+from gearshift.support.decoding import decode_json, schema_version
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 PIPELINES_FILE = "pipelines.json"
@@ -89,13 +89,9 @@ def read_profiles(folder: PathLike, *, remedy: str = REMEDY) -> Profiles:
     folder = Path(folder)
     path = folder / PIPELINES_FILE
     require(path.is_file(), "there is no such file", where=str(path), remedy=remedy)
-    file = decode_json(read_bytes(path, remedy=remedy), PipelinesFile, where=str(path), remedy=remedy)
-    require(
-        file.schema_version == SCHEMA_VERSION,
-        f"schema_version is {file.schema_version}, this version of gearshift reads {SCHEMA_VERSION}",
-        where=str(path),
-        remedy=remedy,
-    )
+    data = read_bytes(path, remedy=remedy)
+    schema_version(data, [SCHEMA_VERSION], reads=str(SCHEMA_VERSION), where=str(path), remedy=remedy)
+    file = decode_json(data, PipelinesFile, where=str(path), remedy=remedy)
     operators = {name: read_profile(folder / name, remedy=remedy) for name in file.operators}
     return Profiles(
         operators=operators,

@@ -58,6 +58,6 @@ def test_a_missing_or_newer_file_is_told(tmp_path: Path) -> None:
         read_profiles(tmp_path)
     write_profiles(profiles("a"), tmp_path / "p")
     path = tmp_path / "p" / PIPELINES_FILE
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2, "later": 1'))
     with pytest.raises(InvalidInput, match="schema_version is 2, this version of gearshift reads 1"):
         read_profiles(tmp_path / "p")
