@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import numba
 import platformdirs
-from numba.core import event, types
+from numba.core import event, ir, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.ir import SetItem
+from numba.core.ir_utils import get_definition, guard
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.ctypes_utils import to_ctypes
+from numba.core.untyped_passes import InlineClosureLikes
 
 import gearshift
 
@@ -59,7 +60,7 @@ class _IndicesFromZero(FunctionPass):
 
     def run_pass(self, state: Any) -> bool:
         for block in state.func_ir.blocks.values():
-            sets = [each for each in block.body if isinstance(each, SetItem)]
+            sets = [each for each in block.body if isinstance(each, ir.SetItem)]
             for used in [*sets, *block.find_exprs("getitem")]:
                 signature = state.calltypes[used]
                 target, index, *value = signature.args
@@ -67,6 +68,38 @@ class _IndicesFromZero(FunctionPass):
                     del state.calltypes[used]
                     state.calltypes[used] = signature.replace(args=(target, _unsigned(index), *value))
         return True
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)  # type: ignore[no-untyped-call]
+class _AbsentFields(FunctionPass):
+    """Replaces fields of named tuples that are None by type with None, so that Numba prunes branches on them.
+
+    It prunes branches on arguments alone, and would compile all code of what a plan does not have.
+    """
+
+    _name = "gearshift_absent_fields"
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            for assign in block.find_insts(ir.Assign):
+                if _is_absent(assign.value, state.func_ir, state.args):
+                    assign.value = ir.Const(None, assign.loc)  # type: ignore[no-untyped-call]
+                    state.func_ir._definitions[assign.target.name] = [assign.value]
+        return True
+
+
+def _is_absent(value: Any, func_ir: Any, arguments: Any) -> bool:
+    if not isinstance(value, ir.Expr) or value.op != "getattr":
+        return False
+    source = guard(get_definition, func_ir, value.value)  # type: ignore[no-untyped-call]
+    kind = arguments[source.index] if isinstance(source, ir.Arg) else None
+    named_tuples: Any = types.BaseNamedTuple
+    if not isinstance(kind, named_tuples) or value.attr not in kind.fields:
+        return False
+    return isinstance(kind[kind.fields.index(value.attr)], types.NoneType)
 
 
 def _unsigned(index: Any) -> Any:
@@ -81,6 +114,7 @@ def _unsigned(index: Any) -> Any:
 class _Compiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_AbsentFields, InlineClosureLikes)
         passes.add_pass_after(_IndicesFromZero, NopythonTypeInference)
         passes.finalize()
         return [passes]

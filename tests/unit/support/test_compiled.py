@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numba
+import numpy as np
 import pytest
 
 import gearshift
-from gearshift.support.compiled import sources_hash
+from gearshift.support.compiled import apart, sources_hash
 
 PACKAGE = Path(gearshift.__file__).parent
 POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).rglob("*.py")]
@@ -51,6 +54,28 @@ workload = small_workload([0, 0, 0])
 run = simulate_tables(plan_tables(plan), np.array([[0, 1, 2, 3, 4]]), np.ones((1, 3)), workload)
 print(int(run.batches[0].argmax()), sum(kernel.run.stats.cache_hits.values()))
 """
+
+
+class Options(NamedTuple):
+    extra: Any
+
+
+def _choose_plain(options: Options, values: Any) -> Any:
+    if options.extra is not None and values[0] > 0:
+        return options.extra.upper()  # cannot be compiled, whatever `extra` is
+    return values[0]
+
+
+def test_code_for_a_field_that_is_none_by_type_is_not_compiled() -> None:
+    choose: Any = apart(_choose_plain)
+
+    @numba.njit
+    def call(options: Options, values: Any) -> Any:
+        return choose(options, values)
+
+    assert call(Options(None), np.array([3])) == 3
+    with pytest.raises(numba.TypingError):
+        call(Options(1.5), np.array([3]))
 
 
 @pytest.fixture
