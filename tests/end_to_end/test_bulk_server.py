@@ -124,7 +124,8 @@ def test_a_server_that_goes_away_ends_the_query_with_an_error(tmp_path, monkeypa
 @pytest.fixture(scope="module")
 def two_gears(tmp_path_factory) -> Iterator[Server]:
     """Gear 1, from 50 requests/s on, is `small` alone; gear 0 goes on to `large`."""
-    with serving(tmp_path_factory.mktemp("task"), make_plan=two_gear_plan) as server:
+    settings = {"make_plan": two_gear_plan, "most_waiting_requests": 200}
+    with serving(tmp_path_factory.mktemp("task"), **settings) as server:
         yield server
 
 
@@ -155,6 +156,26 @@ def test_an_online_request_is_answered_before_bulk_work_that_came_first(two_gear
         let_go()
         assert online.result(LONGEST_S).outputs["sum"].tolist() == [3.0]
         assert not bulk.done()
+        assert bulk.result(LONGEST_S)["outcome"].unique().to_pylist() == ["answered"]
+
+
+def test_bulk_work_waits_for_room_and_goes_on_or_ends_at_its_deadline(two_gears, monkeypatch):
+    monkeypatch.setattr("gearshift.bulk.relations.TELL_EVERY_S", 0.02)
+    more_than_fits, told = {"x": np.array([[WAITS, 1.0]] * 500)}, list[str]()
+    with closed(two_gears.folder) as let_go, ThreadPoolExecutor() as threads:
+        bulk = threads.submit(
+            gearshift.map,
+            more_than_fits,
+            two_gears.url,
+            label="by",
+            gear=1,
+            progress=lambda what, share: told.append(what),
+        )
+        while not any("no room" in what for what in told):
+            time.sleep(PAUSE_S)
+        late = gearshift.map({"x": np.ones((10, 2))}, two_gears.url, label="by", gear=1, deadline_s=0.3)
+        assert late["outcome"].unique().to_pylist() == ["refused"]
+        let_go()
         assert bulk.result(LONGEST_S)["outcome"].unique().to_pylist() == ["answered"]
 
 

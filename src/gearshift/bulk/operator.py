@@ -28,6 +28,9 @@ from gearshift.support.files import PathLike
 
 
 class _Answering(Protocol):
+    @property
+    def waits(self) -> bool: ...
+
     async def answer(self, inputs: Arrays, rows: int, label: str, end_s: float | None) -> Answers: ...
 
     async def stop(self) -> None: ...
@@ -73,6 +76,11 @@ class Operator:
     def answer(self, inputs: Arrays, rows: int) -> Answers:
         return result_of(self.submit(inputs, rows))
 
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait because the server has no room for them now."""
+        return self._answering.waits
+
     def stop(self, calls: Calls) -> None:
         self._background.stop(calls)
 
@@ -88,6 +96,8 @@ def _close(answering: _Answering, background: Background) -> None:
 
 class _InProcess:
     """The chosen cascade, or the graph with one for each node, on workers of this process."""
+
+    waits = False
 
     def __init__(self, through: Cascade | GraphRun, workers: Workers) -> None:
         self._through, self._workers = through, workers

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ from gearshift.gear import GearPlan
 from gearshift.support.files import PathLike
 
 MOST_IN_FLIGHT = 16
+TELL_EVERY_S = 1.0
+NO_ROOM = "; the server has no room for more, waiting"
 
 Progress = Callable[[str, float], None]
 Rows = Callable[[int], None]
@@ -48,13 +50,14 @@ def map(
     total = len(table) if isinstance(table, pa.Table | pa.RecordBatch) else None
     done = 0
 
-    def told(rows: int) -> None:
-        nonlocal done
-        done += rows
-        progress(f"{done:,} rows answered", done / total if total else 0.0)
-
     reader = reader_of(table)
     with opened(plan, pipeline, **options) as operator:
+
+        def told(rows: int) -> None:
+            nonlocal done
+            done += rows
+            progress(f"{done:,} rows answered{NO_ROOM * operator.waits}", done / total if total else 0.0)
+
         answered = through(operator, reader, columns=columns, prefix=prefix, deadline_s=deadline_s, rows_done=told)
         return answered.read_all()
 
@@ -115,6 +118,8 @@ def _answered(
 
     def landed() -> pa.RecordBatch:
         batch, chunk, future = flight[0]
+        while not wait([future], TELL_EVERY_S).done:
+            rows_done(0)
         new = answer_columns(chunk.whole(result_of(future)), schema.field(len(batch.schema)).type)
         flight.popleft()
         rows_done(batch.num_rows)

@@ -74,6 +74,8 @@ class ServedOperator:
         self._client: AsyncClient | None = None
         self._rows = REQUEST_ROWS
         self._window = Window(CONNECTIONS)
+        self.waits = False
+        """Whether the server had no room for the last request."""
         self.pipeline = ""
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
@@ -123,13 +125,9 @@ class ServedOperator:
     ) -> None:
         """Ask for consecutive `rows`; where the request fails, in halves, until the bad row is alone."""
         first, last = int(rows[0]), int(rows[-1]) + 1
-        left_s = None if end_s is None else end_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            into.end(rows, REFUSED)
-            return
         try:
             part = {name: array[first:last] for name, array in inputs.items()}
-            answer = await self._infer(part, label, left_s)
+            answer = await self._infer(part, label, end_s)
         except DeadlinePassed:
             into.end(rows, REFUSED)
         except (NoAccess, Forbidden, UnknownModel):
@@ -144,21 +142,24 @@ class ServedOperator:
         else:
             _keep(answer, rows, label, into)
 
-    async def _infer(self, inputs: Arrays, label: str, left_s: float | None) -> ClientAnswer:
-        """Ask until there is an answer, or an error that would come again."""
+    async def _infer(self, inputs: Arrays, label: str, end_s: float | None) -> ClientAnswer:
+        """Ask until there is an answer, or an error that would come again; `DeadlinePassed` after `end_s`."""
         assert self._client is not None
         gone_s = time.monotonic() + LONGEST_AWAY_S
         while True:
             await self._window.enter()
             fits = False
             try:
+                left_s = None if end_s is None else end_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise DeadlinePassed("it could not begin in time")
                 answer = await self._client.infer(
                     inputs, deadline_s=left_s, bulk=self._work, outputs=(label, CERTAINTY)
                 )
-                fits = True
+                fits, self.waits = True, False
                 return answer
-            except QueueFull:
-                pass  # bulk work waits for as long as the server lives
+            except QueueFull:  # bulk work waits for as long as the server lives
+                self.waits, gone_s = True, time.monotonic() + LONGEST_AWAY_S
             except (NotReady, NoAnswer) as error:
                 again = isinstance(error, NotReady) or not error.sent
                 if not again or time.monotonic() > gone_s:

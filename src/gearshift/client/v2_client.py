@@ -32,7 +32,7 @@ from gearshift.errors import (
 from gearshift.model import datatype_of, in_own_order
 from gearshift.request import BulkWork
 from gearshift.support.retry_after import asked_pause_s
-from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
+from gearshift.v2.binary import BULK_HEADER, INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
 ERRORS: dict[int, type[GearshiftError]] = {
@@ -133,7 +133,7 @@ class ClientProtocol:
         if outputs is not None:
             content["outputs"] = [{"name": name} for name in outputs]
         head = msgspec.json.encode(content)
-        headers = self._headers
+        headers = self._headers if bulk is None else {**self._headers, BULK_HEADER: "true"}
         if binary:
             headers = {**headers, "Content-Type": "application/octet-stream", INFERENCE_HEADER: str(len(head))}
         return HttpRequest("POST", self._path, b"".join([head, *buffers]), headers)

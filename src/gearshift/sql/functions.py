@@ -126,6 +126,11 @@ class Registered:
         """Rows that the pipelines answered so far."""
         return sum(function.rows for function in self.functions.values())
 
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait because a server has no room for them now."""
+        return any(function.operator.waits for function in self.functions.values())
+
     def interrupt(self) -> None:
         """Stop the connection's query at once, from any thread; the connection can be used again.
 

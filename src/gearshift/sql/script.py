@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from gearshift.bulk.relations import NO_ROOM
 from gearshift.errors import GearshiftError, InvalidInput, require
 from gearshift.sql.functions import Registered, Stopped
 
@@ -45,7 +46,8 @@ def run_script(
     try:
         while thread.is_alive():
             thread.join(told_every_s)
-            told(f"{registered.rows:,} rows answered", max(0.0, connection.query_progress()) / 100)
+            words = f"{registered.rows:,} rows answered{NO_ROOM * registered.waits}"
+            told(words, max(0.0, connection.query_progress()) / 100)
     except KeyboardInterrupt:
         while thread.is_alive():
             registered.interrupt()

@@ -162,9 +162,9 @@ class ServedPipeline:
             self._refuse(f"no worker of model {lacking!r} is running; try again later")
         (self._bulk_room if bulk else self.room).require(rows, held_bytes, client)
 
-    def reading(self, announced_bytes: int) -> Reading:
-        self.require_room(1, announced_bytes)
-        return Reading(self.room)
+    def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
+        self.require_room(1, announced_bytes, bulk=bulk)
+        return Reading(self._bulk_room if bulk else self.room)
 
     def submit(
         self,

@@ -205,10 +205,10 @@ class RemotePipeline:
     def most_waiting(self) -> int:
         return self.on_board.most_waiting
 
-    def require_room(self, rows: int, held_bytes: int) -> None:
+    def require_room(self, rows: int, held_bytes: int, *, bulk: bool = False) -> None:
         """Never raise: `FrontEnd.begun` passes requests that may be refused to the router."""
 
-    def reading(self, announced_bytes: int) -> Reading:
+    def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
         return Reading(self.room)
 
     def submit(

@@ -1,7 +1,7 @@
 """Answer HTTP requests about one pipeline: inference, and what it takes and gives."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import large_json, records
 from gearshift.v2 import tensors as v2
+from gearshift.v2.binary import BULK_HEADER
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.packing import Buffer
 
@@ -27,6 +28,7 @@ BINARY = b"application/octet-stream"
 CONTENT_ENCODING = b"content-encoding"
 INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
+BULK = BULK_HEADER.encode()
 OUTCOME, GEAR = b"x-gearshift-outcome", b"x-gearshift-gear"
 SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
 
@@ -91,7 +93,7 @@ class ModelHandlers:
             sent_ns = self._times.sent_ns(head[REQUEST_START].decode("latin-1"), self._pipeline.inference.now_ns())
         if exchange.complete and CONTENT_ENCODING not in head:
             length = length_within(exchange, self._largest_body_bytes)
-            self._pipeline.inference.require_room(1, length or 0)  # before it is parsed
+            self._pipeline.inference.require_room(1, length or 0, bulk=_is_bulk(head))  # before it is parsed
             body = exchange.take_body()
             if len(body) > self._largest_body_bytes:
                 raise too_large(len(body), self._largest_body_bytes)
@@ -99,7 +101,8 @@ class ModelHandlers:
                 self._infer_small(exchange, body, sent_ns, slo_us)
                 return
             exchange.parts.append(body)
-        reading = self._pipeline.inference.reading(length_within(exchange, self._largest_body_bytes) or 0)
+        length = length_within(exchange, self._largest_body_bytes)
+        reading = self._pipeline.inference.reading(length or 0, bulk=_is_bulk(head))
         exchange.release = reading.close
         read_body(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us, reading), reading)
 
@@ -252,6 +255,11 @@ async def _respond_compressed(
 def _text_bytes(exchange: HttpExchange, body: bytes) -> int:
     header_bytes = _header_bytes(exchange)
     return len(body) if header_bytes is None else header_bytes
+
+
+def _is_bulk(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the head says that the body asks for bulk work; if that is untrue, its rows find no room later."""
+    return headers.get(BULK, b"").lower() == b"true"
 
 
 def _header_bytes(exchange: HttpExchange) -> int | None:

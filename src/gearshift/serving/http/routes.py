@@ -21,6 +21,7 @@ from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.promise import EVENTS_PATH, PROMISE_PATH, Promise
 from gearshift.serving.operate.swap import SwapBody, SwapResult
+from gearshift.v2.binary import BULK_HEADER
 from gearshift.v2.bodies import IndexBody, InferBody
 from gearshift.v2.records import MOST_BYTES
 from gearshift.v2.tensors import MODEL_VERSION
@@ -301,6 +302,7 @@ SLO_HEADER = Header(
 INFER_HEADERS = (
     SLO_HEADER,
     Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT),
+    Header(BULK_HEADER, "`true` for bulk work, so that its body is read though online room is full.", TEXT),
     Header("inference-header-content-length", "How much of the body is JSON.", {"type": "integer", "minimum": 0}),
     Header(
         "content-encoding", "How the body is compressed.", {"type": "string", "enum": ["gzip", "deflate", "identity"]}

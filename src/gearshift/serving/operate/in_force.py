@@ -21,11 +21,11 @@ class Inference(Protocol):
 
     def now_ns(self) -> int: ...
 
-    def require_room(self, rows: int, held_bytes: int) -> None:
+    def require_room(self, rows: int, held_bytes: int, *, bulk: bool = False) -> None:
         """Raise `NotReady`, `QueueFull` or `TooLarge` if `rows` would not be accepted now."""
         ...
 
-    def reading(self, announced_bytes: int) -> Reading: ...
+    def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading: ...
 
     @property
     def submit(self) -> Callable[..., Withdraw]:
