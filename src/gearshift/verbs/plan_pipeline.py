@@ -118,7 +118,7 @@ def _found(
     promised: bool,
     progress: Progress,
 ) -> GearPlan:
-    from gearshift.planner.comparing.graphs import PLANNERS
+    from gearshift.planner.comparing.graphs import PLANNERS, plan_jointly
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
     from gearshift.planner.joint.replanning.budgets import plan_by_budgets
@@ -128,7 +128,7 @@ def _found(
     if budgets is not None:
         return plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
     if not promised:
-        return PLANNERS[planner](request)
+        return plan_jointly(request, progress=progress) if planner == OF_GRAPHS[0] else PLANNERS[planner](request)
     certified = certified_tuples(request, candidates_of(request))
     progress(f"choosing among {len(certified)} tuples that passed", 0.2)
     tested = [one.candidate for one in certified]

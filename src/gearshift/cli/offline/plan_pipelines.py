@@ -63,6 +63,8 @@ def plan_graph(
             **{name: options[name] for name in PASSED_ON if options.get(name) is not None},
         )
     output.json(_facts(made, out, time.perf_counter() - began))
+    if made.unfinished:
+        output.say("the search was ended early: this is the best so far")
     output.say(headline(made))
     late = made.predictions[made.name].share_late
     if late > 1 - made.pipeline.objective.percentile:
@@ -82,6 +84,7 @@ def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
         "gears": len(made.pipeline.gears),
         "gears_that_choose": sum(gear.timed is not UNSET for gear in made.pipeline.gears),
         "predicted": made.predictions[made.name],
+        "unfinished": made.unfinished,
         "certificate": None if made.pipeline.certificate is UNSET else made.pipeline.certificate,
         "plan": str(out),
     }

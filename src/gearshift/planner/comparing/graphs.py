@@ -13,14 +13,15 @@ from gearshift.planner.compare import Run, ran
 from gearshift.planner.joint.candidates import Tuples, candidates_of, query_of, work_of_all
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.profile import PART_B, Profile
 
 
-def plan_jointly(request: PipelineRequest) -> GearPlan:
-    return plan_pipeline(request, candidates_of(request))
+def plan_jointly(request: PipelineRequest, *, progress: Progress = silent) -> GearPlan:
+    return plan_pipeline(request, candidates_of(request), progress=progress)
 
 
-PLANNERS: dict[str, Callable[[PipelineRequest], GearPlan]] = {
+PLANNERS: dict[str, Callable[..., GearPlan]] = {
     "joint": plan_jointly,
     "greedy": plan_greedily,
     "apart": plan_apart,
@@ -33,7 +34,8 @@ def run_graph_planner(planner: str, request: PipelineRequest) -> Run:
 
 
 def _planned(planner: str, request: PipelineRequest) -> dict[str, Any]:
-    return {"predicted": PLANNERS[planner](request).predictions[request.name]}
+    made = PLANNERS[planner](request)
+    return {"unfinished": made.unfinished, "predicted": made.predictions[request.name]}
 
 
 def worst_composed(request: PipelineRequest) -> float:

@@ -19,7 +19,7 @@ from gearshift.planner.joint.replanning.timed_quality import Query, timed_qualit
 from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
-from gearshift.planner.space.request import load_ranges
+from gearshift.planner.space.request import Progress, load_ranges, silent
 from gearshift.profiles.profile import PART_A
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation, simulate
@@ -64,23 +64,29 @@ def with_choices(
     front: Sequence[Candidate],
     places: Sequence[int],
     margin: float,
+    progress: Progress = silent,
 ) -> GearPlan:
     """The plan with gears that choose by time left where that helps, else `plain` as it is.
 
     `on_part_a` is the replay of `plain`. `places` are those of the gears' tuples in the front;
-    `margin` the multiple of its load that each gear must hold.
+    `margin` the multiple of its load that each gear must hold. Ctrl-C ends the search with the plan
+    so far, which is then marked as unfinished.
     """
-    request, allowed = steady.request, Choices(steady, front)
-    made, gears = plain, list(plain.pipeline.gears)
-    most = quality_in_time(on_part_a, request)
-    for number, (place, end_qps) in enumerate(zip(places, request.upper_ends(), strict=True)):
-        found = allowed.best(gears[number], place, end_qps, margin)
-        if found is None:
-            continue
-        trial = request.plan(plain.placement, [*gears[:number], found, *gears[number + 1 :]])
-        run = on_trace(trial, request, part=PART_A)
-        if keeps(result_of(run, request), request) and (gained := quality_in_time(run, request)) > most:
-            made, most, gears[number] = trial, gained, found
+    made, request = plain, steady.request
+    try:
+        allowed, gears = Choices(steady, front), list(plain.pipeline.gears)
+        most = quality_in_time(on_part_a, request)
+        for number, (place, end_qps) in enumerate(zip(places, request.upper_ends(), strict=True)):
+            progress(f"choosing by the time left, range {number + 1} of {len(gears)}", 0.3 + 0.6 * number / len(gears))
+            found = allowed.best(gears[number], place, end_qps, margin)
+            if found is None:
+                continue
+            trial = request.plan(plain.placement, [*gears[:number], found, *gears[number + 1 :]])
+            run = on_trace(trial, request, part=PART_A)
+            if keeps(result_of(run, request), request) and (gained := quality_in_time(run, request)) > most:
+                made, most, gears[number] = trial, gained, found
+    except KeyboardInterrupt:
+        return msgspec.structs.replace(made, unfinished=True)
     return made
 
 

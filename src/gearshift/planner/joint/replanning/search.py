@@ -23,7 +23,7 @@ from gearshift.planner.joint.replanning.choices import choosing_everywhere, keep
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.space.bisection import last_that_holds
-from gearshift.planner.space.request import load_ranges
+from gearshift.planner.space.request import Progress, load_ranges, silent
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation
@@ -45,13 +45,15 @@ class Confirmed(NamedTuple):
     predicted: ServingResult
 
 
-def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearPlan:
+def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate], *, progress: Progress = silent) -> GearPlan:
     """The most accurate plan within the latency objective; `front` rises in work and in quality.
 
-    Where no tuple carries a load alone, gears that choose may. Raises `Infeasible` where these miss
-    the objective too, or where the accuracy that was asked for is out of reach.
+    Where no tuple carries a load alone, gears that choose may. Ctrl-C ends the search for gears that
+    choose, and the plan so far is the answer. Raises `Infeasible` where all miss the objective, or
+    where the accuracy that was asked for is out of reach.
     """
     require(len(front) > 0, "there are no tuples of implementations to choose from")
+    progress(f"choosing among {len(front)} tuples", 0.2)
     steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
     try:
         found = confirmed(steady, lambda margin: assigned(steady, front, margin))
@@ -60,7 +62,7 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate]) -> GearP
         if by_choices is None:
             raise
         return finished(by_choices, request)
-    return finished(_choosing(found, steady, front) if request.may_choose else found, request)
+    return finished(_choosing(found, steady, front, progress) if request.may_choose else found, request)
 
 
 def _by_choices_alone(steady: SteadyTuples, front: Sequence[Candidate]) -> Confirmed | None:
@@ -117,12 +119,13 @@ def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingR
     return result_of(on_trace(made, request, part=part), request)
 
 
-def _choosing(found: Confirmed, steady: SteadyTuples, front: Sequence[Candidate]) -> Confirmed:
+def _choosing(found: Confirmed, steady: SteadyTuples, front: Sequence[Candidate], progress: Progress) -> Confirmed:
     """The plan with choices by the time left; the plain one where it does not help."""
     request = steady.request
     places = [front.index(candidate) for candidate, _ in found.assignment]
-    made = with_choices(found.plan, found.on_part_a, steady, front, places, found.margin)
-    if made is found.plan:
+    made = with_choices(found.plan, found.on_part_a, steady, front, places, found.margin, progress)
+    found = found._replace(plan=msgspec.structs.replace(found.plan, unfinished=made.unfinished))
+    if made == found.plan:
         return found
     predicted = replayed(made, request, part=PART_B)
     needed = min(request.objective.accuracy or 0.0, found.predicted.accuracy)
@@ -163,7 +166,7 @@ def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
             by_load=False,
         )
     made = _without_idle_models(found.plan, request)
-    return msgspec.structs.replace(made, predictions={request.name: found.predicted})
+    return msgspec.structs.replace(made, predictions={request.name: found.predicted}, unfinished=found.plan.unfinished)
 
 
 def signed(made: GearPlan, planner: str) -> GearPlan:

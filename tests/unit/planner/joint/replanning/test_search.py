@@ -86,3 +86,16 @@ def test_where_run_times_vary_the_late_are_more() -> None:
         result_of(on_trace(made, r, part=PART_B), r).share_late for r in (request, replace(request, run_deviation=0.5))
     ]
     assert late[0] < late[1]
+
+
+def test_ctrl_c_while_gears_are_given_choices_leaves_the_plan_that_was_found() -> None:
+    def stop(what: str, share: float) -> None:
+        if "range 2" in what:
+            raise KeyboardInterrupt
+
+    request = replace(strips(latency_s=0.1, replanning=True), ranges=2)
+    front = candidates_of(request)
+    made = plan_pipeline(request, front, progress=stop)
+    assert made.unfinished
+    assert made.predictions["strips"].share_late <= 0.05
+    assert not plan_pipeline(request, front).unfinished
