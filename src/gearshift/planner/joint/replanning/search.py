@@ -18,6 +18,7 @@ import numpy as np
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
+from gearshift.planner.joint.fastest_path import fastest_path
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
@@ -178,9 +179,18 @@ def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, l
     node = next(node for node, cascade in cheapest.cascades.items() if model in cascade.models)
     cells = [steady.cell(cheapest, load_qps, size) for size in steady.sizes()]
     stable_s = [cell.latency_s for cell in cells if cell.stable]
+    request, at_each_s = steady.request, steady.run_s()
+    of_node = {
+        name: min(
+            float(np.min(at_each_s[model])) for model in request.profiles[each.operator].models if model in at_each_s
+        )
+        for name, each in request.nodes.items()
+    }
+    path = fastest_path(request.nodes, request.edges, request.output, of_node)
+    alone = f"; the fastest path, {' > '.join(path.nodes)}, takes {path.run_s * 1e3:.4g} ms without any load"
     return Infeasible(
-        f"the tuple of least work misses {steady.request.latency_s * 1e3:.4g} ms at {load_qps:.4g} requests/s; "
-        f"node {node!r} binds",
+        f"the tuple of least work misses {request.latency_s * 1e3:.4g} ms at {load_qps:.4g} requests/s; "
+        f"node {node!r} binds{alone * (path.run_s > request.latency_s)}",
         load_range=str(load_range),
         bottleneck=model,
         device=device,

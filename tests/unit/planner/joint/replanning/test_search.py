@@ -49,6 +49,12 @@ def test_a_latency_that_nothing_keeps_names_the_range_the_node_and_the_model() -
     assert refused.value.nearest_latency_s is not None
 
 
+def test_a_latency_below_that_of_the_fastest_path_names_the_path() -> None:
+    request = strips(latency_s=0.0015)
+    with pytest.raises(Infeasible, match=r"the fastest path, split > read > join, takes 1\.8 ms without any load"):
+        plan_pipeline(request, candidates_of(request))
+
+
 def test_an_accuracy_out_of_reach_is_refused_with_the_nearest() -> None:
     request = strips(latency_s=0.1, accuracy=0.999)
     with pytest.raises(Infeasible, match="the accuracy is") as refused:
