@@ -5,51 +5,47 @@ Every part is optional, and a missing part leaves its chart out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gearshift.clock import NS_PER_S
-from gearshift.errors import require
-from gearshift.gear import GearPlan
+from gearshift.cascade import Cascade
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.load_generator.replay_result import Replay
-from gearshift.planner.space.cascade_search import search_cascades, work_per_request_s
-from gearshift.profiles.profile import Profile
+from gearshift.planner.largest_alone import LargestAlone
+from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades, work_per_request_s
+from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.reporting.gear_rows import gear_rows
 from gearshift.reporting.headline import percentile_name
-from gearshift.result import ServingResult, percentile
+from gearshift.reporting.runs import RunSeries, measured_series, predicted_series
 from gearshift.simulator.simulate import Simulation
+from gearshift.workload import Trace
 
-Kind = Literal["predicted", "measured"]
-
-MOST_DOTS = 1500
-STEP_S = 0.25
-WINDOW_S, WINDOWS = 1.0, 40
-"""Accuracy over time is a mean over a second, or over a share of a longer trace."""
-_NINES = 1 - 10 ** -np.linspace(0, 3, 121)
+MOST_DOTS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePoint:
     """A cascade that the planner considered: accuracy in [0, 1], mean seconds per sample.
 
-    `on_front`: no other is both more accurate and cheaper. `used`: some gear serves it.
+    `on_front`: no other is both more accurate and cheaper. `gears` are the numbers of those that
+    serve it, such as "3-7"; `alone` is a cascade of one model.
     """
 
     cascade: str
     accuracy: float
     mean_run_s: float
     on_front: bool = False
-    used: bool = False
+    gears: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePoint:
     """The prediction for one load range `[from_qps, to_qps)`; the last has no upper end.
 
-    `gear` are gear numbers, such as "3-7". `cores` are those of its models, where they change with
-    load. `at_qps` is the load of the prediction, where that is not the range's upper end.
+    `gear` are gear numbers, such as "3-7". `answered` is the share of requests that each model
+    answers there. `cores` are those of its models, where they change with load. `at_qps` is the load
+    of the prediction, where that is not the range's upper end; such a range is beyond the planned load.
     """
 
     from_qps: float
@@ -58,51 +54,32 @@ class RangePoint:
     accuracy: float
     p95_s: float
     share_late: float
+    answered: Mapping[str, float] = field(default_factory=dict)
     cores: str = ""
     gear: str = ""
     at_qps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyQuantiles:
-    """Latency in seconds (k,) at rising shares (k,) of the answered requests."""
-
-    share: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
-
-    def __post_init__(self) -> None:
-        require(len(self.share) == len(self.latency_s), "latency quantiles: shares and latencies differ in number")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSeries:
-    """One run of a system: figures, latencies, and load, gear and accuracy (n,) at `seconds` (n,) if known.
-
-    The accuracy is that of the answers to what arrived about then; NaN where there is none. Two runs
-    of one `name`, one predicted and one measured, share a row of the summary.
-    """
+class ModelFacts:
+    """A model: measured batch sizes (n,) and their seconds (n,), its memory, and its accuracy on part B."""
 
     name: str
-    kind: Kind
-    result: ServingResult
-    seconds: NDArray[np.float64] | None = None
-    load_qps: NDArray[np.float64] | None = None
-    gear: NDArray[np.int64] | None = None
-    accuracy: NDArray[np.float64] | None = None
-    latency_quantiles: LatencyQuantiles | None = None
-
-    def __post_init__(self) -> None:
-        points = 0 if self.seconds is None else len(self.seconds)
-        for name, array in (("load_qps", self.load_qps), ("gear", self.gear), ("accuracy", self.accuracy)):
-            require(array is None or len(array) == points, f"run {self.name!r}: {name} does not fit its seconds")
+    batch_sizes: tuple[int, ...]
+    median_s: tuple[float, ...]
+    p95_s: tuple[float, ...]
+    memory_bytes: int
+    accuracy: float
+    device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContent:
     """The content of a page.
 
-    `note` is shown under the title; `slo_s` is the latency objective in seconds. `percentile`
-    names the predicted latency of the ranges.
+    `note` is shown under the title; `slo_s` is the latency objective in seconds. `percentile` names
+    the predicted latency of the ranges. `models` are from cheap to expensive; `assumed` are facts by
+    name, and `machines` where and when things were measured.
     """
 
     title: str
@@ -110,37 +87,15 @@ class ReportContent:
     plan: GearPlan | None = None
     candidates: Sequence[CandidatePoint] = field(default=())
     ranges: Sequence[RangePoint] = field(default=())
+    models: Sequence[ModelFacts] = field(default=())
     runs: Sequence[RunSeries] = field(default=())
     slo_s: float | None = None
     percentile: str = "p95"
-
-
-def latency_quantiles(latency_s: NDArray[np.float64]) -> LatencyQuantiles:
-    """Quantiles of the latencies (n,) of answered requests, dense towards the 99.9th."""
-    if len(latency_s) == 0:
-        return LatencyQuantiles(share=np.zeros(0), latency_s=np.zeros(0))
-    highest = max(0.5, 1 - 1 / len(latency_s))
-    shares = _NINES[highest >= _NINES]
-    rising = np.sort(latency_s)
-    return LatencyQuantiles(share=shares, latency_s=np.array([percentile(rising, float(p)) for p in shares]))
-
-
-def gear_series(gears: Sequence[tuple[float, int]], seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    times = np.array([time for time, _ in gears], dtype=np.float64)
-    values = np.array([0, *(gear for _, gear in gears)], dtype=np.int64)
-    return values[np.searchsorted(times, seconds, side="right")]
-
-
-def accuracy_series(arrivals_s: NDArray[np.float64], quality: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """The mean quality (n,) of answers in a window about each of `steps`; NaN where nothing was answered."""
-    known = ~np.isnan(quality)
-    at = (arrivals_s[known] / STEP_S).astype(np.int64)
-    window = np.ones(max(1, round(WINDOW_S / STEP_S), steps // WINDOWS))
-    sums, counts = (
-        np.convolve(np.bincount(at, weights=weights, minlength=steps), window)[len(window) // 2 :][:steps]
-        for weights in (quality[known], np.ones(len(at)))
-    )
-    return np.asarray(np.divide(sums, counts, out=np.full(steps, np.nan), where=counts > 0.5))
+    largest: LargestAlone | None = None
+    labelled: bool = True
+    judged: int = 0
+    assumed: Sequence[tuple[str, str]] = field(default=())
+    warnings: Sequence[str] = field(default=())
 
 
 def compose(
@@ -151,23 +106,48 @@ def compose(
     note: str = "",
     simulations: Sequence[tuple[str, Simulation]] = (),
     replays: Sequence[tuple[str, Replay]] = (),
+    others: Sequence[RunSeries] = (),
+    largest: LargestAlone | None = None,
+    trace: Trace | None = None,
 ) -> ReportContent:
+    """The first simulation and the first replay are of `plan`; more are of systems to compare with.
+
+    `others` are runs that were read from files.
+    """
     pipeline = plan.pipeline
     slo_s = pipeline.objective.latency_s
-    predicted = [predicted_series(name, run, profile, slo_s) for name, run in simulations]
+    of_gears = accuracy_of_gears(pipeline)
+    predicted = [
+        predicted_series(name, run, profile, slo_s, of_gears=None if n else of_gears)
+        for n, (name, run) in enumerate(simulations)
+    ]
+    measured = [measured_series(name, run, None if n else of_gears) for n, (name, run) in enumerate(replays)]
     return ReportContent(
         title=title,
         note=note,
         plan=plan,
         candidates=candidate_points(plan, profile),
-        ranges=range_points(plan, plan.name),
-        runs=[*predicted, *(measured_series(name, run) for name, run in replays)],
+        ranges=range_points(plan, plan.name, profile),
+        models=model_facts(plan, profile),
+        runs=[*predicted, *measured, *others],
         slo_s=slo_s,
         percentile=percentile_name(pipeline.objective),
+        largest=largest,
+        labelled=profile.predictions.labelled,
+        judged=len(profile.predictions.indices(PART_B)),
+        assumed=assumed(plan, profile, trace),
+        warnings=profile.warnings,
     )
 
 
-def range_points(plan: GearPlan, pipeline: str) -> list[RangePoint]:
+def accuracy_of_gears(pipeline: PipelinePlan) -> list[float] | None:
+    """What the plan predicts for each gear; None where it does not for all."""
+    known = [gear.predicted.accuracy for gear in pipeline.gears if gear.predicted is not None]
+    return known if len(known) == len(pipeline.gears) else None
+
+
+def range_points(plan: GearPlan, pipeline: str, profile: Profile | None = None) -> list[RangePoint]:
+    """The rows of gears; with the profile of a plan of one node also which model answers how much."""
     return [
         RangePoint(
             from_qps=row.load_range.from_,
@@ -176,6 +156,7 @@ def range_points(plan: GearPlan, pipeline: str) -> list[RangePoint]:
             accuracy=row.predicted.accuracy,
             p95_s=row.predicted.latency_p95_s,
             share_late=row.predicted.share_late,
+            answered={} if profile is None else answered_by(row.gears[0].cascade, profile),
             cores=row.cores,
             gear=row.numbers,
             at_qps=row.predicted_elsewhere_qps,
@@ -185,79 +166,83 @@ def range_points(plan: GearPlan, pipeline: str) -> list[RangePoint]:
     ]
 
 
+def answered_by(cascade: Cascade, profile: Profile) -> dict[str, float]:
+    """The share of part A's samples that each model of the cascade answers."""
+    no_work = dict.fromkeys(cascade.models, 0.0)
+    reach = (*evaluate_cascade(cascade, profile.predictions, no_work, part=PART_A).reach, 0.0)
+    return {model: reach[n] - reach[n + 1] for n, model in enumerate(cascade.models)}
+
+
 def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
-    """The front, the cascades in use, and a sample of the other candidates."""
-    used = {gear.cascade for pipeline in plan.pipelines.values() for gear in pipeline.gears}
-    work_s = work_per_request_s(profile, plan.hardware.devices[0])
-    space = search_cascades(profile.predictions, work_s)
+    """The front, the cascades in use, models alone, and a sample of the other candidates."""
+    work_s, records = work_per_request_s(profile, plan.hardware.devices[0]), profile.predictions
+    space = search_cascades(records, work_s)
     front = {int(i) for i in space.front()}
     dots = np.unique(np.linspace(0, len(space) - 1, MOST_DOTS).astype(np.int64))
-    points = []
-    for candidate in sorted(front | {int(i) for i in dots}):
-        cascade = space.cascade(candidate)
+    used: dict[Cascade, list[str]] = {}
+    for row in gear_rows(plan, plan.name):
+        used.setdefault(row.gears[0].cascade, []).append(row.numbers)
+    points = [
+        CandidatePoint(
+            cascade=str(space.cascade(i)),
+            accuracy=float(space.accuracy[i]),
+            mean_run_s=float(space.work_s[i]),
+            on_front=i in front,
+        )
+        for i in sorted(front | {int(i) for i in dots})
+    ]
+    for cascade in dict.fromkeys([*used, *(Cascade(models=(model,)) for model in profile.models)]):
+        found = evaluate_cascade(cascade, records, work_s, part=PART_A)
         points.append(
             CandidatePoint(
                 cascade=str(cascade),
-                accuracy=float(space.accuracy[candidate]),
-                mean_run_s=float(space.work_s[candidate]),
-                on_front=candidate in front,
-                used=cascade in used,
+                accuracy=found.accuracy,
+                mean_run_s=found.work_s,
+                gears=", ".join(used.get(cascade, [])),
+                alone=len(cascade.models) == 1,
             )
         )
     return points
 
 
-def predicted_series(
-    name: str,
-    run: Simulation,
-    profile: Profile | Mapping[str, Profile],
-    slo_s: float | None,
-    *,
-    pipeline: str | None = None,
-) -> RunSeries:
-    """The series of a simulation, or of one of its pipelines; `profile` is by operator then."""
-    result = run.result(profile, latency_objective_s=slo_s, pipeline=pipeline)
-    run = run if pipeline is None else run.of(pipeline)
-    shifts = [(at / NS_PER_S, gear) for at, gear in run.shifts.tolist()]
-    latency_s, arrivals_s = run.latency_s, run.workload.arrivals_ns / NS_PER_S
-    answered = run.finished_ns >= 0
-    return _series(
-        name,
-        "predicted",
-        result,
-        arrivals_s,
-        shifts,
-        latency_s[~np.isnan(latency_s)],
-        (arrivals_s[answered], run.quality(profile)),
+def model_facts(plan: GearPlan, profile: Profile) -> list[ModelFacts]:
+    """The models by rising cost, as measured on devices like the plan's."""
+    device, records = plan.hardware.devices[0], profile.predictions
+    work_s, facts = work_per_request_s(profile, device), []
+    for model in sorted(profile.models, key=lambda m: (work_s[m], m)):
+        curves = [curve for curve in profile.whole_curves if curve.model == model]
+        of_device = [c for c in curves if (c.device_kind, c.cores) == (device.kind, device.cores)]
+        curve = (of_device or curves)[0]
+        quality = records.quality[records.rows((model,))[0], records.indices(PART_B)]
+        facts.append(
+            ModelFacts(
+                name=model,
+                batch_sizes=curve.batch_sizes,
+                median_s=curve.median_s,
+                p95_s=curve.p95_s,
+                memory_bytes=curve.memory_bytes,
+                accuracy=float(quality.mean()),
+                device=f"{curve.device_kind} x{curve.cores}",
+            )
+        )
+    return facts
+
+
+def assumed(plan: GearPlan, profile: Profile, trace: Trace | None) -> list[tuple[str, str]]:
+    """What the predictions stand on, besides run times: traffic, answers, when and where."""
+    facts = []
+    if trace is not None:
+        facts.append(
+            (
+                "traffic",
+                f"{len(trace):,} requests in {trace.duration_s:,.0f} s, {trace.mean_qps:.3g}/s on average, "
+                f"{trace.peak_qps:,.0f} in the busiest second",
+            )
+        )
+    judged = "labels" if profile.predictions.labelled else "the answers of the strongest model, as there are no labels"
+    facts.append(
+        ("recorded answers", f"{len(profile.predictions.part):,} samples, half to plan on; judged by {judged}")
     )
-
-
-def measured_series(name: str, run: Replay) -> RunSeries:
-    answered = run.log.answered
-    judged = run.log.sent_s[answered], run.log.quality[answered]
-    return _series(name, "measured", run.result, run.log.sent_s, run.gears, run.log.latency_s[answered], judged)
-
-
-def _series(
-    name: str,
-    kind: Kind,
-    result: ServingResult,
-    arrivals_s: NDArray[np.float64],
-    gears: Sequence[tuple[float, int]],
-    latency_s: NDArray[np.float64],
-    judged: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> RunSeries:
-    """`judged` are the instants of the answered requests and the quality of their answers."""
-    steps = int(arrivals_s.max() / STEP_S) + 1
-    counts = np.bincount((arrivals_s / STEP_S).astype(np.int64), minlength=steps)
-    seconds: NDArray[np.float64] = np.arange(len(counts), dtype=np.float64) * STEP_S + STEP_S / 2
-    return RunSeries(
-        name=name,
-        kind=kind,
-        result=result,
-        seconds=seconds,
-        load_qps=counts / STEP_S,
-        gear=gear_series(gears, seconds),
-        accuracy=accuracy_series(*judged, len(seconds)),
-        latency_quantiles=latency_quantiles(latency_s),
-    )
+    told = {"machine": "measured on", "date": "measured at", "source": "run times from"}
+    facts += [(told[name], profile.notes[name]) for name in told if name in profile.notes]
+    return facts

@@ -1,4 +1,4 @@
-"""The page about a plan: a summary, the charts of `charts.py`, and what the plan was made from."""
+"""The page about a plan, for a reader who was not there: a question a section."""
 
 import html
 from collections import Counter
@@ -6,11 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan, SourceFile
-from gearshift.reporting.charts import charts_of
-from gearshift.reporting.content import Kind, RangePoint, ReportContent
-from gearshift.reporting.figures import Chart
-from gearshift.reporting.headline import cost_in_words
-from gearshift.reporting.page import chart_place, digits, html_page, html_table, milliseconds, section
+from gearshift.reporting.charts import (
+    cascades_chart,
+    day_chart,
+    latency_chart,
+    loads_chart,
+    run_times_chart,
+)
+from gearshift.reporting.content import RangePoint, ReportContent
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.drawing.charts import Chart
+from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
+from gearshift.reporting.drawing.page import below, chart_below, facts, html_page, html_table, section, tiles
+from gearshift.reporting.headline import cost_in_words, counted, percentile_name
+from gearshift.reporting.runs import Kind
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 
@@ -20,122 +29,168 @@ def write_report(path: Path, content: ReportContent) -> None:
 
 
 def page_of(content: ReportContent) -> str:
-    charts = charts_of(content)
-    sections = [_summary(content), *(_chart(chart, content) for chart in charts), _plan(content)]
+    works = [c for c in (loads_chart(content), cascades_chart(content)) if c is not None]
+    day, tail, run_times = day_chart(content), latency_chart(content), run_times_chart(content)
+    sections = [
+        _promised(content),
+        _works(content, works),
+        "" if day is None else _question("What happens over the trace", [day]),
+        _sure(content, tail),
+        _assumed(content, run_times),
+    ]
+    charts = [*works, *(chart for chart in (day, tail, run_times) if chart is not None)]
     return html_page(content.title, content.note, sections, charts)
 
 
-def _summary(content: ReportContent) -> str:
-    table = summary_table(content)
-    if not table:
-        return ""
-    objective = "" if content.slo_s is None else f" within the SLO of {content.slo_s * 1e3:.4g} ms"
-    sentence = (
-        f"Latencies are of answered requests; refused and failed ones count as late; goodput is answers{objective} "
-        "per second."
-    )
-    return section("Summary", sentence, table)
+def _question(title: str, charts: Sequence[Chart], *bodies: str, sentence: str = "") -> str:
+    """A section whose first chart speaks for the section where there is no sentence of its own."""
+    if not charts:
+        return section(title, sentence, *bodies) if bodies else ""
+    return section(title, sentence, *bodies, *map(chart_below, charts))
 
 
-def _chart(chart: Chart, content: ReportContent) -> str:
-    body = chart_place(chart)
-    if chart.id == "ranges":
-        body += (
-            f"<details><summary>All load ranges</summary>{ranges_table(content.ranges, content.percentile)}</details>"
-        )
-    return section(chart.title, chart.explanation, body)
+# What is promised -------------------------------------------------------------------------------
 
 
-def _plan(content: ReportContent) -> str:
+def _promised(content: ReportContent) -> str:
     if content.plan is None:
         return ""
-    body = plan_facts(content.plan)
-    if not content.ranges:
+    plan, bodies = content.plan, list[str]()
+    sentence = "; ".join(_objective(pipeline) for pipeline in plan.pipelines.values())
+    result = plan.predictions.get(plan.name) if len(plan.pipelines) == 1 else None
+    if result is not None:
+        bodies.append(tiles(_figures(content, plan, result)))
+        if content.largest is not None:
+            bodies.append(_beside_largest(content, plan, result))
+    return section("What is promised", f"Asked for: {sentence}. Predicted by simulation of the trace.", *bodies)
+
+
+def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> list[tuple[str, str, str]]:
+    low, high = result.accuracy_interval
+    right = "accuracy" if content.labelled else "agreement"
+    latency = result.latency_s.at(plan.pipelines[plan.name].objective.percentile)
+    name = content.percentile if content.percentile in ("p50", "p95", "p99") else "p95"
+    latency = {"p50": result.latency_s.p50, "p95": result.latency_s.p95, "p99": result.latency_s.p99}[name]
+    between = result.latency_p95_interval_s if name == "p95" else None
+    spread = "" if between is None else f"{milliseconds(between[0])} to {milliseconds(between[1])} in several runs; "
+    figures = [
+        (right, percent(result.accuracy), f"{percent(low)} to {percent(high)} (95 % sure)"),
+        (name, milliseconds(latency), f"{spread}{percent(result.share_late)} late"),
+    ]
+    if plan.hardware.pool_cores is not None:
+        return [("cores", f"{plan.hardware.pool_cores}", cost_in_words(plan)), *figures]
+    price = sum(device.price_per_hour for device in plan.hardware.devices)
+    kinds = Counter(device.kind for device in plan.hardware.devices)
+    devices = ("devices", f"{len(plan.hardware.devices)}", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()))
+    million = per_million(price, result)
+    more = "" if million is None else f"{money(million)} for a million requests at this load"
+    return [devices, ("an hour costs", money(price), more), *figures]
+
+
+def _beside_largest(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
+    largest = content.largest
+    assert largest is not None
+    if largest.devices is None or largest.price_per_hour is None:
+        return f"<p>{html.escape(largest.why)}.</p>"
+    price = sum(device.price_per_hour for device in plan.hardware.devices)
+    limit = "" if content.slo_s is None else f"within {milliseconds(content.slo_s)}"
+    rows = [
+        ("this plan", len(plan.hardware.devices), price, result.accuracy, milliseconds(result.latency_s.p95)),
+        (f"{largest.model} alone", largest.devices, largest.price_per_hour, largest.accuracy, limit),
+    ]
+    cells = "".join(
+        f"<tr{' class=own' if not n else ''}><th scope='row'>{html.escape(name)}</th><td>{devices}</td>"
+        f"<td>{money(cost)}</td><td>{_or_unknown(per_million(cost, result))}</td><td>{percent(accuracy)}</td>"
+        f"<td>{latency}</td></tr>"
+        for n, (name, devices, cost, accuracy, latency) in enumerate(rows)
+    )
+    names = ("", "devices", "an hour", "a million requests", "accuracy", "p95")
+    saved = largest.price_per_hour / price if price > 0 else 1.0
+    sentence = (
+        f"The largest model would need {counted(largest.devices, 'device')} to keep the same latency at the same load, "
+        f"{digits(saved)} times the cost."
+    )
+    return below("Beside the largest model alone", sentence, html_table(names, cells))
+
+
+def _or_unknown(amount: float | None) -> str:
+    return "" if amount is None else money(amount)
+
+
+# How it works -----------------------------------------------------------------------------------
+
+
+def _works(content: ReportContent, charts: Sequence[Chart]) -> str:
+    bodies = list(map(chart_below, charts))
+    if content.ranges:
+        table = ranges_table(content.ranges, content.percentile)
+        bodies.insert(1, f"<details><summary>All gears as a table</summary>{table}</details>")
+    elif content.plan is not None:
         for name, pipeline in content.plan.pipelines.items():
-            table = gears_table(pipeline)
-            body += f"<details open><summary>Gears of {html.escape(name)}</summary>{table}</details>"
-    return section("The plan", "Its objective, its inputs, and the models that it places on devices.", body)
+            bodies.append(below(f"Gears of {name}", "The cascade that serves each load.", gears_table(pipeline)))
+    if not bodies:
+        return ""
+    sentence = (
+        "A cascade asks a cheap model first and passes on what that is not certain of; a gear is the cascade for one "
+        "range of load."
+    )
+    return section("How it works", sentence, *bodies)
+
+
+# How sure ---------------------------------------------------------------------------------------
+
+
+def _sure(content: ReportContent, tail: Chart | None) -> str:
+    results = _results(content)
+    if not results:
+        return ""
+    measured = any("measured" in by_kind for by_kind in results.values())
+    sentence = "Latencies are of answered requests; refused and failed ones count as late."
+    if not measured:
+        sentence += (
+            " Nothing here is measured: send the trace to a server with `gearshift replay --json`, and add what it"
+            " prints with `gearshift report --replay`."
+        )
+    return section("How sure it is", sentence, results_rows(results), "" if tail is None else chart_below(tail))
 
 
 _FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
-    ("accuracy", lambda r: f"{r.accuracy:.2%}"),
-    ("p50 (ms)", lambda r: digits(r.latency_s.p50 * 1e3)),
-    ("p95 (ms)", lambda r: digits(r.latency_s.p95 * 1e3)),
-    ("p99 (ms)", lambda r: digits(r.latency_s.p99 * 1e3)),
-    ("share late", lambda r: f"{r.share_late:.2%}"),
-    ("goodput (/s)", lambda r: digits(r.goodput_qps)),
+    ("requests", lambda r: f"{r.requests:,}"),
+    ("accuracy", lambda r: percent(r.accuracy)),
+    ("p50", lambda r: milliseconds(r.latency_s.p50)),
+    ("p95", lambda r: milliseconds(r.latency_s.p95)),
+    ("p99", lambda r: milliseconds(r.latency_s.p99)),
+    ("late", lambda r: percent(r.share_late)),
+)
+_SOMETIMES: tuple[tuple[str, Callable[[ServingResult], float]], ...] = (
+    ("degraded", lambda r: r.share_degraded),
+    ("refused", lambda r: r.share_refused),
 )
 
 
-def summary_table(content: ReportContent) -> str:
-    results = _results(content)
-    return results_rows(results) if results else ""
-
-
 def results_rows(results: Mapping[str, Mapping[Kind, ServingResult]]) -> str:
-    bodies = "".join(_system_rows(name, by_kind) for name, by_kind in results.items())
-    head = "".join(f"<th>{name}</th>" for name, _ in _FIGURES)
+    """A table with the predicted figures of each system above the measured ones."""
+    of_all = [result for by_kind in results.values() for result in by_kind.values()]
+    extra = [(name, share) for name, share in _SOMETIMES if any(share(result) for result in of_all)]
+    columns = [*_FIGURES, *((name, lambda r, share=share: percent(share(r))) for name, share in extra)]
+    bodies = "".join(_system_rows(name, by_kind, columns) for name, by_kind in results.items())
+    head = "".join(f"<th>{name}</th>" for name, _ in columns)
     return (
         '<div class="scroll"><table class="summary"><thead><tr><th>system</th><th></th>'
         f"{head}</tr></thead>{bodies}</table></div>"
     )
 
 
-def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
-    pooled = any(r.cores for r in ranges)
-    rows = "".join(
-        f"<tr><td>{r.gear or i}</td><td>{load_in_words(r.from_qps, r.to_qps)}</td>"
-        f"<td class='text'>{html.escape(r.cascade)}</td><td>{r.accuracy:.2%}</td>"
-        f"<td>{milliseconds(r.p95_s)}{_elsewhere(r)}</td><td>{r.share_late:.2%}</td>"
-        f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
-        for i, r in enumerate(ranges)
-    )
-    columns = ("gear", "requests/s", "cascade", "accuracy", percentile, "share late", *(("cores",) if pooled else ()))
-    return html_table(columns, rows, text=("cascade",))
-
-
-def _elsewhere(row: RangePoint) -> str:
-    return "" if row.at_qps is None else f" at {row.at_qps:.4g}/s"
-
-
-def gears_table(pipeline: PipelinePlan) -> str:
-    rows = "".join(
-        f"<tr><td>{i}</td><td>{load_in_words(g.load_range.from_, g.load_range.to)}</td>"
-        f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
-        for i, g in enumerate(pipeline.gears)
-    )
-    return html_table(("gear", "requests/s", "cascade"), rows, text=("cascade",))
-
-
-def plan_facts(plan: GearPlan) -> str:
-    copies = Counter(replica.model for replica in plan.placement.replicas)
-    kinds = Counter(device.kind for device in plan.hardware.devices)
-    facts = [
-        ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
-        *((f"objective of {name}", _objective(pipeline)) for name, pipeline in plan.pipelines.items()),
-        ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
-        *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
-        ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
-        *_sources("profile", plan.profiles),
-        *_sources("trace", plan.traces),
-        ("seed", str(plan.seed)),
-    ]
-    items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts)
-    return f'<dl class="facts">{items}</dl>'
-
-
-def _sources(kind: str, sources: Mapping[str, SourceFile]) -> list[tuple[str, str]]:
-    return [
-        (kind if len(sources) == 1 else f"{kind} of {name}", f"{source.path} ({source.sha256[:12]})")
-        for name, source in sources.items()
-    ]
-
-
-def _pool(plan: GearPlan) -> str:
-    if plan.hardware.pool_cores is None:
-        return ""
-    held = [f"{r.core_s:,.1f} core-seconds held" for r in plan.predictions.values() if r.core_s is not None]
-    return ", ".join([f" that share {plan.hardware.pool_cores} cores", *held])
+def _system_rows(
+    name: str, by_kind: Mapping[Kind, ServingResult], columns: Sequence[tuple[str, Callable[[ServingResult], str]]]
+) -> str:
+    known: list[Kind] = [kind for kind in ("predicted", "measured") if kind in by_kind]
+    title = f'<th scope="rowgroup" rowspan="{len(known)}">{html.escape(name)}</th>'
+    rows: list[str] = []
+    for kind in known:
+        cells = "".join(f"<td>{show(by_kind[kind])}</td>" for _, show in columns)
+        rows.append(f'<tr class="{kind}">{title if not rows else ""}<td class="kind">{kind}</td>{cells}</tr>')
+    return f"<tbody>{''.join(rows)}</tbody>"
 
 
 def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
@@ -147,25 +202,99 @@ def _results(content: ReportContent) -> dict[str, dict[Kind, ServingResult]]:
     return results
 
 
-def _system_rows(name: str, by_kind: Mapping[Kind, ServingResult]) -> str:
-    known: list[Kind] = [kind for kind in ("predicted", "measured") if kind in by_kind]
-    title = f'<th scope="rowgroup" rowspan="{len(known)}">{html.escape(name)}</th>'
-    rows: list[str] = []
-    for kind in known:
-        cells = "".join(f"<td>{show(by_kind[kind])}</td>" for _, show in _FIGURES)
-        rows.append(f'<tr class="{kind}">{title if not rows else ""}<td class="kind">{kind}</td>{cells}</tr>')
-    return f"<tbody>{''.join(rows)}</tbody>"
+# What was assumed -------------------------------------------------------------------------------
 
 
-def load_in_words(low: float, high: float | None) -> str:
-    return f"{low:,.4g} and more" if high is None else f"{low:,.4g} to {high:,.4g}"
+def _assumed(content: ReportContent, run_times: Chart | None) -> str:
+    if content.plan is None:
+        return ""
+    bodies = [plan_facts(content.plan, content.assumed)]
+    if content.warnings:
+        told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in content.warnings)
+        bodies.append(f"<h3>Doubts about the profile</h3><ul>{told}</ul>")
+    if run_times is not None:
+        bodies += [chart_below(run_times), _models_table(content)]
+    return section("What was assumed", "Predictions hold for this traffic, these models and this machine.", *bodies)
+
+
+def _models_table(content: ReportContent) -> str:
+    rows = "".join(
+        f"<tr><th scope='row'>{html.escape(m.name)}</th><td>{percent(m.accuracy)}</td>"
+        f"<td>{milliseconds(m.median_s[0] / m.batch_sizes[0])}</td><td>{m.batch_sizes[-1]}</td>"
+        f"<td>{milliseconds(m.median_s[-1] / m.batch_sizes[-1])}</td><td>{m.memory_bytes / 2**20:,.0f} MiB</td>"
+        f"<td>{html.escape(m.device)}</td></tr>"
+        for m in content.models
+    )
+    names = ("model", "accuracy", "alone", "largest batch", "a request there", "memory", "on")
+    return html_table(names, rows)
+
+
+def plan_facts(plan: GearPlan, assumed: Sequence[tuple[str, str]] = ()) -> str:
+    copies = Counter(replica.model for replica in plan.placement.replicas)
+    kinds = Counter(device.kind for device in plan.hardware.devices)
+    return facts(
+        [
+            ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
+            *((f"objective of {name}", _objective(pipeline)) for name, pipeline in plan.pipelines.items()),
+            ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
+            *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
+            ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
+            *assumed,
+            *_sources("profile", plan.profiles),
+            *_sources("trace", plan.traces),
+            ("seed", str(plan.seed)),
+        ]
+    )
+
+
+def _sources(kind: str, sources: Mapping[str, SourceFile]) -> list[tuple[str, str]]:
+    return [
+        (kind if len(sources) == 1 else f"{kind} of {name}", f"{source.path or 'of no file'} ({source.sha256[:12]})")
+        for name, source in sources.items()
+    ]
+
+
+def _pool(plan: GearPlan) -> str:
+    if plan.hardware.pool_cores is None:
+        return ""
+    held = [f"{r.core_s:,.1f} core-seconds held" for r in plan.predictions.values() if r.core_s is not None]
+    return ", ".join([f" that share {plan.hardware.pool_cores} cores", *held])
 
 
 def _objective(pipeline: PipelinePlan) -> str:
     objective, parts = pipeline.objective, []
     if objective.latency_s is not None:
-        parts.append(f"p{objective.percentile * 100:g} within {milliseconds(objective.latency_s)}")
+        parts.append(f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}")
     if objective.accuracy is not None:
         parts.append(f"accuracy of at least {objective.accuracy:.2%}")
     scope = "in every load range" if objective.scope == "every-range" else "over the whole trace"
     return f"{' and '.join(parts) or 'none'}, {scope}"
+
+
+# Tables of gears --------------------------------------------------------------------------------
+
+
+def ranges_table(ranges: Sequence[RangePoint], percentile: str = "p95") -> str:
+    pooled = any(r.cores for r in ranges)
+    rows = "".join(
+        f"<tr><td>{r.gear or i}</td><td>{load_in_words(r.from_qps, r.to_qps)}</td>"
+        f"<td class='text'>{html.escape(r.cascade)}</td><td>{percent(r.accuracy)}</td>"
+        f"<td>{milliseconds(r.p95_s)}{_elsewhere(r)}</td><td>{percent(r.share_late)}</td>"
+        f"{f'<td>{html.escape(str(r.cores))}</td>' if pooled else ''}</tr>"
+        for i, r in enumerate(ranges)
+    )
+    columns = ("gear", "requests/s", "cascade", "accuracy", percentile, "late", *(("cores",) if pooled else ()))
+    return html_table(columns, rows, text=("cascade",))
+
+
+def _elsewhere(row: RangePoint) -> str:
+    return "" if row.at_qps is None else f" at {digits(row.at_qps)}/s"
+
+
+def gears_table(pipeline: PipelinePlan) -> str:
+    rows = "".join(
+        f"<tr><td>{i}</td><td>{load_in_words(g.load_range.from_, g.load_range.to)}</td>"
+        f"<td class='text'>{html.escape(str(g.cascade))}</td></tr>"
+        for i, g in enumerate(pipeline.gears)
+    )
+    return html_table(("gear", "requests/s", "cascade"), rows, text=("cascade",))

@@ -18,13 +18,22 @@ def report(
 
     Without any trace the page has no simulation.
     """
+    from gearshift.planner.largest_alone import largest_alone
     from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
-    write_report(Path(out), compose(made, measured, title=f"Gear plan for {made.name}", simulations=runs))
+    content = compose(
+        made,
+        measured,
+        title=f"Gear plan for {made.name}",
+        simulations=runs,
+        largest=None if arrivals is None else largest_alone(made, measured, arrivals),
+        trace=arrivals,
+    )
+    write_report(Path(out), content)
     return Path(out)
 
 

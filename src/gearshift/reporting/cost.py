@@ -1,0 +1,17 @@
+"""Money: what devices cost, for an hour and for a million requests."""
+
+from gearshift.result import ServingResult
+
+MILLION, HOUR_S = 1e6, 3600
+
+
+def requests_per_s(result: ServingResult) -> float | None:
+    """The mean load of a run; None where it answered nothing in time, so that its length is unknown."""
+    in_time = 1 - result.share_late
+    return result.goodput_qps / in_time if in_time > 0 and result.goodput_qps > 0 else None
+
+
+def per_million(price_per_hour: float, result: ServingResult) -> float | None:
+    """The cost of a million requests at the load of a run, on devices that cost this much an hour."""
+    qps = requests_per_s(result)
+    return None if qps is None else price_per_hour / (qps * HOUR_S) * MILLION

@@ -1,0 +1,295 @@
+"""Charts of panels below each other, as HTML: lines, dots and blocks in SVG, all text beside it.
+
+The SVG is stretched to the width of the page; lines keep their thickness, and dots are lines
+without length, so that they stay round. Text stands in HTML at shares of the width, and keeps its
+size on any screen and on paper.
+
+    chart = Chart("work", "Work", "A sentence.", "load (requests/s)", (Panel("p95 (ms)", x, y, (Line(...),)),))
+    section(chart.title, chart.explanation, chart_place(chart))
+"""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.reporting.drawing.scales import Scale
+
+Style = Literal["solid", "dash", "dot"]
+Floats = Sequence[float] | NDArray[np.float64]
+
+NARROWEST, LETTER, ROW = 270, 6.6, 15
+"""In pixels: the narrowest chart that is drawn, and a label's width for each letter and its height."""
+DASHES = {"solid": "", "dash": ' stroke-dasharray="6 4"', "dot": ' stroke-dasharray="2 3"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points (n,), broken where y is NaN; `texts` (n,) are shown where one points at it.
+
+    `stepped` lines keep their value until the next point.
+    """
+
+    name: str
+    x: Floats
+    y: Floats
+    colour: str
+    style: Style = "solid"
+    stepped: bool = False
+    texts: Sequence[str] = ()
+    width: float = 2
+    dots: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Points (n,), `size` pixels wide; with `ringed` each has a ring about it."""
+
+    name: str
+    x: Floats
+    y: Floats
+    colour: str
+    size: float = 8
+    texts: Sequence[str] = ()
+    ringed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rectangles (n,) from (x0, y0) to (x1, y1)."""
+
+    name: str
+    x0: Floats
+    x1: Floats
+    y0: Floats
+    y1: Floats
+    colour: str
+    texts: Sequence[str] = ()
+
+
+Mark = Line | Dots | Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A dotted line across the panel at `y`, such as an objective, with its label."""
+
+    y: float
+    label: str
+    colour: str = "--warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A name beside a point; of labels that would lie on each other only the first is drawn."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plot: its title, which says the unit, its axes, and what is drawn; `height` in pixels."""
+
+    title: str
+    x: Scale
+    y: Scale
+    marks: tuple[Mark, ...]
+    rules: tuple[Rule, ...] = ()
+    labels: tuple[Label, ...] = ()
+    height: int = 190
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Panels that share an axis `x_title` below the last, under a title and a sentence.
+
+    `key` are lines of text below the chart, such as the names behind its labels.
+    """
+
+    id: str
+    title: str
+    explanation: str
+    x_title: str
+    panels: tuple[Panel, ...]
+    key: tuple[str, ...] = ()
+    table: str = ""
+
+    @property
+    def pointed(self) -> dict[str, list[dict[str, Any]]]:
+        """By panel what the page's script shows where one points: places from 0 to 1, and words."""
+        return {f"{self.id}-{n}": list(_pointed(panel)) for n, panel in enumerate(self.panels)}
+
+
+def chart_place(chart: Chart) -> str:
+    """The chart as HTML, without its title and sentence."""
+    panels = "".join(
+        _panel(f"{chart.id}-{n}", panel, last=n == len(chart.panels) - 1) for n, panel in enumerate(chart.panels)
+    )
+    key = "".join(f"<li>{html.escape(line)}</li>" for line in chart.key)
+    return (
+        f'<figure class="chart" id="{chart.id}" role="img" aria-label="{html.escape(chart.title)}">'
+        f"{_legend(chart)}{panels}"
+        f'<div class="xtitle">{html.escape(chart.x_title)}</div>{f"<ul class=key>{key}</ul>" if key else ""}</figure>'
+        f"{chart.table}"
+    )
+
+
+def _legend(chart: Chart) -> str:
+    shown: dict[str, str] = {}
+    for mark in (mark for panel in chart.panels for mark in panel.marks):
+        if mark.name and mark.name not in shown:
+            style = mark.style if isinstance(mark, Line) else "ring" if getattr(mark, "ringed", False) else "block"
+            shape = "round" if isinstance(mark, Dots) else style
+            shown[mark.name] = f'<i class="{shape}" style="color:var({mark.colour})"></i>{html.escape(mark.name)}'
+    if len(shown) < 2:
+        return ""
+    return f'<ul class="legend">{"".join(f"<li>{each}</li>" for each in shown.values())}</ul>'
+
+
+def _panel(name: str, panel: Panel, *, last: bool) -> str:
+    x_ticks = [(panel.x.place(value), text) for value, text in panel.x.ticks]
+    y_ticks = [(1 - panel.y.place(value), text) for value, text in panel.y.ticks]
+    grid = "".join(f'<path class="grid" d="M0 {_c(y)}H1000"/>' for y, _ in y_ticks)
+    grid += "".join(f'<path class="grid" d="M{_c(x)} 0V1000"/>' for x, _ in x_ticks)
+    marks = "".join(_mark(panel, mark) for mark in panel.marks)
+    rules = "".join(
+        f'<path class="line" stroke="var({rule.colour})" stroke-dasharray="2 3" '
+        f'd="M0 {_c(1 - panel.y.place(rule.y))}H1000"/>'
+        for rule in panel.rules
+    )
+    words = "".join(f'<span class="yt" style="top:{_p(y)}">{html.escape(text)}</span>' for y, text in y_ticks)
+    if last:
+        words += _x_words(x_ticks)
+    for rule in panel.rules:
+        y = 1 - panel.y.place(rule.y)
+        below = "" if y > 0.15 else " under"
+        words += (
+            f'<span class="rule{below}" style="top:{_p(y)};color:var({rule.colour})">{html.escape(rule.label)}</span>'
+        )
+    words += _labels(panel)
+    note = f'<span class="note">{html.escape(panel.note)}</span>' if panel.note else ""
+    return (
+        f'<div class="ptitle">{html.escape(panel.title)}{note}</div>'
+        f'<div class="area{" last" if last else ""}" data-panel="{name}" style="height:{panel.height}px">'
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{grid}{marks}{rules}</svg>'
+        f"{words}</div>"
+    )
+
+
+def _x_words(ticks: Sequence[tuple[float, str]]) -> str:
+    """Tick labels; every second is left out on narrow screens where they would touch."""
+    widest = max((len(text) for _, text in ticks), default=0) * LETTER + 6
+    gaps = [b[0] - a[0] for a, b in zip(ticks, ticks[1:], strict=False)]
+    crowded = bool(gaps) and min(gaps) * NARROWEST < widest
+    return "".join(
+        f'<span class="xt{" odd" if crowded and n % 2 else ""}" style="left:{_p(x)}">{html.escape(text)}</span>'
+        for n, (x, text) in enumerate(ticks)
+    )
+
+
+def _labels(panel: Panel) -> str:
+    taken: list[tuple[float, float, float, float]] = []
+    for mark in panel.marks:
+        if isinstance(mark, Dots) and mark.size >= 7:
+            for x, y in zip(panel.x.at(mark.x), panel.y.at(mark.y), strict=True):
+                px, py = x * NARROWEST, (1 - y) * panel.height
+                taken.append((px - 5, py - 5, px + 5, py + 5))
+    words = ""
+    for label in panel.labels:
+        px, py = panel.x.place(label.x) * NARROWEST, (1 - panel.y.place(label.y)) * panel.height
+        wide = len(label.text) * LETTER + 4
+        for side, left, top in (
+            ("right", px + 7, py - ROW / 2),
+            ("left", px - 7 - wide, py - ROW / 2),
+            ("above", px - wide / 2, py - 7 - ROW),
+            ("below", px - wide / 2, py + 7),
+        ):
+            box = left, top, left + wide, top + ROW
+            inside = left >= 0 and top >= 0 and box[2] <= NARROWEST and box[3] <= panel.height
+            if inside and not any(_touch(box, other) for other in taken):
+                taken.append(box)
+                words += (
+                    f'<span class="label {side}" style="left:{_p(panel.x.place(label.x))};'
+                    f'top:{_p(1 - panel.y.place(label.y))}">{html.escape(label.text)}</span>'
+                )
+                break
+    return words
+
+
+def _touch(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _mark(panel: Panel, mark: Mark) -> str:
+    if isinstance(mark, Blocks):
+        left, right = panel.x.at(mark.x0), panel.x.at(mark.x1)
+        top, bottom = 1 - panel.y.at(mark.y1), 1 - panel.y.at(mark.y0)
+        edges = zip(left, right, top, bottom, strict=True)
+        path = "".join(f"M{_c(x0)} {_c(y0)}H{_c(x1)}V{_c(y1)}H{_c(x0)}z" for x0, x1, y0, y1 in edges)
+        return f'<path class="block" fill="var({mark.colour})" d="{path}"/>'
+    x, y = panel.x.at(mark.x), 1 - panel.y.at(mark.y)
+    if isinstance(mark, Dots):
+        path = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True))
+        ring = f'<path class="dots" stroke="var(--ink)" stroke-width="{mark.size + 4:g}" d="{path}"/>'
+        card = f'<path class="dots" stroke="var(--card)" stroke-width="{mark.size + 2:g}" d="{path}"/>'
+        dots = f'<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.size:g}" d="{path}"/>'
+        return (ring + card if mark.ringed else "") + dots
+    path = _line(x, y, stepped=mark.stepped)
+    line = (
+        f'<path class="line" stroke="var({mark.colour})" stroke-width="{mark.width:g}"{DASHES[mark.style]} d="{path}"/>'
+    )
+    if not mark.dots:
+        return line
+    spots = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True) if math.isfinite(b))
+    return f'{line}<path class="dots" stroke="var({mark.colour})" stroke-width="6" d="{spots}"/>'
+
+
+def _line(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:
+    parts, down, before = [], False, ""
+    for a, b in zip(x.tolist(), y.tolist(), strict=True):
+        if not math.isfinite(b):
+            down, before = False, ""
+            continue
+        at, height = _c(a), _c(b)
+        if not down:
+            parts.append(f"M{at} {height}")
+        elif stepped:
+            parts.append(f"H{at}" if height == before else f"H{at}V{height}")
+        else:
+            parts.append(f"L{at} {height}")
+        down, before = True, height
+    return "".join(parts)
+
+
+def _pointed(panel: Panel) -> Iterable[dict[str, Any]]:
+    for mark in panel.marks:
+        if not mark.texts:
+            continue
+        if isinstance(mark, Blocks):
+            x = (panel.x.at(mark.x0) + panel.x.at(mark.x1)) / 2
+            y = (panel.y.at(mark.y0) + panel.y.at(mark.y1)) / 2
+        else:
+            x, y = panel.x.at(mark.x), panel.y.at(mark.y)
+        kept = [n for n, b in enumerate(y.tolist()) if math.isfinite(b)]
+        yield {
+            "name": mark.name,
+            "colour": mark.colour,
+            "x": [round(float(x[n]), 4) for n in kept],
+            "y": [round(float(1 - y[n]), 4) for n in kept],
+            "text": [mark.texts[n] for n in kept],
+        }
+
+
+def _c(share: float) -> str:
+    return f"{1000 * share:.1f}".removesuffix(".0")
+
+
+def _p(share: float) -> str:
+    return f"{100 * share:.2f}%"

@@ -1,0 +1,40 @@
+"""Figures in words: three digits, units that fit, and never an exponent."""
+
+import math
+
+
+def digits(value: float) -> str:
+    """Three digits, or all those before the point: "1,234", "12.3", "0.00457"."""
+    if not math.isfinite(value):
+        return "without end" if value > 0 else "unknown"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if value == 0 or abs(value) < 1e-6:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def milliseconds(seconds: float) -> str:
+    """A time in the unit that fits: "4.07 µs", "12.3 ms", "1.5 s"."""
+    if not math.isfinite(seconds):
+        return digits(seconds)
+    if abs(seconds) >= 9.9995:
+        return f"{digits(seconds)} s"
+    return f"{digits(seconds * 1e3)} ms" if abs(seconds) >= 1e-4 or seconds == 0 else f"{digits(seconds * 1e6)} µs"
+
+
+def percent(share: float) -> str:
+    """A share with one decimal, or two where it is nearly none or nearly all: "90.4 %", "0.04 %"."""
+    places = 2 if 0 < abs(share) < 0.00095 or 0.9995 <= share < 1 else 1
+    return f"{100 * share:.{places}f} %"
+
+
+def money(amount: float) -> str:
+    """An amount without a currency, with two decimals, or three digits where it is small."""
+    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else digits(amount)
+
+
+def load_in_words(low: float, high: float | None) -> str:
+    return f"{digits(low)} and more" if high is None else f"{digits(low)} to {digits(high)}"
