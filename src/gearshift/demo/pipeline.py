@@ -108,8 +108,8 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
 
 
 def _write_report(demo: PipelineDemoResult, plan: GearPlan, measured: Profiles) -> None:
-    from gearshift.reporting.runs import measured_series, predicted_series
     from gearshift.reporting.pipelines_page import Served, write_pipelines_page
+    from gearshift.reporting.runs import measured_series, predicted_series
     from gearshift.simulator.flow import flows
 
     profiles, slo_s = measured.operators, plan.pipeline.objective.latency_s

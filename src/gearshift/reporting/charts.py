@@ -1,4 +1,4 @@
-"""The charts of a plan's report."""
+"""The charts of a plan: who answers at each load, its cascades, and its models' run times."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,19 +10,9 @@ from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, 
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Mark, Panel, Rule
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
-from gearshift.reporting.runs import Floats, RunSeries
 
-FASTEST_SHOWN = 0.05
-PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 OPEN_END = 0.12
 """A range without upper end is drawn as wide as this share of the others."""
-
-
-def charts_of(content: ReportContent, *, of: str = "", number: int = 0) -> list[Chart]:
-    """The charts; those of one pipeline, `of` that name, have its `number` in their identifiers."""
-    made = (cascades_chart(content), loads_chart(content), day_chart(content), latency_chart(content))
-    charts = [chart for chart in made if chart is not None]
-    return [replace(one, id=f"{one.id}-{number}", title=f"{one.title}: {of}") for one in charts] if of else charts
 
 
 # How it works -----------------------------------------------------------------------------------
@@ -37,13 +27,15 @@ def loads_chart(content: ReportContent) -> Chart | None:
     end = last * (1 + OPEN_END) if last else 1.0
     x, to = scales.exact(0.0, end), [end if r.to_qps is None else r.to_qps for r in ranges]
     from_, texts = [r.from_qps for r in ranges], [_range_text(r, content.percentile) for r in ranges]
+    beyond = next((r for r in ranges if r.at_qps is not None), None)
+    top = next((r.from_qps for r in ranges if beyond is not None and r.from_qps >= (beyond.at_qps or 0)), None)
     panels = []
     if any(r.answered for r in ranges):
         panels.append(_shares(content, x, from_, to))
     accuracy = [100 * r.accuracy for r in ranges]
     latency = [1e3 * r.p95_s for r in ranges]
     within = [] if content.slo_s is None else [1e3 * content.slo_s]
-    rules = () if content.slo_s is None else (_slo(content.slo_s),)
+    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
     measures = (
         ("accuracy (%)", accuracy, colours.ACCURACY, scales.linear(accuracy, zero=False, most=4), ()),
         (f"predicted {content.percentile} (ms)", latency, colours.LATENCY, scales.linear([*latency, *within]), rules),
@@ -51,11 +43,12 @@ def loads_chart(content: ReportContent) -> Chart | None:
     for title, values, colour, y, marked in measures:
         points = [(a, v, t) for a, b, v, t in zip(from_, to, values, texts, strict=True) for a in (a, b)]
         xs, ys, told = zip(*points, strict=True)
-        panels.append(Panel(title, x, y, (Line("", xs, ys, colour, texts=told, width=2.5),), marked, height=110))
+        panels.append(
+            Panel(title, x, y, (Line("", xs, ys, colour, texts=told, width=2.5),), marked, height=110, beyond=top)
+        )
     sentence = "As load rises, more of the requests are answered by cheaper models, so that latency holds."
-    beyond = next((r for r in ranges if r.at_qps is not None), None)
-    if beyond is not None:
-        sentence += f" Nothing is promised from {digits(beyond.at_qps or 0)} requests/s on."
+    if top is not None:
+        sentence += f" Gears above {digits(top)} requests/s are for short peaks, and nothing is promised there."
     return Chart("loads", "Who answers at each load", sentence, "load (requests/s)", tuple(panels))
 
 
@@ -117,9 +110,7 @@ def cascades_chart(content: ReportContent) -> Chart | None:
         replace(_dots("used by a gear", marked, "--m6", 9), ringed=True),
     ]
     key = [
-        f"{letters[c.cascade]}: {c.cascade} (gears {c.gears})"
-        if c.cascade in letters
-        else f"{c.cascade} (gears {c.gears})"
+        f"{letters[c.cascade]}: {c.cascade} (gears {c.gears})" if c.cascade in letters else f"{c.cascade}: gears {c.gears}"
         for c in marked
     ]
     return Chart(
@@ -154,159 +145,12 @@ def _text(c: CandidatePoint) -> str:
     return f"{c.cascade}\n{percent(c.accuracy)} right, {milliseconds(c.mean_run_s)} a request{gears}"
 
 
-# What happens over the day ----------------------------------------------------------------------
-
-
-def day_chart(content: ReportContent) -> Chart | None:
-    """Load, the accuracy of the gears in force, that of the answers, and their latency, over time."""
-    runs = [run for run in content.runs if run.seconds is not None and len(run.seconds) > 1]
-    if not runs:
-        return None
-    ends = [float(run.seconds[-1]) + run.bin_s for run in runs if run.seconds is not None]
-    x, bin_s = scales.exact(0.0, max(ends)), max(run.bin_s for run in runs)
-    load = next(run for run in runs if run.load_qps is not None)
-    loads = np.asarray(load.load_qps)
-    counted = "" if bin_s == 1 else f", mean of {digits(bin_s)} s"
-    panels = [
-        Panel(
-            f"load (requests/s{counted})",
-            x,
-            scales.linear(loads.tolist(), most=3),
-            (_over_time(load, loads, "", colours.LOAD, "solid", lambda v: f"{digits(v)} requests/s"),),
-            height=100,
-        )
-    ]
-    for title, attribute, times, zero in (
-        ("accuracy of the gear in force (%)", "in_force", 100, False),
-        ("accuracy of the answers (%)", "accuracy", 100, False),
-        ("p95 (ms)", "p95_s", 1e3, True),
-    ):
-        rules = (_slo(content.slo_s),) if zero and content.slo_s is not None else ()
-        panel = _measure(content, runs, title, attribute, times, zero=zero, x=x, rules=rules)
-        if panel is not None:
-            panels.append(panel)
-    several = len(colour_of_runs(content)) > 1
-    return Chart(
-        "day",
-        "Over the trace",
-        "When load rises, the plan shifts to gears that are cheaper and less accurate, and back when it falls. "
-        + ("Solid lines are measured, dashed ones predicted" if _both(runs) else "All of it is " + runs[0].kind)
-        + (", one colour for each system." if several else "."),
-        "time (s)",
-        tuple(panels),
-    )
-
-
-def _measure(
-    content: ReportContent,
-    runs: Sequence[RunSeries],
-    title: str,
-    attribute: str,
-    times: float,
-    *,
-    zero: bool,
-    x: scales.Scale,
-    rules: tuple[Rule, ...],
-) -> Panel | None:
-    colour, marks, seen = colour_of_runs(content), list[Mark](), list[float]()
-    for run in runs:
-        values = getattr(run, attribute)
-        if values is None or np.isnan(values).all():
-            continue
-        values = times * values
-        seen += values[~np.isnan(values)].tolist()
-        unit = "ms" if zero else "%"
-        marks.append(
-            _over_time(
-                run,
-                values,
-                _name(run),
-                colour[run.name],
-                _style(run),
-                lambda v, u=unit: f"{digits(v)} {u}",
-                steps=not zero,
-            )
-        )
-    if not marks:
-        return None
-    y = scales.linear([*seen, *(rule.y for rule in rules)], zero=zero, most=4)
-    return Panel(title, x, y, tuple(marks), rules, height=130)
-
-
-def _over_time(run, values, name, colour, style, told, steps=True):  # type: ignore[no-untyped-def]
-    assert run.seconds is not None
-    texts = [f"{digits(s)} s: {told(v)}" for s, v in zip(run.seconds.tolist(), values.tolist(), strict=True)]
-    x = run.seconds + run.bin_s / 2
-    return Line(name, x, values, colour, style, stepped=False, texts=texts, width=1.75)
-
-
-def _both(runs: Sequence[RunSeries]) -> bool:
-    return len({run.kind for run in runs}) > 1
-
-
-def _name(run: RunSeries) -> str:
-    return f"{run.name}, {run.kind}"
-
-
-def _style(run: RunSeries) -> str:
-    return "dash" if run.kind == "predicted" else "solid"
-
-
-def colour_of_runs(content: ReportContent) -> dict[str, str]:
-    """The plan has its own colour on all charts; a model alone has the model's."""
-    of_models, names = model_colours(content), list(dict.fromkeys(run.name for run in content.runs))
-    spare = iter([c for c in colours.MODELS if c not in of_models.values()] * 8 or colours.MODELS)
-    return {
-        name: colours.PLAN if not n else of_models.get(name.removeprefix("only "), "") or next(spare, "--ink")
-        for n, name in enumerate(names)
-    }
+def objective_rule(slo_s: float) -> Rule:
+    return Rule(1e3 * slo_s, f"objective: {milliseconds(slo_s)}", colours.LIMIT)
 
 
 def model_colours(content: ReportContent) -> dict[str, str]:
     return colours.of_models([model.name for model in content.models])
-
-
-# How sure ---------------------------------------------------------------------------------------
-
-
-def latency_chart(content: ReportContent) -> Chart | None:
-    """Latency at each percentile, on an axis that widens towards the tail."""
-    quantiles = [(r, q) for r in content.runs if (q := r.latency_quantiles) is not None and len(q.share) > 0]
-    if not quantiles:
-        return None
-    colour = colour_of_runs(content)
-    marks: list[Mark] = []
-    shown_ms: list[float] = []
-    for run, q in quantiles:
-        kept = q.share >= FASTEST_SHOWN
-        ms = 1e3 * q.latency_s
-        shown_ms += ms[kept].tolist()
-        texts = [
-            f"{digits(100 * p)} % within {digits(v)} ms" for p, v in zip(q.share.tolist(), ms.tolist(), strict=True)
-        ]
-        marks.append(Line(_name(run), _nines(q.share), ms, colour[run.name], _style(run), texts=texts))  # type: ignore[arg-type]
-    end = max(float(_nines(q.share).max()) for _, q in quantiles)
-    ticks = [(float(_nines(np.array([p]))[0]), f"{100 * p:g}") for p in PERCENTILES]
-    x = scales.Scale(0.0, end, tuple(tick for tick in ticks if tick[0] <= end + 1e-6))
-    rules = () if content.slo_s is None else (_slo(content.slo_s),)
-    y = scales.scaled([*shown_ms, *(rule.y for rule in rules)])
-    return Chart(
-        "latency",
-        "Latency of all requests",
-        "How long the slowest requests take: the axis widens towards the tail."
-        + (" Solid is measured, dashed predicted." if _both([r for r, _ in quantiles]) else ""),
-        "percentile of answered requests",
-        (Panel("latency (ms)", x, y, tuple(marks), rules, height=260),),
-    )
-
-
-def _nines(share: Floats) -> Floats:
-    """Axis position of a percentile: 0 at 0, 1 at 90, 2 at 99, 3 at 99.9."""
-    return np.asarray(-np.log10(np.maximum(1 - share, 1e-6)))
-
-
-def _slo(slo_s: float) -> Rule:
-    return Rule(1e3 * slo_s, f"objective: {milliseconds(slo_s)}", colours.LIMIT)
 
 
 # What was assumed -------------------------------------------------------------------------------

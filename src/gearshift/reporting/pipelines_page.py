@@ -7,13 +7,13 @@ from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.profiles.profile import Profile
-from gearshift.reporting.charts import charts_of
 from gearshift.reporting.content import Kind, ReportContent, RunSeries, predicted_series, range_points
 from gearshift.reporting.figures import Chart
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
 from gearshift.reporting.report_page import load_in_words, plan_facts, results_rows
+from gearshift.reporting.run_charts import charts_of
 from gearshift.result import ServingResult
 from gearshift.simulator.flow import PipelineFlow, flows
 from gearshift.simulator.simulate import Simulation

@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan, SourceFile
-from gearshift.reporting.charts import (
-    cascades_chart,
-    day_chart,
-    latency_chart,
-    loads_chart,
-    run_times_chart,
-)
+from gearshift.reporting.charts import cascades_chart, loads_chart, run_times_chart
 from gearshift.reporting.content import RangePoint, ReportContent
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
-from gearshift.reporting.drawing.page import below, chart_below, facts, html_page, html_table, section, tiles
+from gearshift.reporting.drawing.page import (
+    below,
+    chart_below,
+    chart_section,
+    facts,
+    html_page,
+    html_table,
+    section,
+    tiles,
+)
 from gearshift.reporting.headline import cost_in_words, counted, percentile_name
+from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Kind
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
@@ -34,19 +38,12 @@ def page_of(content: ReportContent) -> str:
     sections = [
         _promised(content),
         _works(content, works),
-        "" if day is None else _question("What happens over the trace", [day]),
+        "" if day is None else chart_section(day),
         _sure(content, tail),
         _assumed(content, run_times),
     ]
     charts = [*works, *(chart for chart in (day, tail, run_times) if chart is not None)]
     return html_page(content.title, content.note, sections, charts)
-
-
-def _question(title: str, charts: Sequence[Chart], *bodies: str, sentence: str = "") -> str:
-    """A section whose first chart speaks for the section where there is no sentence of its own."""
-    if not charts:
-        return section(title, sentence, *bodies) if bodies else ""
-    return section(title, sentence, *bodies, *map(chart_below, charts))
 
 
 # What is promised -------------------------------------------------------------------------------
@@ -221,12 +218,16 @@ def _models_table(content: ReportContent) -> str:
     rows = "".join(
         f"<tr><th scope='row'>{html.escape(m.name)}</th><td>{percent(m.accuracy)}</td>"
         f"<td>{milliseconds(m.median_s[0] / m.batch_sizes[0])}</td><td>{m.batch_sizes[-1]}</td>"
-        f"<td>{milliseconds(m.median_s[-1] / m.batch_sizes[-1])}</td><td>{m.memory_bytes / 2**20:,.0f} MiB</td>"
+        f"<td>{milliseconds(m.median_s[-1] / m.batch_sizes[-1])}</td><td>{_memory(m.memory_bytes)}</td>"
         f"<td>{html.escape(m.device)}</td></tr>"
         for m in content.models
     )
     names = ("model", "accuracy", "alone", "largest batch", "a request there", "memory", "on")
     return html_table(names, rows)
+
+
+def _memory(memory_bytes: int) -> str:
+    return f"{memory_bytes / 2**20:,.0f} MiB" if memory_bytes else "unknown"
 
 
 def plan_facts(plan: GearPlan, assumed: Sequence[tuple[str, str]] = ()) -> str:
@@ -266,7 +267,7 @@ def _objective(pipeline: PipelinePlan) -> str:
     if objective.latency_s is not None:
         parts.append(f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}")
     if objective.accuracy is not None:
-        parts.append(f"accuracy of at least {objective.accuracy:.2%}")
+        parts.append(f"accuracy of at least {percent(objective.accuracy)}")
     scope = "in every load range" if objective.scope == "every-range" else "over the whole trace"
     return f"{' and '.join(parts) or 'none'}, {scope}"
 

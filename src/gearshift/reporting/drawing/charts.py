@@ -12,6 +12,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +23,8 @@ from gearshift.reporting.drawing.scales import Scale
 Style = Literal["solid", "dash", "dot"]
 Floats = Sequence[float] | NDArray[np.float64]
 
-NARROWEST, LETTER, ROW = 270, 6.6, 15
-"""In pixels: the narrowest chart that is drawn, and a label's width for each letter and its height."""
+NARROWEST, WIDE, LETTER, ROW = 270, 620, 6.6, 15
+"""In pixels: the narrowest chart, one on a wide page, and a label's width for each letter and its height."""
 DASHES = {"solid": "", "dash": ' stroke-dasharray="6 4"', "dot": ' stroke-dasharray="2 3"'}
 
 
@@ -94,7 +95,10 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plot: its title, which says the unit, its axes, and what is drawn; `height` in pixels."""
+    """One plot: its title, which says the unit, its axes, and what is drawn; `height` in pixels.
+
+    Values of x from `beyond` on lie on grey ground.
+    """
 
     title: str
     x: Scale
@@ -103,7 +107,7 @@ class Panel:
     rules: tuple[Rule, ...] = ()
     labels: tuple[Label, ...] = ()
     height: int = 190
-    note: str = ""
+    beyond: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,12 @@ def _panel(name: str, panel: Panel, *, last: bool) -> str:
     y_ticks = [(1 - panel.y.place(value), text) for value, text in panel.y.ticks]
     grid = "".join(f'<path class="grid" d="M0 {_c(y)}H1000"/>' for y, _ in y_ticks)
     grid += "".join(f'<path class="grid" d="M{_c(x)} 0V1000"/>' for x, _ in x_ticks)
+    if panel.beyond is not None:
+        left = _c(panel.x.place(panel.beyond))
+        grid = f'<path class="beyond" d="M{left} 0H1000V1000H{left}z"/>{grid}'
     marks = "".join(_mark(panel, mark) for mark in panel.marks)
     rules = "".join(
-        f'<path class="line" stroke="var({rule.colour})" stroke-dasharray="2 3" '
+        f'<path class="line" stroke="var({rule.colour})" stroke-width="1.5" stroke-dasharray="2 3" '
         f'd="M0 {_c(1 - panel.y.place(rule.y))}H1000"/>'
         for rule in panel.rules
     )
@@ -173,10 +180,9 @@ def _panel(name: str, panel: Panel, *, last: bool) -> str:
         words += (
             f'<span class="rule{below}" style="top:{_p(y)};color:var({rule.colour})">{html.escape(rule.label)}</span>'
         )
-    words += _labels(panel)
-    note = f'<span class="note">{html.escape(panel.note)}</span>' if panel.note else ""
+    words += _labels(panel, NARROWEST, "slim") + _labels(panel, WIDE, "wide")
     return (
-        f'<div class="ptitle">{html.escape(panel.title)}{note}</div>'
+        f'<div class="ptitle">{html.escape(panel.title)}</div>'
         f'<div class="area{" last" if last else ""}" data-panel="{name}" style="height:{panel.height}px">'
         f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">{grid}{marks}{rules}</svg>'
         f"{words}</div>"
@@ -186,7 +192,7 @@ def _panel(name: str, panel: Panel, *, last: bool) -> str:
 def _x_words(ticks: Sequence[tuple[float, str]]) -> str:
     """Tick labels; every second is left out on narrow screens where they would touch."""
     widest = max((len(text) for _, text in ticks), default=0) * LETTER + 6
-    gaps = [b[0] - a[0] for a, b in zip(ticks, ticks[1:], strict=False)]
+    gaps = [b[0] - a[0] for a, b in pairwise(ticks)]
     crowded = bool(gaps) and min(gaps) * NARROWEST < widest
     return "".join(
         f'<span class="xt{" odd" if crowded and n % 2 else ""}" style="left:{_p(x)}">{html.escape(text)}</span>'
@@ -194,33 +200,34 @@ def _x_words(ticks: Sequence[tuple[float, str]]) -> str:
     )
 
 
-def _labels(panel: Panel) -> str:
+def _labels(panel: Panel, width: int, screen: str) -> str:
+    """The labels that fit on a chart of this width, for pages at least as wide."""
     taken: list[tuple[float, float, float, float]] = []
     for mark in panel.marks:
         if isinstance(mark, Dots) and mark.size >= 7:
-            for x, y in zip(panel.x.at(mark.x), panel.y.at(mark.y), strict=True):
-                px, py = x * NARROWEST, (1 - y) * panel.height
-                taken.append((px - 5, py - 5, px + 5, py + 5))
+            for x, y in zip(panel.x.at(mark.x) * width, (1 - panel.y.at(mark.y)) * panel.height, strict=True):
+                taken.append((x - 5, y - 5, x + 5, y + 5))
     words = ""
     for label in panel.labels:
-        px, py = panel.x.place(label.x) * NARROWEST, (1 - panel.y.place(label.y)) * panel.height
-        wide = len(label.text) * LETTER + 4
-        for side, left, top in (
-            ("right", px + 7, py - ROW / 2),
-            ("left", px - 7 - wide, py - ROW / 2),
-            ("above", px - wide / 2, py - 7 - ROW),
-            ("below", px - wide / 2, py + 7),
-        ):
-            box = left, top, left + wide, top + ROW
-            inside = left >= 0 and top >= 0 and box[2] <= NARROWEST and box[3] <= panel.height
+        x, y = panel.x.place(label.x), 1 - panel.y.place(label.y)
+        for side, box in _sides(x * width, y * panel.height, len(label.text) * LETTER + 4):
+            inside = box[0] >= 0 and box[1] >= 0 and box[2] <= width and box[3] <= panel.height
             if inside and not any(_touch(box, other) for other in taken):
                 taken.append(box)
-                words += (
-                    f'<span class="label {side}" style="left:{_p(panel.x.place(label.x))};'
-                    f'top:{_p(1 - panel.y.place(label.y))}">{html.escape(label.text)}</span>'
-                )
+                place = f"left:{_p(x)};top:{_p(y)}"
+                words += f'<span class="label {side} {screen}" style="{place}">{html.escape(label.text)}</span>'
                 break
     return words
+
+
+def _sides(x: float, y: float, wide: float) -> Iterable[tuple[str, tuple[float, float, float, float]]]:
+    for side, left, top in (
+        ("right", x + 7, y - ROW / 2),
+        ("left", x - 7 - wide, y - ROW / 2),
+        ("above", x - wide / 2, y - 7 - ROW),
+        ("below", x - wide / 2, y + 7),
+    ):
+        yield side, (left, top, left + wide, top + ROW)
 
 
 def _touch(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:

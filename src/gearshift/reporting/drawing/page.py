@@ -6,6 +6,7 @@ sent.
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib import resources
@@ -43,12 +44,18 @@ def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[C
 
 def section(title: str, sentence: str, *bodies: str) -> str:
     """A card with a heading, a sentence below it, and its content."""
-    return f"<section><h2>{html.escape(title)}</h2><p>{html.escape(sentence)}</p>{''.join(bodies)}</section>\n"
+    return f"<section><h2>{html.escape(title)}</h2>{_paragraph(sentence)}{''.join(bodies)}</section>\n"
 
 
 def below(title: str, sentence: str, body: str) -> str:
     """A smaller heading within a section."""
-    return f"<h3>{html.escape(title)}</h3><p>{html.escape(sentence)}</p>{body}"
+    return f"<h3>{html.escape(title)}</h3>{_paragraph(sentence)}{body}"
+
+
+def _paragraph(sentence: str) -> str:
+    """Words between backticks are code."""
+    shown = re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
+    return f"<p>{shown}</p>" if sentence else ""
 
 
 def chart_section(chart: Chart) -> str:
