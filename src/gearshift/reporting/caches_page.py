@@ -3,8 +3,10 @@
 import html
 
 from gearshift.caches.store.manifest import Manifest, Variant
-from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, scaled_axis
-from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
+from gearshift.reporting.drawing import colours, scales
+from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Panel
+from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
+from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 
 COLUMNS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
 
@@ -13,8 +15,8 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
     charts = [hits_chart(manifest), exits_chart(manifest)]
     note = (
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, by segments and lookups "
-        f"as timed, agreeing with the base model on {manifest.accuracy:.2%} of {manifest.samples} samples; "
-        f"{manifest.target:.2%} was asked for."
+        f"as timed, agreeing with the base model on {percent(manifest.accuracy)} of {manifest.samples} samples; "
+        f"{percent(manifest.target)} was asked for."
     )
     if (measured := manifest.measured) is not None:
         note += (
@@ -26,7 +28,7 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
         title,
         note,
         [
-            *(section(chart.title, chart.explanation, chart_place(chart)) for chart in charts),
+            *map(chart_section, charts),
             section("Compositions", sentence, _choices(manifest)),
             section("Variants", "Each is judged on samples that it was not trained on.", _variants(manifest)),
         ],
@@ -37,54 +39,60 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
 def hits_chart(manifest: Manifest) -> Chart:
     reached = [sum(manifest.segment_s[: k + 1]) for k in range(len(manifest.blocks))]
 
-    def points(name: str, entries: list[Variant], marker: Figure) -> Figure:
-        return {
-            "type": "scatter",
-            "mode": "markers",
-            "name": escaped(name),
-            "x": [round(1e3 * (reached[entry.layer] + entry.lookup_s), 6) for entry in entries],
-            "y": [round(100 * entry.hit_rate, 3) for entry in entries],
-            "text": [escaped(f"{entry.variant} after {entry.block}, {entry.accuracy:.2%} right") for entry in entries],
-            "marker": marker,
-            "hovertemplate": "%{text}<br>%{y:.1f} % hit, answered after %{x:.4g} ms<extra></extra>",
-        }
+    def answered_ms(entry: Variant) -> float:
+        return 1e3 * (reached[entry.layer] + entry.lookup_s)
 
-    kinds = list(dict.fromkeys(entry.variant.partition("(")[0] for entry in manifest.variants))
-    traces = [
-        points(
-            kind,
-            [entry for entry in manifest.variants if entry.variant.partition("(")[0] == kind],
-            {"color": SERIES[i % len(SERIES)], "size": 6},
-        )
-        for i, kind in enumerate(kinds)
+    def dots(name: str, entries: list[Variant], colour: str, size: float, *, ringed: bool = False) -> Dots:
+        hits = [100 * entry.hit_rate for entry in entries]
+        texts = [
+            f"{entry.variant} after {entry.block}\n{percent(entry.hit_rate)} hit, {percent(entry.accuracy)} right"
+            f"\nanswered after {digits(answered_ms(entry))} ms"
+            for entry in entries
+        ]
+        return Dots(name, list(map(answered_ms, entries)), hits, colour, size, texts, ringed)
+
+    kinds = colours.of_names([_kind(entry) for entry in manifest.variants])
+    marks = [
+        dots(kind, [entry for entry in manifest.variants if _kind(entry) == kind and not entry.chosen], colour, 6)
+        for kind, (colour, _) in kinds.items()
     ]
-    ring = {"color": "rgba(0,0,0,0)", "size": 14, "line": {"color": "--ink", "width": 2}}
-    traces.append(points("chosen", list(manifest.chosen), ring))
-    layout = plain_layout(
-        xaxis=scaled_axis("answered after (ms)", [1e3 * manifest.base_s, *(x for t in traces for x in t["x"])]),
-        yaxis=axis("hits (%)", rangemode="tozero"),
-        hovermode="closest",
-    )
+    chosen = list(manifest.chosen)
+    marks += [dots("chosen", chosen, "--ink", 9, ringed=True)] if chosen else []
+    x = scales.scaled([1e3 * manifest.base_s, *(ms for mark in marks for ms in mark.x)])
+    y = scales.linear([hit for mark in marks for hit in mark.y])
+    labels = tuple(Label(answered_ms(entry), 100 * entry.hit_rate, entry.block) for entry in chosen)
     return Chart(
         "hits",
         "Variants: how much they hit, and how soon",
         "Each dot is a variant after a block at one strictness; the base model answers everything after "
         f"{milliseconds(manifest.base_s)}.",
-        {"data": traces, "layout": layout},
+        "answered after (ms)",
+        (Panel("hits (%)", x, y, tuple(mark for mark in marks if len(mark.x)), labels=labels, height=300),),
     )
 
 
+def _kind(entry: Variant) -> str:
+    return entry.variant.partition("(")[0]
+
+
 def exits_chart(manifest: Manifest) -> Chart:
-    bars = {
-        "type": "bar",
-        "x": [escaped(name) for name in manifest.blocks],
-        "y": [round(100 * share, 3) for share in manifest.exits],
-        "marker": {"color": "--s1"},
-        "hovertemplate": "%{y:.1f} % leave after %{x}<extra></extra>",
-    }
-    layout = plain_layout(xaxis=axis("block", type="category"), yaxis=axis("samples (%)", rangemode="tozero"))
+    names, shares = list(manifest.blocks), [100 * share for share in manifest.exits]
+    at = [float(n) for n in range(len(names))]
+    bars = Blocks(
+        "",
+        [n - 0.35 for n in at],
+        [n + 0.35 for n in at],
+        [0.0] * len(at),
+        shares,
+        colours.PLAN,
+        [f"{percent(share / 100)} leave after {name}" for name, share in zip(names, shares, strict=True)],
+    )
     return Chart(
-        "exits", "Where samples leave", "The last block is the model's end.", {"data": [bars], "layout": layout}
+        "exits",
+        "Where samples leave",
+        "The last block is the model's end.",
+        "block",
+        (Panel("samples (%)", scales.named(names), scales.linear(shares), (bars,)),),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, ReportContent
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Mark, Panel, Rule
+from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
 
 OPEN_END = 0.12
@@ -96,7 +96,7 @@ def cascades_chart(content: ReportContent) -> Chart | None:
         *(_label(c, c.cascade) for c in named),
         *(_label(c, letters.get(c.cascade, "")) for c in marked if not c.alone),
     ]
-    marks: list[Mark] = [
+    marks: list[Line | Dots] = [
         _dots("other cascades", others, colours.DOTS, 4),
         Line(
             "no other is better in both",
@@ -110,7 +110,9 @@ def cascades_chart(content: ReportContent) -> Chart | None:
         replace(_dots("used by a gear", marked, "--m6", 9), ringed=True),
     ]
     key = [
-        f"{letters[c.cascade]}: {c.cascade} (gears {c.gears})" if c.cascade in letters else f"{c.cascade}: gears {c.gears}"
+        f"{letters[c.cascade]}: {c.cascade} (gears {c.gears})"
+        if c.cascade in letters
+        else f"{c.cascade}: gears {c.gears}"
         for c in marked
     ]
     return Chart(
@@ -119,7 +121,7 @@ def cascades_chart(content: ReportContent) -> Chart | None:
         "Each dot is a cascade: the time that a request holds a device on average, in full batches, and how often its"
         " answer is right. The plan may only choose among these.",
         "mean run time per request (ms)",
-        (Panel("accuracy (%)", x, y, tuple(m for m in marks if len(m.x)), labels=tuple(labels), height=300),),
+        (Panel("accuracy (%)", x, y, tuple(marks), labels=tuple(labels), height=300),),
         key=tuple(key),
     )
 

@@ -4,16 +4,17 @@ import html
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.comparison_columns import Kind, cells, planned_in, titles, why_not
-from gearshift.reporting.figures import SERIES, Chart, Figure, axis, escaped, plain_layout, rounded, scaled_axis
+from gearshift.reporting.drawing import colours, scales
+from gearshift.reporting.drawing.charts import Chart, Line, Panel
+from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
+from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.headline import counted
-from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
 
-FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": "{:.2%}".format, "seconds": milliseconds}
+FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds}
 
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
@@ -25,10 +26,10 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
             section(
                 "Hypervolume",
                 "The area of latency (logarithmic) and accuracy that a planner's plans reach on a number of devices, "
-                f"up to {milliseconds(found.reference[0])} and {found.reference[1]:.1%}; more is better.",
+                f"up to {milliseconds(found.reference[0])} and {percent(found.reference[1])}; more is better.",
                 _volumes(found),
             ),
-            *(section(chart.title, chart.explanation, chart_place(chart)) for chart in charts),
+            *map(chart_section, charts),
             section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.columns)),
             section("Runs", "Each plan as predicted on the trace, or why there is none.", _runs(found)),
         ],
@@ -37,47 +38,42 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
 
 
 def frontier_chart(found: Comparison, devices: int) -> Chart | None:
-    traces: list[Figure] = []
-    for i, name in enumerate(found.planners):
-        plans = points(found.runs, name, devices)
-        front = [plans[k] for k in undominated(plans)]
+    """A line for each planner, on the same axes for all numbers of devices."""
+    shown, lines = colours.of_names(list(registry.MODULES) + list(found.planners)), list[Line]()
+    for name in found.planners:
+        front = _front(found, name, devices)
         if front:
-            colour, dash = SERIES[i % len(SERIES)], "solid" if i < len(SERIES) else "dash"
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": escaped(name),
-                    "x": rounded(1e3 * np.array([latency_s for latency_s, _ in front])),
-                    "y": rounded(100 * np.array([accuracy for _, accuracy in front])),
-                    "line": {"color": colour, "width": 2, "dash": dash, "shape": "hv"},
-                    "marker": {"color": colour, "size": 7},
-                    "hovertemplate": f"{escaped(name)}<br>%{{y:.2f}} % at %{{x:.4g}} ms<extra></extra>",
-                }
-            )
-    if not traces:
+            colour, style = shown[name]
+            latency_ms, accuracy = [1e3 * s for s, _ in front], [100 * share for _, share in front]
+            texts = [f"{percent(share)} within {milliseconds(s)}" for s, share in front]
+            lines.append(Line(name, latency_ms, accuracy, colour, style, stepped=True, texts=texts, dots=True))
+    if not lines:
         return None
-    layout = plain_layout(
-        xaxis=scaled_axis(f"{_slo(found)} promised (ms)", [x for trace in traces for x in trace["x"]]),
-        yaxis=axis("accuracy (%)"),
-        hovermode="closest",
-    )
+    of_all = [point for name in found.planners for n in found.device_counts for point in _front(found, name, n)]
+    x = scales.scaled([1e3 * latency_s for latency_s, _ in of_all])
+    y = scales.linear([100 * accuracy for _, accuracy in of_all], zero=False)
     return Chart(
         f"frontier-{devices}",
         f"Frontier on {counted(devices, 'device')}",
         "Each point is a plan that no other of its planner beats in both, at the latency that it was made for; up and "
         "to the left is better.",
-        {"data": traces, "layout": layout},
+        f"{_slo(found)} promised (ms)",
+        (Panel("accuracy (%)", x, y, tuple(lines), height=280),),
     )
+
+
+def _front(found: Comparison, name: str, devices: int) -> list[tuple[float, float]]:
+    plans = points(found.runs, name, devices)
+    return sorted(plans[k] for k in undominated(plans))
 
 
 def cell_text(cell: GridCell) -> str:
     if cell.devices is None:
         return "none"
     if cell.saving is None:
-        return f"{cell.devices:.4g}"
+        return digits(cell.devices)
     at_least = "≥" if cell.saving_at_least else ""
-    return f"{cell.devices:.4g} ({at_least}{cell.saving:.3g}x)"
+    return f"{digits(cell.devices)} ({at_least}{digits(cell.saving)}x)"
 
 
 def _grid_sentence(found: Comparison) -> str:
@@ -98,14 +94,14 @@ def _grid(found: Comparison, planner: str) -> str:
     rows = ""
     for accuracy in reversed(found.accuracies):
         row = "".join(_shaded(cells[accuracy, latency_s], found.device_counts[-1]) for latency_s in found.latencies_s)
-        rows += f"<tr><th scope='row'>{accuracy:.1%}</th>{row}</tr>"
+        rows += f"<tr><th scope='row'>{percent(accuracy)}</th>{row}</tr>"
     names = [html.escape(planner), *(milliseconds(latency_s) for latency_s in found.latencies_s)]
     return html_table(names, rows)
 
 
 def _shaded(cell: GridCell, most: int) -> str:
     strength = 0 if cell.devices is None else max(0, round(50 * (1 - (cell.devices - 1) / most)))
-    style = f"background: color-mix(in srgb, var(--s1) {strength}%, transparent)"
+    style = f"background: color-mix(in srgb, var(--plan) {strength}%, transparent)"
     return f'<td style="{style}">{html.escape(cell_text(cell))}</td>'
 
 
@@ -113,7 +109,7 @@ def _volumes(found: Comparison) -> str:
     volumes = {(v.planner, v.devices): v.hypervolume for v in found.hypervolumes}
     rows = "".join(
         f"<tr><th scope='row'>{html.escape(name)}</th>"
-        + "".join(f"<td>{volumes[name, count]:.4g}</td>" for count in found.device_counts)
+        + "".join(f"<td>{digits(volumes[name, count])}</td>" for count in found.device_counts)
         + "</tr>"
         for name in found.planners
     )

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.profiles.profile import Profile
-from gearshift.reporting.content import Kind, ReportContent, RunSeries, predicted_series, range_points
-from gearshift.reporting.figures import Chart
+from gearshift.reporting.content import ReportContent, accuracy_of_gears, range_points
+from gearshift.reporting.drawing.charts import Chart
+from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
+from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.page import chart_place, html_page, html_table, milliseconds, section
-from gearshift.reporting.report_page import load_in_words, plan_facts, results_rows
+from gearshift.reporting.report_page import plan_facts, results_rows
 from gearshift.reporting.run_charts import charts_of
+from gearshift.reporting.runs import Kind, RunSeries, predicted_series
 from gearshift.result import ServingResult
 from gearshift.simulator.flow import PipelineFlow, flows
 from gearshift.simulator.simulate import Simulation
@@ -33,7 +35,17 @@ def simulated(plan: GearPlan, profiles: Mapping[str, Profile], run: Simulation) 
     flow = flows(plan, profiles, run)
     return {
         name: Served(
-            runs=[predicted_series(name, run, profiles, pipeline.objective.latency_s, pipeline=name)], flow=flow[name]
+            runs=[
+                predicted_series(
+                    name,
+                    run,
+                    profiles,
+                    pipeline.objective.latency_s,
+                    pipeline=name,
+                    of_gears=accuracy_of_gears(pipeline),
+                )
+            ],
+            flow=flow[name],
         )
         for name, pipeline in plan.pipelines.items()
     }
@@ -57,7 +69,7 @@ def pipelines_page(plan: GearPlan, served: Mapping[str, Served], *, title: str =
             section(f"Gears of {name}", "The cascade of each node in each load range.", gears_of_nodes(pipeline))
         )
         drawn = _charts(plan, name, served[name].runs if name in served else (), number)
-        sections += [section(chart.title, chart.explanation, chart_place(chart)) for chart in drawn]
+        sections += map(chart_section, drawn)
         charts += drawn
     sections.append(section("The plan", "Its objectives, its inputs, and the models on its devices.", plan_facts(plan)))
     title = title or f"Gear plan for {', '.join(plan.pipelines)}"
@@ -79,13 +91,17 @@ def _charts(plan: GearPlan, name: str, runs: Sequence[RunSeries], number: int) -
 def nodes_table(flow: PipelineFlow) -> str:
     rows = "".join(
         f"<tr><td class='text'>{html.escape(node)}</td><td class='text'>{html.escape(found.operator)}</td>"
-        f"<td>{found.items:.3g}</td>"
-        f"<td class='text'>{html.escape(', '.join(f'{m} {share:.1%}' for m, share in found.answered.items()))}</td>"
-        f"<td>{found.share_of_time:.1%}</td></tr>"
+        f"<td>{digits(found.items)}</td>"
+        f"<td class='text'>{html.escape(_answered(found.answered))}</td>"
+        f"<td>{percent(found.share_of_time)}</td></tr>"
         for node, found in flow.nodes.items()
     )
     columns = ("node", "operator", "items a request", "answered by", "share of time")
     return html_table(columns, rows, text=("node", "operator", "answered by"))
+
+
+def _answered(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{model} {percent(share)}" for model, share in shares.items())
 
 
 def gears_of_nodes(pipeline: PipelinePlan) -> str:
@@ -97,13 +113,13 @@ def gears_of_nodes(pipeline: PipelinePlan) -> str:
         + (
             "<td></td><td></td><td></td></tr>"
             if gear.predicted is None
-            else f"<td>{gear.predicted.accuracy:.2%}</td><td>{milliseconds(gear.predicted.latency_p95_s)}</td>"
-            f"<td>{gear.predicted.share_late:.2%}</td></tr>"
+            else f"<td>{percent(gear.predicted.accuracy)}</td><td>{milliseconds(gear.predicted.latency_p95_s)}</td>"
+            f"<td>{percent(gear.predicted.share_late)}</td></tr>"
         )
         for i, gear in enumerate(pipeline.gears)
     )
     nodes = tuple(map(html.escape, pipeline.nodes))
-    columns = ("gear", "requests/s", *nodes, "accuracy", percentile_name(pipeline.objective), "share late")
+    columns = ("gear", "requests/s", *nodes, "accuracy", percentile_name(pipeline.objective), "late")
     return html_table(columns, rows, text=nodes)
 
 
@@ -120,5 +136,5 @@ def _summary(plan: GearPlan, served: Mapping[str, Served]) -> str:
 def _graph(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> str:
     sentence = "An edge says its condition, and how many times a request it is taken; the bar is the share of time."
     if flow is not None:
-        sentence += f" The pipeline takes {flow.share_of_busy:.1%} of the time for which devices are busy."
+        sentence += f" The pipeline takes {percent(flow.share_of_busy)} of the time for which devices are busy."
     return section(f"The graph of {name}", sentence, graph_svg(name, pipeline, flow))

@@ -8,7 +8,8 @@ import numpy as np
 from gearshift.reporting.charts import cascades_chart, loads_chart, model_colours, objective_rule
 from gearshift.reporting.content import ReportContent
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel, Rule, Style
+from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel, Rule
+from gearshift.reporting.drawing.colours import Style
 from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.runs import Floats, RunSeries
 

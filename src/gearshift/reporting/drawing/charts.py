@@ -13,14 +13,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.reporting.drawing.colours import Style
 from gearshift.reporting.drawing.scales import Scale
 
-Style = Literal["solid", "dash", "dot"]
 Floats = Sequence[float] | NDArray[np.float64]
 
 NARROWEST, WIDE, LETTER, ROW = 270, 620, 6.6, 15
@@ -148,7 +148,8 @@ def chart_place(chart: Chart) -> str:
 def _legend(chart: Chart) -> str:
     shown: dict[str, str] = {}
     for mark in (mark for panel in chart.panels for mark in panel.marks):
-        if mark.name and mark.name not in shown:
+        drawn = len(mark.x0 if isinstance(mark, Blocks) else mark.x)
+        if drawn and mark.name and mark.name not in shown:
             style = mark.style if isinstance(mark, Line) else "ring" if getattr(mark, "ringed", False) else "block"
             shape = "round" if isinstance(mark, Dots) else style
             shown[mark.name] = f'<i class="{shape}" style="color:var({mark.colour})"></i>{html.escape(mark.name)}'

@@ -4,7 +4,10 @@ The colours are Okabe and Ito's, which colour-blind eyes tell apart; dark pages 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
+Style = Literal["solid", "dash", "dot"]
+STYLES: tuple[Style, ...] = ("solid", "dash", "dot")
 MODELS = tuple(f"--m{n}" for n in range(1, 8))
 """By rising cost: the cheapest model of a plan has the first."""
 ACCURACY, LATENCY, LOAD, LIMIT, PLAN, DOTS = "--accuracy", "--latency", "--load", "--warn", "--plan", "--dots"
@@ -15,10 +18,9 @@ def of_models(models: Sequence[str]) -> dict[str, str]:
     return {model: MODELS[n % len(MODELS)] for n, model in enumerate(models)}
 
 
-def of_names(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def of_names(names: Sequence[str]) -> dict[str, tuple[str, Style]]:
     """A colour and a line style for each of some systems, such as planners, in a fixed order."""
-    styles = ("solid", "dash", "dot")
     return {
-        name: (MODELS[n % len(MODELS)], styles[n // len(MODELS) % len(styles)])
+        name: (MODELS[n % len(MODELS)], STYLES[n // len(MODELS) % len(STYLES)])
         for n, name in enumerate(dict.fromkeys(names))
     }
