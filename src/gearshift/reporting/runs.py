@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 
 MOST_BINS = 400
 BINS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 86400)
-WINDOWS, LEAST_IN_WINDOW = 40, 20
-"""Accuracy and latency over time are those of a window of this share of the trace, with enough answers in it."""
+WINDOWS, IN_WINDOW, LEAST_IN_WINDOW = 40, 60, 20
+"""Accuracy and latency over time are those of a window of this share of the trace, or of about this many answers."""
 FINE = 20
 """A gear in force is looked at this often in each bin."""
 _NINES = 1 - 10 ** -np.linspace(0, 3, 91)
@@ -175,7 +175,7 @@ def in_force(shifts: Sequence[tuple[float, int]], of_gears: Sequence[float], sec
 
 def mean_over_time(arrivals_s: Floats, values: Floats, bins: int, bin_s: float) -> Floats:
     """The mean value (n,) in a window about each bin; NaN where fewer than a few answers are in it."""
-    at, window = (arrivals_s / bin_s).astype(np.int64), np.ones(_window(bins))
+    at, window = (arrivals_s / bin_s).astype(np.int64), np.ones(_window(bins, len(values)))
     sums, counts = (
         np.convolve(np.bincount(at, weights=weights, minlength=bins), window)[len(window) // 2 :][:bins]
         for weights in (values, np.ones(len(at)))
@@ -190,7 +190,7 @@ def p95_over_time(arrivals_s: Floats, latency_s: Floats, bins: int, bin_s: float
     arrivals_s, latency_s = arrivals_s[known][order], latency_s[known][order]
     if not len(latency_s):
         return None
-    middles, half = (np.arange(bins) + 0.5) * bin_s, _window(bins) * bin_s / 2
+    middles, half = (np.arange(bins) + 0.5) * bin_s, _window(bins, len(latency_s)) * bin_s / 2
     from_, to = (np.searchsorted(arrivals_s, middles + side * half) for side in (-1, 1))
     return np.array(
         [
@@ -200,5 +200,5 @@ def p95_over_time(arrivals_s: Floats, latency_s: Floats, bins: int, bin_s: float
     )
 
 
-def _window(bins: int) -> int:
-    return max(1, -(-bins // WINDOWS))
+def _window(bins: int, answers: int) -> int:
+    return max(1, -(-bins // WINDOWS), -(-bins * IN_WINDOW // max(1, answers)))
