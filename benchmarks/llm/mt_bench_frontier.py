@@ -26,6 +26,7 @@ from gearshift.planner.language.compared.control import oracle, permuted
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.result import percentile
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
 
@@ -75,9 +76,7 @@ def judged(
     run = simulate_language(engine_tables(plan, profile), profile, workload)
     counted = known[workload.record]
     quality = run.quality(profile)
-    return 10 * float(quality[counted].mean()), float(
-        np.sort(run.ttft_ns)[int(np.ceil(0.95 * len(workload))) - 1]
-    ) / 1e9
+    return 10 * float(quality[counted].mean()), percentile(run.ttft_ns / 1e9, 0.95)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The workload of requests that a trace carries to language models."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,11 @@ def numbers_by_id(count: int, seed: int) -> NDArray[np.float64]:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
     return np.asarray((mixed >> np.uint64(11)) * 2.0**-53)
+
+
+def number_of_id(request_id: str) -> float:
+    """A number in [0, 1), the same for the same id."""
+    return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest()) / 2**64 * (1 - 2**-53)
 
 
 def draw_language_workload(

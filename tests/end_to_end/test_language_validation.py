@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, NoAnswer
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.traces.read import write_trace
@@ -55,6 +56,25 @@ def test_tokens_of_a_trace_bound_answers(plan: Path, tmp_path: Path) -> None:
     with serving(plan, "--backend", "emulated") as server:
         run = replay_language(server.url, trace, PROFILE)
     assert run.result.tokens.output_tokens == 30  # type: ignore[union-attr]
+
+
+@pytest.mark.long
+def test_requests_with_the_tokens_of_a_trace_are_simulated_as_they_are_sent(tmp_path: Path) -> None:
+    """Prompts, lengths of answers beyond those recorded, certainty, and the split by id."""
+    gears = [Cascade(models=("small", "large"), thresholds=(0.5,), decide_at_tokens=(0,)), cascade(THRESHOLD, 4)]
+    for gear in gears:
+        folder = tmp_path / str(gear.decide_at_tokens[0])
+        folder.mkdir()
+        path = write_language_plan(folder, [gear], profile=PROFILE)
+        counts = np.arange(30)
+        trace = Trace(counts * 50_000_000, 1.5, prompt_tokens=1 + 3 * counts, output_tokens=17 + counts)
+        run = validate_language(path, trace, emulated=True)
+        predicted, measured = run.predicted.tokens, run.measured.tokens
+        assert run.replay.problems == {}
+        assert 0 < measured.answered_by["small"] < 1  # type: ignore[union-attr]
+        assert predicted.answered_by == measured.answered_by  # type: ignore[union-attr]
+        assert predicted.output_tokens == measured.output_tokens == trace.output_tokens.sum()  # type: ignore[union-attr]
+        assert run.errors["quality"] == pytest.approx(0, abs=1e-9)
 
 
 def test_no_server_and_no_prompts_are_told(plan: Path) -> None:

@@ -30,6 +30,7 @@ def replay_of_language(
         f"{url} is no URL",
         remedy="serve the plan, and name the server's URL up to /v1; or compare both with `gearshift validate`",
     )
+    _tell_tokens(output, trace, own_prompts=options["project"] is not None)
     with output.progress() as tell:
         run = replay_language(
             url,
@@ -69,6 +70,7 @@ def validate_of_language(
     from gearshift.verbs.language.validate import validate_language
 
     require(options["backend"] != "ray", "language models run in engines", remedy="leave out --backend ray")
+    _tell_tokens(output, trace, own_prompts=options["backend"] != "emulated")
     with output.progress() as tell:
         run = validate_language(
             plan,
@@ -112,6 +114,11 @@ def broken_bounds(run: "LanguageValidation", bounds: Mapping[str, float | None])
         broken.append(f"p95 of the time to the first token is off by {signed_percent(run.errors['ttft_p95'])}")
     far = [name for name in ("quality", "share_late") if points is not None and abs(run.errors[name]) > points]
     return [*broken, *(f"{name.replace('_', ' ')} is off by {percent(run.errors[name])}" for name in far)]
+
+
+def _tell_tokens(output: Output, trace: Trace, *, own_prompts: bool) -> None:
+    if own_prompts and trace.prompt_tokens is not None:
+        output.say("the project's prompts have tokens of their own: of the trace its times alone count")
 
 
 def _refuse(given: Mapping[str, object]) -> None:

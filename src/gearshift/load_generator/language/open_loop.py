@@ -9,18 +9,19 @@ import msgspec
 
 from gearshift.errors import NoAnswer
 from gearshift.load_generator.language.stream_log import StreamedRequest
+from gearshift.runtime.engines.asked import CHAT, TEXT
+from gearshift.runtime.engines.chunk import NamedChunk
 from gearshift.runtime.engines.link import EngineLink, Fault
 from gearshift.support.event_loop import allow_many_connections, loop_factory
-
-CHAT, TEXT = "/chat/completions", "/completions"
 
 Sent = Callable[[int, int], None]
 """Called with the number of requests that are done, and of all."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: when it is due, its recorded prompt, and the fields of its body."""
+    """A request: its id, when it is due, its recorded prompt, and the fields of its body."""
 
+    id: str
     due_s: float
     record: int
     body: dict[str, Any]
@@ -41,30 +42,11 @@ class _Facts(msgspec.Struct):
     stages: list[_Stage] = []
 
 
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    tool_calls: Any = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    text: str | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-    model: str | None = None
-    usage: _Usage | None = None
+class _Told(NamedChunk):
     gearshift: _Facts | None = None
-    error: Any = None
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode = msgspec.json.Decoder(_Told).decode
 
 
 class _Stream:
@@ -87,11 +69,10 @@ class _Stream:
         if chunk.error is not None:
             self._broken = "an error within the stream"
         for choice in chunk.choices:
-            text = choice.text if choice.delta is None else choice.delta.content
-            if text or (choice.delta is not None and choice.delta.tool_calls):
+            if choice.token_count:
                 request.last_s = self._now_s()
                 request.first_s = request.first_s or request.last_s
-                request.text += text or ""
+                request.text += choice.said
                 self._chunks += 1
         if chunk.usage is not None:
             request.output_tokens, request.prompt_tokens = chunk.usage.completion_tokens, chunk.usage.prompt_tokens
@@ -132,7 +113,7 @@ async def _send_all(
 ) -> list[StreamedRequest]:
     link = EngineLink(url, key=key)
     log = [StreamedRequest(one.due_s, one.record) for one in requests]
-    bodies = [(one.path, msgspec.json.encode(one.body)) for one in requests]
+    bodies = [(one.path, msgspec.json.encode(one.body), one.id) for one in requests]
     done, all_done = 0, asyncio.Event()
     began_s = time.monotonic()
 
@@ -149,11 +130,11 @@ async def _send_all(
 
     calls = []
     try:
-        for request, (path, body) in zip(log, bodies, strict=True):
+        for request, (path, body, request_id) in zip(log, bodies, strict=True):
             if (left_s := request.due_s - now_s()) > 0:
                 await asyncio.sleep(left_s)
             request.sent_s = now_s()
-            calls.append(link.post(path, body, _Stream(request, now_s, ended)))
+            calls.append(link.post(path, body, _Stream(request, now_s, ended), request_id=request_id))
         last_s = max(one.due_s for one in log) + longest_s
         try:
             async with asyncio.timeout(max(0.0, last_s - now_s())):

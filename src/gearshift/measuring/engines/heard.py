@@ -2,88 +2,13 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from gearshift.profiles.engines.certainty import argument_tokens
+from gearshift.runtime.engines.chunk import FIRST_CHOICE, Choice, NamedChunk, Token
 
-
-class _Other(msgspec.Struct):
-    token: str = ""
-    logprob: float = 0.0
-
-
-class _Token(msgspec.Struct):
-    logprob: float
-    token: str = ""
-    top_logprobs: list[_Other] | None = None
-
-    @property
-    def second(self) -> float | None:
-        """The log-probability of the likeliest other token."""
-        others = [one.logprob for one in self.top_logprobs or () if one.token != self.token]
-        return max(others, default=None)
-
-
-class _Logprobs(msgspec.Struct):
-    """`content` is of chat completions, the rest of text completions."""
-
-    content: list[_Token] | None = None
-    tokens: list[str] | None = None
-    token_logprobs: list[float | None] | None = None
-    top_logprobs: list[dict[str, float] | None] | None = None
-
-    @property
-    def listed(self) -> list[_Token]:
-        if self.content is not None:
-            return self.content
-        values = self.token_logprobs or []
-        texts = self.tokens or [""] * len(values)
-        tops = self.top_logprobs or [None] * len(values)
-        return [
-            _Token(0.0 if value is None else value, text, [_Other(*pair) for pair in (top or {}).items()])
-            for value, text, top in zip(values, texts, tops, strict=False)
-        ]
-
-
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _ToolCall(msgspec.Struct):
-    index: int = 0
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-    reasoning_content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-    delta: _Delta | None = None
-    text: str | None = None
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-    model: str | None = None
-    usage: _Usage | None = None
-    error: Any = None
-
-
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode = msgspec.json.Decoder(NamedChunk).decode
 
 
 @dataclass(slots=True)
@@ -95,7 +20,7 @@ class Heard:
 
     sent_ns: int = 0
     came_ns: list[int] = field(default_factory=list)
-    tokens: list[_Token] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
     text: str = ""
     calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Name and arguments of each tool call."""
@@ -120,28 +45,19 @@ class Heard:
         if chunk.usage is not None and chunk.usage.prompt_tokens:
             self.prompt_tokens, self.output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
         for choice in chunk.choices:
-            if choice.index == 0:
+            if choice.index == FIRST_CHOICE:
                 self._choice(choice)
 
-    def _choice(self, choice: _Choice) -> None:
-        listed = [] if choice.logprobs is None else choice.logprobs.listed
-        said = choice.text or ""
-        if choice.delta is not None:
-            said += choice.delta.content or ""
-            for call in choice.delta.tool_calls or ():
-                name, arguments = self.calls.get(call.index, ("", ""))
-                if call.function is not None:
-                    name, arguments = name + (call.function.name or ""), arguments + (call.function.arguments or "")
-                self.calls[call.index] = name, arguments
-            thought = choice.delta.reasoning_content
-        else:
-            thought = None
-        self.text += said
-        self.tokens += listed
+    def _choice(self, choice: Choice) -> None:
+        for call in () if choice.delta is None else choice.delta.tool_calls or ():
+            name, arguments = self.calls.get(call.index, ("", ""))
+            if call.function is not None:
+                name, arguments = name + (call.function.name or ""), arguments + (call.function.arguments or "")
+            self.calls[call.index] = name, arguments
+        self.text += choice.said
+        self.tokens += choice.tokens
         self.finish = choice.finish_reason or self.finish
-        is_token = said or thought or (choice.delta is not None and choice.delta.tool_calls)
-        count = len(listed) or (1 if is_token else 0)
-        self.came_ns += [time.perf_counter_ns()] * count
+        self.came_ns += [time.perf_counter_ns()] * choice.token_count
 
     @property
     def answer(self) -> str:

@@ -37,7 +37,6 @@ class Task:
     project: LanguageProject
     prompts: tuple[Prompt, ...]
     kept: dict[str, KeptRows]
-    seed: int
     progress: Progress
     notice: Notice
     planned: int = 0
@@ -66,7 +65,7 @@ def profile_language(
     prompts = read_prompts(path.parent / project.prompts)
     partial = None if folder is None else partial_folder(folder)
     kept = {name: KeptRows(partial, project, name) for name in project.models}
-    task = Task(path, project, prompts, kept, seed, progress, notice)
+    task = Task(path, project, prompts, kept, progress, notice)
     works = _announce(task, partial)
     try:
         measured = asyncio.run(_measure_all(task, works))
@@ -167,7 +166,7 @@ async def _measure(task: Task, name: str, work: Work) -> Measured:
 
 async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProfile, float, list[str]]:
     how, kept, name = task.project.profile, task.kept[endpoint.name], endpoint.name
-    timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages), seed=task.seed)
+    timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages))
     probe = await timer.probe()
     task.step(f"{name}: reached", 2)
     task.notice(_expected(task, name, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))

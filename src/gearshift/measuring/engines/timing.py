@@ -101,12 +101,15 @@ def tokens_of(work: Work, how: EngineMeasuring) -> tuple[int, int]:
 
 
 class EngineTimer:
-    """Times one endpoint; `keep` and `kept` hold what earlier attempts have timed."""
+    """Times one endpoint.
 
-    def __init__(self, endpoint: Endpoint, how: EngineMeasuring, *, chat: bool, seed: int) -> None:
+    Prompts are drawn anew each time, without a seed: an engine that keeps the prompts of an earlier
+    run would answer the same ones too fast.
+    """
+
+    def __init__(self, endpoint: Endpoint, how: EngineMeasuring, *, chat: bool) -> None:
         self._endpoint, self._how = endpoint, how
-        generator = random.Random(f"{seed} {endpoint.name} {id(self)}")
-        self._wording = Wording(chat, generator)
+        self._wording = Wording(chat, random.Random())
         self._more: dict[str, object] = {"ignore_eos": True}
 
     async def probe(self) -> Heard:

@@ -1,10 +1,10 @@
 """A client's request to language models, and the one that an endpoint gets for it."""
 
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import msgspec
 
+from gearshift.language_workload import number_of_id
 from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -37,8 +37,7 @@ class Asked:
 
     @property
     def by_id(self) -> float:
-        """A number in [0, 1), the same for the same id."""
-        return int.from_bytes(blake2b(self.id.encode(), digest_size=8).digest()) / 2**64 * (1 - 2**-53)
+        return number_of_id(self.id)
 
     def body(self, model: str, *, least_top_logprobs: int | None) -> bytes:
         """The body for an endpoint that knows the model as `model`, streamed, with usage.

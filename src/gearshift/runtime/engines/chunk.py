@@ -43,6 +43,7 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Function(msgspec.Struct):
+    name: str | None = None
     arguments: str | None = None
 
 
@@ -77,6 +78,12 @@ class Choice(msgspec.Struct):
     text: Any = None
     logprobs: _Logprobs | None = None
     finish_reason: Any = None
+
+    @property
+    def said(self) -> str:
+        """Its text, which is empty where it has none."""
+        content = self.text if self.delta is None else self.delta.content
+        return content if isinstance(content, str) else ""
 
     @property
     def tokens(self) -> list[Token]:
@@ -122,6 +129,12 @@ class Chunk(msgspec.Struct):
     def first(self) -> Choice | None:
         """The part of the first choice, by which is decided."""
         return next((choice for choice in self.choices if choice.index == FIRST_CHOICE), None)
+
+
+class NamedChunk(Chunk):
+    """As those hear it that ask for a model by name, and check who answers."""
+
+    model: str | None = None
 
 
 decode_chunk = msgspec.json.Decoder(Chunk).decode

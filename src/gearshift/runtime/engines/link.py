@@ -117,10 +117,11 @@ class EngineLink:
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def post(self, path: str, body: bytes, listener: Listener) -> Call:
+    def post(self, path: str, body: bytes, listener: Listener, *, request_id: str = "") -> Call:
         """Send a JSON body to `path`, such as `/chat/completions`; nothing is heard before this returns."""
+        named = f"x-request-id: {request_id}\r\n" if request_id else ""
         head = (
-            f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}content-type: application/json\r\n"
+            f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}{named}content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
         return self._send(Call(self, head.encode() + body, listener))

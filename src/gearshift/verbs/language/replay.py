@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gearshift.clock import NS_PER_S
 from gearshift.errors import require
-from gearshift.language_workload import LanguageWorkload
+from gearshift.language_workload import LanguageWorkload, number_of_id
 from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
 from gearshift.load_generator.language.stream_log import StreamedRequest, StreamReplay, figures_of
 from gearshift.measuring.engines.judging import judge_of, quality_of
@@ -24,17 +27,23 @@ from gearshift.workload import Trace
 LONGEST_S = 600.0
 FILLER = " word"
 """About one token in most tokenizers, of which prompts are made to length."""
-MOST_TOKENS = 1024
+LEAST_PROMPT_TOKENS = 2
+"""Of a made-up prompt, which names its record."""
 
 Judge = Callable[[int, str], float]
 """The quality of an answer to a recorded prompt."""
 
 
 class Asking(NamedTuple):
-    """The requests to send, and the judge of answers: recorded quality where there is none."""
+    """The requests to send, and the judge of answers: recorded quality where there is none.
+
+    Prompts are asked as they were profiled, with `temperature` and for `most_tokens`.
+    """
 
     prompts: tuple[Prompt, ...] | None = None
     judge: Judge | None = None
+    temperature: float = 0.0
+    most_tokens: int = 1
 
 
 def replay_language(
@@ -52,16 +61,16 @@ def replay_language(
 ) -> StreamReplay:
     """Send the trace to the OpenAI-compatible server at `url` (up to `/v1`), in an open loop.
 
-    Prompts and the judge are those of `project`, in the order in which they were profiled; without
-    it prompts name their record, as emulated engines read it, and are filled to the length of the
-    trace's tokens where it has them, and quality is that recorded of the model that the server
-    names. `model` is the name at the server, by default the profile's operator. Raises `NoAnswer`
-    where no server answers.
+    Prompts and the judge are those of `project`, asked as they were profiled; tokens of the trace
+    then do not count. Without it prompts name their record, as emulated engines read it, and
+    quality is that recorded of the model that the server names; where the trace has tokens, prompts
+    are filled to their length, and answers are as long as there (`ignore_eos`). `model` is the name
+    at the server, by default the profile's operator. Raises `NoAnswer` where no server answers.
     """
     measured = language_profile(profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    workload = language_workload(measured, arrivals, seed=seed)
     asking = Asking() if project is None else asking_of(Path(project))
+    workload = workload_to_send(measured, arrivals, asking, seed=seed)
     sent = outgoing(workload, measured, asking, model or measured.operator)
     log = send_all(url.rstrip("/"), sent, key=key, longest_s=longest_s, progress=progress)
     judged(log, asking)
@@ -75,8 +84,36 @@ def asking_of(project: Path) -> Asking:
     prompts = read_prompts(path.parent / known.prompts)
     judge = judge_of(known, path.parent)
     if judge is None and any(prompt.reference is None for prompt in prompts):
-        return Asking(prompts)
-    return Asking(prompts, lambda record, text: float(quality_of(known, judge, [prompts[record]], [[text]])[0][0, 0]))
+        return Asking(prompts, None, known.temperature, known.most_tokens)
+
+    def of_answer(record: int, text: str) -> float:
+        return float(quality_of(known, judge, [prompts[record]], [[text]])[0][0, 0])
+
+    return Asking(prompts, of_answer, known.temperature, known.most_tokens)
+
+
+def workload_to_send(
+    profile: LanguageProfile, trace: Trace, asking: Asking, *, seed: int | None = None
+) -> LanguageWorkload:
+    """The requests as they are sent, which is as they must be simulated.
+
+    Prompts of a project have tokens of their own, made-up ones those of the trace. Requests that
+    are split by their id are split by that which is sent.
+    """
+    drawn = language_workload(profile, trace, seed=seed)
+    ids = [id_of(i) for i in range(len(drawn))]
+    own = asking.prompts is not None
+    prompt_tokens = None if own or drawn.prompt_tokens is None else np.maximum(drawn.prompt_tokens, LEAST_PROMPT_TOKENS)
+    return replace(
+        drawn,
+        by_id=np.array([number_of_id(one) for one in ids]),
+        prompt_tokens=prompt_tokens,
+        output_tokens=None if own else drawn.output_tokens,
+    )
+
+
+def id_of(request: int) -> str:
+    return f"replayed-{request}"
 
 
 def judged(log: list[StreamedRequest], asking: Asking) -> None:
@@ -96,14 +133,15 @@ def outgoing(workload: LanguageWorkload, profile: LanguageProfile, asking: Askin
     for i, record in enumerate(workload.record.tolist()):
         body: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
         if prompts is not None:
-            body |= prompts[record].asked
-            body["max_tokens"] = prompts[record].max_tokens or MOST_TOKENS
+            body |= {"temperature": asking.temperature, **prompts[record].asked}
+            body["max_tokens"] = prompts[record].max_tokens or asking.most_tokens
         else:
             words = f"record {record}"
             if workload.prompt_tokens is not None:
-                words += FILLER * max(0, int(workload.prompt_tokens[i]) - 2)
+                words += FILLER * (int(workload.prompt_tokens[i]) - LEAST_PROMPT_TOKENS)
             body["messages"] = [{"role": "user", "content": words}]
         if workload.output_tokens is not None:
-            body["max_tokens"] = int(workload.output_tokens[i])
-        asked.append(Outgoing(due_s=float(workload.arrivals_ns[i]) / NS_PER_S, record=record, body=body))
+            body |= {"max_tokens": int(workload.output_tokens[i]), "ignore_eos": True}
+        due_s = float(workload.arrivals_ns[i]) / NS_PER_S
+        asked.append(Outgoing(id=id_of(i), due_s=due_s, record=record, body=body))
     return asked

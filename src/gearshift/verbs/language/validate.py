@@ -26,8 +26,8 @@ from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
 from gearshift.support.files import PathLike
-from gearshift.verbs.language.inputs import language_workload, plan_and_language_profile
-from gearshift.verbs.language.replay import LONGEST_S, Asking, asking_of, judged, outgoing
+from gearshift.verbs.language.inputs import plan_and_language_profile
+from gearshift.verbs.language.replay import LONGEST_S, Asking, asking_of, judged, outgoing, workload_to_send
 from gearshift.workload import Trace
 
 PROBES = 5
@@ -75,7 +75,7 @@ def validate_language(
     """
     made, measured = plan_and_language_profile(plan, profile)
     asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)))
-    asked = Asked(made, measured, language_workload(measured, trace, seed=seed), asking, longest_s)
+    asked = Asked(made, measured, workload_to_send(measured, trace, asking, seed=seed), asking, longest_s)
     if url is not None:
         return _validated(url.rstrip("/"), asked, progress)
     with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
@@ -110,16 +110,7 @@ def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidat
     after = _alone_s(url, sent, longest_s)
     as_sent = replace(workload, arrivals_ns=_rising_ns([one.sent_s for one in log]))
     run = simulate_language(tables, profile, as_sent)
-    spaced = replace(as_sent, arrivals_ns=np.arange(len(as_sent), dtype=np.int64) * int(longest_s * NS_PER_S))
-    probes = slice(0, PROBES)
-    alone = LanguageWorkload(
-        arrivals_ns=spaced.arrivals_ns[probes],
-        record=as_sent.record[probes],
-        by_id=as_sent.by_id[probes],
-        duration_s=float(longest_s * PROBES),
-        prompt_tokens=None if as_sent.prompt_tokens is None else as_sent.prompt_tokens[probes],
-        output_tokens=None if as_sent.output_tokens is None else as_sent.output_tokens[probes],
-    )
+    alone = _spaced(workload, longest_s)
     predicted_alone = percentile(simulate_language(tables, profile, alone).total_ns / NS_PER_S, 0.5)
     judged(log, asking)
     objective = plan.pipeline.objective
@@ -156,6 +147,23 @@ def _alone_s(url: str, sent: list[Outgoing], longest_s: float) -> float:
         require(answer.answered, f"a lone request had {answer.problem}", where=url, remedy="see the server's log")
         times.append(answer.ended_s - answer.sent_s)
     return percentile(np.array(times), 0.5)
+
+
+def _spaced(workload: LanguageWorkload, gap_s: float) -> LanguageWorkload:
+    """The first few requests, each alone."""
+    probes = slice(0, PROBES)
+    tokens = {
+        name: None if of is None else of[probes]
+        for name, of in (("prompt_tokens", workload.prompt_tokens), ("output_tokens", workload.output_tokens))
+    }
+    record = workload.record[probes]
+    return LanguageWorkload(
+        arrivals_ns=np.arange(len(record), dtype=np.int64) * round(gap_s * NS_PER_S),
+        record=record,
+        by_id=workload.by_id[probes],
+        duration_s=gap_s * len(record),
+        **tokens,
+    )
 
 
 def _rising_ns(seconds: list[float]) -> "np.ndarray[Any, np.dtype[np.int64]]":

@@ -89,6 +89,20 @@ def test_events_come_one_by_one_and_the_connection_is_kept() -> None:
     assert len(connections) == 1
 
 
+def test_a_request_has_the_id_that_it_is_given() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert b"\r\nx-request-id: seven\r\n" in await request_of(reader)
+        writer.write(HEAD + chunk(b"data: x\n\n") + b"0\r\n\r\n")
+
+    async def use(link: EngineLink) -> None:
+        heard = Heard()
+        link.post("/chat/completions", b"{}", heard, request_id="seven")
+        await heard.over.wait()
+        assert heard.events == [b"x"]
+
+    with_server(serve, use)
+
+
 def test_a_kept_connection_that_was_closed_is_replaced_unheard() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_of(reader)

@@ -43,12 +43,13 @@ class RecordedAnswers:
             yield f" {number}"
             number += 1
 
-    def pairs(self, record: int) -> list[tuple[float, float]]:
+    def pairs(self, record: int, count: int | None = None) -> list[tuple[float, float]]:
         """For each token its log-probability and the likeliest other's, of which the recorded certainty is made.
 
-        That of a judge cannot be made so, and is not.
+        That of a judge cannot be made so, and is not. `count` is for an answer that is made longer or
+        shorter than recorded, and as sure.
         """
-        count = self._output_tokens[record]
+        count = self._output_tokens[record] if count is None else count
         ends = [count if at is None else min(at, count) for at in DECIDE_AT_TOKENS]
         values: list[float] = []
         for end, certainty in zip(ends, self._certainty[record], strict=True):

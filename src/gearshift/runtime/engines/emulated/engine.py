@@ -87,7 +87,7 @@ class EmulatedEngine:
             body,
             generation,
             self.answers.words(record),
-            self.answers.pairs(record) if body.wants_logprobs else [],
+            self.answers.pairs(record, output_tokens if body.ignore_eos else None) if body.wants_logprobs else [],
             output_tokens,
             sender,
         )

@@ -1,0 +1,53 @@
+"""What is sent to a server of language models, and simulated beside it, is one workload."""
+
+import numpy as np
+import pytest
+
+from gearshift.profiles.engines.prompts import Prompt
+from gearshift.runtime.engines.asked import CHAT, Asked
+from gearshift.verbs.language.inputs import language_workload
+from gearshift.verbs.language.replay import Asking, outgoing, workload_to_send
+from gearshift.workload import Trace
+from tests.two_language_models import language_profile
+
+PROFILE = language_profile()
+COUNT = 6
+TOKENS = {"prompt_tokens": np.array([1, 2, 3, 40, 5, 6]), "output_tokens": np.array([9, 1, 7, 5, 3, 30])}
+WITH_TOKENS = Trace(np.arange(COUNT) * 10**9, float(COUNT), **TOKENS)
+PROMPTS = tuple(
+    Prompt(id=i, prompt=f"question {i}", max_tokens=None if i % 2 else 7, body={"top_p": 0.5}) for i in range(64)
+)
+
+
+def test_made_up_prompts_and_their_answers_are_as_long_as_on_the_trace() -> None:
+    workload = workload_to_send(PROFILE, WITH_TOKENS, Asking())
+    sent = outgoing(workload, PROFILE, Asking(), "chat")
+    words = [len(one.body["messages"][0]["content"].split()) for one in sent]
+    assert words == workload.prompt_tokens.tolist() == [2, 2, 3, 40, 5, 6]  # type: ignore[union-attr]
+    assert [one.body["max_tokens"] for one in sent] == workload.output_tokens.tolist()  # type: ignore[union-attr]
+    assert all(one.body["ignore_eos"] for one in sent)
+
+
+def test_prompts_of_a_project_have_their_own_tokens_and_are_asked_as_they_were_profiled() -> None:
+    asking = Asking(PROMPTS, None, temperature=0.25, most_tokens=11)
+    workload = workload_to_send(PROFILE, WITH_TOKENS, asking)
+    assert (workload.prompt_tokens, workload.output_tokens) == (None, None)
+    for one in outgoing(workload, PROFILE, asking, "chat"):
+        of = {"temperature": 0.25, "top_p": 0.5, "max_tokens": 11 if one.record % 2 else 7}
+        assert one.body | of | {"prompt": f"question {one.record}"} == one.body
+        assert "ignore_eos" not in one.body
+
+
+def test_requests_are_split_by_the_id_that_is_sent() -> None:
+    workload = workload_to_send(PROFILE, WITH_TOKENS, Asking())
+    sent = outgoing(workload, PROFILE, Asking(), "chat")
+    by_server = [Asked(path=CHAT, fields={}, size_bytes=1, id=one.id).by_id for one in sent]
+    assert workload.by_id.tolist() == by_server
+    assert len(set(by_server)) == COUNT
+
+
+@pytest.mark.parametrize("asking", [Asking(), Asking(PROMPTS)])
+def test_prompts_and_times_are_those_that_simulate_has(asking: Asking) -> None:
+    sent, simulated = workload_to_send(PROFILE, WITH_TOKENS, asking), language_workload(PROFILE, WITH_TOKENS)
+    assert sent.record.tolist() == simulated.record.tolist()
+    assert sent.arrivals_ns.tolist() == simulated.arrivals_ns.tolist()
