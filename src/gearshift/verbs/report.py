@@ -6,8 +6,9 @@ from pathlib import Path
 from gearshift.plans.plan_file import read_plan
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, plan_and_records, trace_for, traces_for
+from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.options import ProfileOfPlan
-from gearshift.verbs.simulate import simulate
+from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
 
 
@@ -16,8 +17,10 @@ def report(
 ) -> Path:
     """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.
 
-    Without any trace the page has no simulation.
+    Without any trace the page has no simulation. Plans of language models have a page in tokens.
     """
+    if plans_language(plan):
+        return _of_language(Path(plan), Path(out), trace, profile)
     from gearshift.planner.largest_alone import largest_alone
     from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
@@ -35,6 +38,16 @@ def report(
     )
     write_report(Path(out), content)
     return Path(out)
+
+
+def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
+    from gearshift.reporting.language_page import write_language_page
+
+    made, measured = plan_and_language_profile(plan, profile)
+    known = trace is not None or bool(made.trace.path)
+    run = simulate_language(plan, trace, profile=measured) if known else None
+    write_language_page(out, made, measured, run)
+    return out
 
 
 def report_pipelines(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from gearshift.cli.common.options import require_none, take_trace
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
-from gearshift.cli.language.tables import cascade_text, language_results, load_text
+from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
+from gearshift.reporting.language_words import NAMES, cascade_text, limit_of, load_text
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
-from gearshift.verbs.language.plan import NAMES, limit_of
 
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison

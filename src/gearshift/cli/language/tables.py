@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from rich.table import Table
 
-from gearshift.cascade import Cascade
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
-from gearshift.gear import Gear, GearPlan, PipelinePlan
+from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.reporting.headline import percentile_name
+from gearshift.reporting.language_words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
 from gearshift.result import ServingResult, TokenFigures
-from gearshift.verbs.language.plan import limit_of
-
-UNITS = {"drain_s": " s", "outstanding_requests": " requests", "queued_tokens": " tokens"}
 
 
 def language_results(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:
@@ -44,7 +41,7 @@ def language_results(title: str, rows: Sequence[tuple[str, ServingResult]]) -> T
             *told,
             percent(result.share_late),
             shares,
-            "" if tokens is UNSET else discarded(tokens),
+            "" if tokens is UNSET else percent(discarded_share(tokens)),
         )
     return made
 
@@ -56,30 +53,6 @@ def _times(tokens: TokenFigures) -> list[str]:
 
 def answered_by(tokens: TokenFigures) -> str:
     return ", ".join(f"{model} {percent(share)}" for model, share in tokens.answered_by.items())
-
-
-def discarded(tokens: TokenFigures) -> str:
-    """The share of all tokens made that no client saw."""
-    lost = sum(tokens.discarded_tokens.values())
-    return percent(lost / max(1, lost + tokens.output_tokens))
-
-
-def cascade_text(cascade: Cascade) -> str:
-    """For example "small <0.5 at token 4 > large", or "30 % small > large" for a split."""
-    at = cascade.decide_at_tokens
-    parts, passed = [], 1.0
-    for i, (model, threshold) in enumerate(zip(cascade.models, cascade.thresholds, strict=False)):
-        token = None if at is UNSET else at[i]
-        if token == 0:
-            parts.append(f"{percent(max(0.0, passed - threshold))} {model}")
-            passed = min(passed, threshold)
-        else:
-            parts.append(f"{model} <{threshold:.3g} at {'the end' if token is None else f'token {token}'}")
-    return " > ".join([*parts, cascade.models[-1]])
-
-
-def load_text(load: float | None, pipeline: PipelinePlan) -> str:
-    return "" if load is None else f"{load:.3g}{UNITS.get(pipeline.load_unit, '')}"
 
 
 def show_language_gears(output: Output, plan: GearPlan) -> None:
@@ -113,17 +86,6 @@ def show_language_gears(output: Output, plan: GearPlan) -> None:
             most_outstanding(plan, gear),
         )  # fmt: skip
     output.show(made)
-
-
-def most_outstanding(plan: GearPlan, gear: Gear) -> str:
-    """By model, where a gear bounds what engines have."""
-    model_of = {replica.id: replica.model for replica in plan.placement.replicas}
-    bounds = {
-        model_of[one.replica]: one.most_outstanding
-        for one in gear.replicas
-        if one.load_share > 0 and one.most_outstanding is not UNSET
-    }
-    return ", ".join(f"{model} {bound}" for model, bound in bounds.items())
 
 
 def placement_text(plan: GearPlan) -> str:

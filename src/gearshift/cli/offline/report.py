@@ -8,9 +8,7 @@ import click
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
-from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.report import report, report_pipelines
 
 
@@ -23,11 +21,6 @@ from gearshift.verbs.report import report, report_pipelines
 def command(output: Output, plan: Path, profile: Path | None, out: Path, **trace_arguments: Any) -> None:
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made = read_plan(plan)
-    require(
-        not plans_language(made),
-        "there is no page for plans of language models yet",
-        remedy="print one with `gearshift inspect`, `simulate` or `explain`",
-    )
     if not made.is_plain:
         require_none({"--profile": profile})
         named = all(source.path for source in made.traces.values()) or bool(trace_arguments["trace"])

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_remote
@@ -159,12 +157,3 @@ def language_hardware(
     return identical_devices(
         count, kind=kind, memory_bytes=memory_bytes or max(1 << 20, int(enough / memory_share) + 1)
     )
-
-
-def limit_of(objective: Objective) -> tuple[str, float | None]:
-    """The name of an objective's time for people, and its limit in seconds."""
-    metric = objective.metric if objective.metric is not msgspec.UNSET else "ttft"
-    return NAMES[metric], objective.latency_s
-
-
-NAMES: dict[Metric, str] = {"latency": "latency", "ttft": "TTFT", "per_token": "time per token", "total": "total time"}

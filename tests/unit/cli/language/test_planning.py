@@ -47,6 +47,14 @@ def test_verbs_take_the_plan_by_itself(verb: str, planned: Path) -> None:
     assert {"simulate": "tokens", "explain": "certainty_worth", "inspect": "pipelines"}[verb] in told
 
 
+def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:
+    result = run("report", planned / "plan.json", "--out", planned / "report.html")
+    assert result.exit_code == 0, result.output
+    page = (planned / "report.html").read_text()
+    assert "tokens were shown to clients" in page
+    assert "What happens over the trace" in page
+
+
 def test_a_profile_is_inspected(planned: Path) -> None:
     result = run("inspect", planned / FOLDER)
     assert result.exit_code == 0, result.output

@@ -1,0 +1,61 @@
+import re
+
+import numpy as np
+import pytest
+
+from gearshift.cascade import Cascade
+from gearshift.language_workload import draw_language_workload
+from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.profile import PART_B
+from gearshift.reporting.language_page import answered_shares, language_page
+from gearshift.simulator.engines.language_simulation import LanguageSimulation
+from gearshift.simulator.engines.simulate_language import simulate_language
+from gearshift.workload import Trace
+from tests.two_language_models import SMALL_ALONE, cascade, language_plan, language_profile
+
+PROFILE = language_profile()
+SPLIT = Cascade(models=("small", "large"), thresholds=(0.25,), decide_at_tokens=(0,))
+PLAN = language_plan([cascade(-0.5, 4), SPLIT, SMALL_ALONE], [0.0, 4.0, 9.0])
+
+
+def words_of(page: str) -> str:
+    """What one reads: without tags and the data of the script."""
+    return " ".join(re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.S).split())
+
+
+@pytest.fixture(scope="module")
+def run() -> LanguageSimulation:
+    trace = Trace((np.arange(300) * 5_000_000).astype(np.int64), 1.5)
+    workload = draw_language_workload(trace, PROFILE.answers.indices(PART_B), seed=0)
+    return simulate_language(engine_tables(PLAN, PROFILE), PROFILE, workload)
+
+
+def test_the_page_is_in_tokens_with_shares_of_models(run: LanguageSimulation) -> None:
+    result = run.result(PROFILE, PLAN.pipeline.objective)
+    said = words_of(language_page(PLAN, PROFILE, run))
+    assert result.tokens is not None
+    assert f"{int(run.output_tokens.sum()):,} tokens were shown to clients" in said
+    for part in ("TTFT p95", "per token p95", "whole answers p95", "outstanding work (requests)", "Times and tokens"):
+        assert part in said
+    share = float((run.model == 0).mean())
+    assert f"small {100 * share:.1f} %" in said
+
+
+def test_gears_are_in_words_over_the_load_that_the_meter_reads(run: LanguageSimulation) -> None:
+    said = words_of(language_page(PLAN, PROFILE, run))
+    for text in ("small &lt;-0.5 at token 4 &gt; large", "75.0 % small &gt; large", "4 to 9", "9 and more"):
+        assert text in said
+
+
+def test_without_a_trace_the_page_has_no_run_and_says_so() -> None:
+    said = words_of(language_page(PLAN, PROFILE))
+    assert "nothing was simulated" in said
+    assert "What happens over the trace" not in said
+
+
+def test_shares_are_those_of_the_recorded_answers() -> None:
+    records = PROFILE.answers.indices(PART_B)
+    kept = float((PROFILE.answers.certainty[0, records, 1] >= -0.5).mean())
+    assert answered_shares(cascade(-0.5, 4), PROFILE).tolist() == pytest.approx([kept, 1 - kept])
+    assert answered_shares(SPLIT, PROFILE).tolist() == pytest.approx([0.75, 0.25])
+    assert answered_shares(SMALL_ALONE, PROFILE).tolist() == [1.0, 0.0]
