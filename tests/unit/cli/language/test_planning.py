@@ -85,9 +85,6 @@ def test_what_is_feasible_is_named_as_a_flag(planned: Path) -> None:
 
 
 def test_other_verbs_say_what_they_lack(planned: Path) -> None:
-    result = run("report", planned / "plan.json")
-    assert result.exit_code == 2
-    assert "no page for plans of language models" in result.output
     result = run("simulate", planned / "plan.json", "--scaler", "exact")
     assert result.exit_code == 2
     assert "--scaler is given" in result.output
