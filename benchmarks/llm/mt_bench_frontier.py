@@ -2,21 +2,25 @@
 
 Step times come from `mt_bench_fit.py --out`. Plans are made for the trace that they are judged on,
 with the prompts of its requests, as the published ones were; so is the control, whose certainties
-are permuted, and the oracle, whose certainties know which answer is better. `--chart FILE` writes
-the frontier with the published runs of each model alone.
+are permuted, and the oracle, whose certainties know which answer is better. `--points FILE` keeps
+every plan's point as soon as it is made, and goes on with a file that has some;
+`benchmarks/llm/mt_bench_chart.py` draws them.
 """
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.mt_bench import Fitted, hardware, judged_turns, single_runs, workload_at
+from benchmarks.llm.mt_bench import Fitted, hardware, judged_turns, workload_at
 from benchmarks.llm.mt_bench_fit import profile_of
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.tables import print_table
+from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
@@ -31,9 +35,7 @@ from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
 
 LIMIT_S = 1.0
-LATENCIES_S = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 BAR, OVER_SWITCHING = 7.86, 0.15
-PUBLISHED_AT_LIMIT = {"published certainty": 7.87, "permuted": 7.79, "switching": 7.66, "oracle": 8.16}
 CONTROLS = 3
 """Permutations: the control's score is their mean."""
 
@@ -56,7 +58,7 @@ def kinds_of(profile: LanguageProfile, others: LanguageProfile) -> list[Kind]:
 
 
 def request_of(
-    profile: LanguageProfile, workload: LanguageWorkload, latency_s: float, tried: int = 1000
+    profile: LanguageProfile, workload: LanguageWorkload, latency_s: float, options: argparse.Namespace
 ) -> LanguageRequest:
     return LanguageRequest(
         profile=profile,
@@ -64,19 +66,22 @@ def request_of(
         records=workload.record,
         hardware=hardware(),
         objective=Objective(latency_s=latency_s, metric="ttft", scope="trace"),
-        most_candidates=48,
-        most_tried=tried,
+        load_unit=options.load_unit,
+        most_candidates=options.candidates,
+        most_gears=options.gears,
+        most_tried=options.tried,
+        seed=options.seed,
     )
 
 
-def judged(
-    plan: GearPlan, profile: LanguageProfile, workload: LanguageWorkload, known: np.ndarray
-) -> tuple[float, float]:
-    """The score over turns that have one, and p95 TTFT in seconds."""
+def judged(plan: GearPlan, profile: LanguageProfile, workload: LanguageWorkload, known: np.ndarray) -> dict[str, float]:
+    """The score over turns that have one, and p95 in seconds to the first token and in all."""
     run = simulate_language(engine_tables(plan, profile), profile, workload)
-    counted = known[workload.record]
-    quality = run.quality(profile)
-    return 10 * float(quality[counted].mean()), percentile(run.ttft_ns / 1e9, 0.95)
+    return {
+        "score": 10 * float(run.quality(profile)[known[workload.record]].mean()),
+        "p95_s": percentile(run.ttft_ns / NS_PER_S, 0.95),
+        "total_p95_s": percentile(run.total_ns / NS_PER_S, 0.95),
+    }
 
 
 def main() -> None:
@@ -86,7 +91,11 @@ def main() -> None:
     parser.add_argument("--latencies-s", default=str(LIMIT_S), help="times to the first token to plan for")
     parser.add_argument("--kinds", default="", help="kinds of plan, between commas, by default all")
     parser.add_argument("--tried", type=int, default=1000, help="choices that local search tries from each start")
-    parser.add_argument("--chart", type=Path, help="where to draw the frontier (SVG)")
+    parser.add_argument("--candidates", type=int, default=48, help="cascades that a plan may use")
+    parser.add_argument("--gears", type=int, default=12, help="gears that a plan may have")
+    parser.add_argument("--load-unit", default="drain_s", help="drain_s, outstanding_requests or queued_tokens")
+    parser.add_argument("--seed", type=int, default=0, help="of the search")
+    parser.add_argument("--points", type=Path, help="where to keep the points (JSON)")
     options = parser.parse_args()
     data = data_of(options)
     fitted = {model: Fitted(**one) for model, one in json.loads(options.fitted.read_text()).items()}
@@ -94,83 +103,46 @@ def main() -> None:
     profile = replace(profile_of(data, fitted), overhead_s=beside_s)
     others = replace(profile_of(data, fitted, certainty_by="3b"), overhead_s=beside_s)
     workload, known = workload_at(data, options.rate), judged_turns(data)
-    rows, points = [], dict[str, list[tuple[float, float]]]()
+    points: list[dict[str, Any]] = []
+    if options.points is not None and options.points.exists():
+        points = json.loads(options.points.read_text())
     for latency_s in map(float, options.latencies_s.split(",")):
         for name, planner, of in kinds_of(profile, others):
             if options.kinds and name not in options.kinds.split(","):
                 continue
-            try:
-                made = planners.plan(planner, request_of(of, workload, latency_s, options.tried))
-            except Infeasible as error:
-                rows.append([f"{latency_s:g} s", name, "", "", str(error)[:60]])
+            if any((one["rate"], one["asked_s"], one["kind"]) == (options.rate, latency_s, name) for one in points):
                 continue
-            score, p95_s = judged(made, of, workload, known)
-            points.setdefault(name.split(" ")[0] if name.startswith("permuted") else name, []).append((p95_s, score))
-            gears = "; ".join(f"{gear.load_range} {gear.cascade}" for gear in made.pipeline.gears)
-            rows.append([f"{latency_s:g} s", name, f"{score:.3f}", f"{p95_s:.3f}", gears])
-            print(*rows[-1], flush=True)
-    print_table(["asked", "kind", "score", "p95 TTFT, s", "gears"], rows)
+            point: dict[str, Any] = {"rate": options.rate, "asked_s": latency_s, "kind": name}
+            try:
+                made = planners.plan(planner, request_of(of, workload, latency_s, options))
+                gears = "; ".join(f"{gear.load_range} {gear.cascade}" for gear in made.pipeline.gears)
+                point |= judged(made, of, workload, known) | {"gears": gears}
+            except Infeasible as error:
+                point |= {"refused": str(error)}
+            points.append(point)
+            print(*point.values(), flush=True)
+            if options.points is not None:
+                options.points.write_text(json.dumps(points, indent=1))
+    print_table(["asked", "kind", "score", "p95 TTFT, s", "gears"], [row_of(one) for one in points])
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
-        print(bars_of(rows))
-    if options.chart is not None:
-        draw(options.chart, points, data, options.rate)
+        print(bars_of(points))
 
 
-def bars_of(rows: list[list[str]]) -> Bars:
-    at = {row[1]: float(row[2]) for row in rows if row[0] == f"{LIMIT_S:g} s" and row[2]}
+def row_of(point: dict[str, Any]) -> list[str]:
+    told = [f"{point['asked_s']:g} s", point["kind"]]
+    if "refused" in point:
+        return [*told, "", "", point["refused"][:60]]
+    return [*told, f"{point['score']:.3f}", f"{point['p95_s']:.3f}", point["gears"]]
+
+
+def bars_of(points: list[dict[str, Any]]) -> Bars:
+    at = {one["kind"]: one["score"] for one in points if one["asked_s"] == LIMIT_S and "score" in one}
     control = float(np.mean([score for name, score in at.items() if name.startswith("permuted")]))
     bars = Bars()
     bars.at_least("score at p95 TTFT <= 1 s", at["certainty"], BAR)
     bars.at_least("more than model switching", at["certainty"] - at["model switching"], OVER_SWITCHING)
     bars.at_least("more than the permuted control, mean", at["certainty"] - control, 0.0)
     return bars
-
-
-def draw(path: Path, points: dict[str, list[tuple[float, float]]], data: Path, rate: str) -> None:
-    """Score over p95 TTFT on a logarithmic axis, with the published runs of each model alone at this rate."""
-    published = [
-        (float(run["ttft_p95_ms"]) / 1e3, float(run["score"])) for run in single_runs(data) if run["rate_scale"] == rate
-    ]
-    path.write_text(
-        svg_of({**{name: sorted(each) for name, each in points.items()}, "published, alone": sorted(published)})
-    )
-
-
-def svg_of(series: dict[str, list[tuple[float, float]]]) -> str:
-    colours = ("#1b6ca8", "#7aa6c2", "#2a9d8f", "#999999", "#e76f51", "#f4a261", "#8d6a9f", "#222222", "#000000")
-    left, top, width, height = 60, 20, 620, 380
-    x = [np.log10(at) for each in series.values() for at, _ in each]
-    y = [score for each in series.values() for _, score in each]
-    x0, x1, y0, y1 = min(x) - 0.05, max(x) + 0.05, min(y) - 0.1, max(y) + 0.1
-
-    def place(at: float, score: float) -> tuple[float, float]:
-        return left + width * (np.log10(at) - x0) / (x1 - x0), top + height * (1 - (score - y0) / (y1 - y0))
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 260}" height="{height + 70}" '
-        'font-family="sans-serif" font-size="12">'
-    ]
-    for score in np.arange(np.ceil(y0 * 2) / 2, y1, 0.5):
-        _, at_y = place(10**x0, score)
-        parts.append(f'<line x1="{left}" x2="{left + width}" y1="{at_y:.1f}" y2="{at_y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{at_y + 4:.1f}" text-anchor="end">{score:.1f}</text>')
-    for at in (0.05, 0.1, 0.2, 0.5, 1, 2, 5):
-        if x0 <= np.log10(at) <= x1:
-            at_x, _ = place(at, y0)
-            parts.append(f'<line x1="{at_x:.1f}" x2="{at_x:.1f}" y1="{top}" y2="{top + height}" stroke="#eee"/>')
-            parts.append(f'<text x="{at_x:.1f}" y="{top + height + 18}" text-anchor="middle">{at:g}</text>')
-    parts.append(f'<text x="{left + width / 2}" y="{top + height + 40}" text-anchor="middle">p95 TTFT, s</text>')
-    parts.append(f'<text x="14" y="{top - 6}">MT-Bench score</text>')
-    for i, (name, each) in enumerate(series.items()):
-        colour = colours[i % len(colours)]
-        placed = [place(at, score) for at, score in each]
-        if not name.startswith("published"):
-            line = " ".join(f"{a:.1f},{b:.1f}" for a, b in placed)
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}"/>' for a, b in placed]
-        parts.append(f'<rect x="{left + width + 20}" y="{top + 20 * i}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{left + width + 38}" y="{top + 20 * i + 10}">{name}</text>')
-    return "\n".join([*parts, "</svg>"])
 
 
 if __name__ == "__main__":
