@@ -7,6 +7,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
+from gearshift.observability.glance import Glance, summed
 from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
 
 OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
@@ -129,6 +130,20 @@ class LanguageMetrics:
             failed=int(self._requests.labels(operator, "failed").value),
             rows=sum(sum(one.counts) for one in seconds),
             last_answer_s=self._last_answer_s,
+        )
+
+    def glance(self, operator: str) -> Glance:
+        def counts(times: Histogram) -> list[int]:
+            return summed([times.labels(model).counts for model in self._models])
+
+        return Glance(
+            outcomes=self._requests.by_last(operator),
+            latency=counts(self._latency),
+            dropped=self._refused.by_last(),
+            answers_by_model=self._answers.by_last(),
+            ttft=counts(self._ttft),
+            per_token=counts(self._per_token),
+            output_tokens=sum(self._output.by_last().values()),
         )
 
     def text(self) -> bytes:

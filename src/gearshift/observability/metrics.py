@@ -17,6 +17,7 @@ from gearshift.observability.adapting_metrics import AdaptingFamilies, AdaptingM
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
+from gearshift.observability.glance import Glance, NodeSums, summed
 from gearshift.policies.batching import AUDIT, BULK, DEADLINE, FULL, LONGEST_WAIT, REFINES, RETRY
 from gearshift.request import Answer, ItemFacts
 
@@ -63,6 +64,14 @@ class Counter:
         if child is None:
             child = self._children[values] = Count()
         return child
+
+    def by_last(self, *before: str) -> dict[str, float]:
+        """Sums of the children whose first labels are `before`, by their last label."""
+        sums: dict[str, float] = {}
+        for values, child in self._children.items():
+            if values[: len(before)] == before:
+                sums[values[-1]] = sums.get(values[-1], 0.0) + child.value
+        return sums
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
@@ -184,8 +193,10 @@ class NodeMetrics:
         by = ["operator", "node"]
         self._items = counter("gearshift_node_items", "Items that ended, by outcome.", [*by, "model", "outcome"])
         self._seconds = histogram("gearshift_node_seconds", "Time of an item in queues and batches.", by)
+        self._nodes: dict[str, Sequence[str]] = {}
 
     def begin(self, operator: str, nodes: Sequence[str]) -> None:
+        self._nodes[operator] = nodes
         for node in nodes:
             self._seconds.labels(operator, node)
             self._items.labels(operator, node, "", "failed")
@@ -193,6 +204,14 @@ class NodeMetrics:
     def ended(self, operator: str, item: ItemFacts) -> None:
         self._items.labels(operator, item.node, item.model, "failed" if item.error else "answered").inc()
         self._seconds.labels(operator, item.node).observe(item.queue_s + item.run_s)
+
+    def sums(self, operator: str) -> dict[str, NodeSums]:
+        sums = {}
+        for node in self._nodes.get(operator, ()):
+            seconds = self._seconds.labels(operator, node)
+            failed = self._items.by_last(operator, node)["failed"]
+            sums[node] = NodeSums(items=sum(seconds.counts), failed=failed, seconds=seconds.sum)
+        return sums
 
 
 class Metrics:
@@ -401,6 +420,19 @@ class Metrics:
             batches=int(sums["gearshift_run_seconds_count", False]),
             run_s=sums["gearshift_run_seconds_sum", False],
             last_answer_s=self._last_answer_s.get(operator, 0.0),
+        )
+
+    def glance(self, operator: str) -> Glance:
+        """Sums of the pipeline, without those of the process."""
+        known = [self._of_answers[key] for key in self._of_answers if key[0] == operator]
+        return Glance(
+            outcomes=self._requests.by_last(operator),
+            latency=summed([latency.counts for _, latency, _, _ in known]) or [0] * (len(SECONDS) + 1),
+            late=self._late.labels(operator).value,
+            dropped=self._dropped.by_last(*self._own(operator)),
+            answers_by_model={model: sum(self._exits.by_last(model).values()) for model in self._models[operator]},
+            busy_s=self._busy.by_last(),
+            nodes=self.nodes.sums(operator),
         )
 
     def text(self) -> bytes:

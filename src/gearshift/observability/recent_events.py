@@ -17,19 +17,24 @@ class RecentEvents(Journal):
 
     def __init__(self, journal: Journal, now_s: Callable[[], float] = time.time) -> None:
         self._journal, self._now_s = journal, now_s
-        self._kept: deque[bytes] = deque(maxlen=MOST_EVENTS)
+        self._kept: deque[tuple[float, bytes]] = deque(maxlen=MOST_EVENTS)
         self._count = 0
 
     def write(self, event: str, **facts: object) -> None:
         self._journal.write(event, **facts)
         self._count += 1
-        head: dict[str, object] = {"number": self._count, "at": round(self._now_s(), 3), "event": event}
+        at = round(self._now_s(), 3)
+        head: dict[str, object] = {"number": self._count, "at": at, "event": event}
         encoded = msgspec.json.encode(facts | head)
-        self._kept.append(encoded if len(encoded) <= MOST_EVENT_BYTES else msgspec.json.encode(head))
+        self._kept.append((at, encoded if len(encoded) <= MOST_EVENT_BYTES else msgspec.json.encode(head)))
 
     def close(self) -> None:
         self._journal.close()
 
     def as_json(self) -> bytes:
         """A list of the events, the latest last; one with very long facts stands without them."""
-        return b"[" + b",".join(self._kept) + b"]"
+        return b"[" + b",".join(encoded for _, encoded in self._kept) + b"]"
+
+    def after(self, at_s: float) -> list[msgspec.Raw]:
+        """Those after the Unix time `at_s`, the latest last."""
+        return [msgspec.Raw(encoded) for at, encoded in self._kept if at > at_s]

@@ -42,6 +42,7 @@ from gearshift.serving.operate.scaling import holds_cores
 from gearshift.serving.operate.swap import Swaps
 from gearshift.serving.operate.task import BackendKind, Read, ServingTask, read_task
 from gearshift.serving.pages.front_page import example_call
+from gearshift.serving.pages.live import Live
 from gearshift.support.event_loop import allow_many_connections, require_own_process
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
@@ -221,6 +222,7 @@ class ServerProcess:
         )
         self._replans = self._make_replans()
         self._times = SendingTimes(settings.trust_clock_s, self._metrics.deadlines)
+        self._live = Live(self._control, self._metrics.glance, journal)
         self._http = self._make_http()
         self._grpc = None if settings.grpc_port is None else self._make_grpc()
         self._grpc_port = 0
@@ -265,6 +267,7 @@ class ServerProcess:
             times=self._times,
             events=self._journal,
             promise=lambda: promise_of(self._swaps.served.plan),
+            live=self._live,
         )
         application = Application(handlers, keys=self._keys, names=settings.names)
         if settings.front_ends == 1:
@@ -301,6 +304,7 @@ class ServerProcess:
         for number in ending:
             loop.add_signal_handler(number, self._signalled)
         await self._http.start(*self._socks)
+        self._live.start()
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start()
@@ -324,6 +328,7 @@ class ServerProcess:
             if self._caches is not None:
                 await self._caches.stop()
             longest_s = 0 if self._second_signal.is_set() else LONGEST_END_S
+            self._live.stop()
             if self._grpc is not None:
                 await self._grpc.stop(longest_s)
             await self._http.stop(longest_s)

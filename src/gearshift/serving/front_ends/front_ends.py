@@ -329,7 +329,7 @@ class FrontEndProcess:
 class _Client:
     """The client of a request that a front end passed on (`http_exchange.Client`); no such answer is streamed."""
 
-    crowded = False
+    crowded = takes_streams = False
 
     def __init__(self, front_end: FrontEndProcess, head: Head, held: Client) -> None:
         self._front_end, self._number, self.address, self.held = front_end, head.id, head.address, held
@@ -345,7 +345,7 @@ class _Client:
         self._front_end.protocol.send(LetIn(id=self._number))
 
     def sent(self, data: bytes) -> None:
-        raise AssertionError("language models are refused with several front ends, and nothing else is streamed")
+        raise AssertionError("it takes no streams, and language models are refused with several front ends")
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         self._front_end.passed(self._number, parts, last)

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of one client; one that stops sending, by a half-close, counts as gone."""
 
+    takes_streams = True
+
     def __init__(self, connections: Connections) -> None:
         self._all, self._handler = connections, connections.handler
         self._loop = asyncio.get_running_loop()

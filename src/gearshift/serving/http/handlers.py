@@ -1,6 +1,7 @@
 """Answer HTTP requests about the whole server: metadata, administration, health and metrics."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
 from gearshift.errors import InvalidInput
@@ -19,8 +20,11 @@ from gearshift.serving.operate.promise import Promise
 from gearshift.serving.operate.swap import SwapBody, Swaps
 from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HEADERS, HTML
+from gearshift.serving.pages.live import EVENT_STREAM, Live
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import tensors as v2
+
+ACCEPT, LAST_EVENT_ID = b"accept", b"last-event-id"
 
 
 class Handlers:
@@ -42,8 +46,9 @@ class Handlers:
         times: SendingTimes | None = None,
         events: RecentEvents | None = None,
         promise: Callable[[], Promise] | None = None,
+        live: Live | None = None,
     ) -> None:
-        self._control, self._swaps = control, swaps
+        self._control, self._swaps, self._live = control, swaps, live
         self._events, self._promise = events or RecentEvents(Journal()), promise or (lambda: Promise(pipelines=[]))
         self._metrics: ReadMetrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
@@ -110,10 +115,20 @@ class Handlers:
     def events(self, exchange: HttpExchange) -> None:
         exchange.respond(200, self._events.as_json())
 
+    def live(self, exchange: HttpExchange) -> None:
+        if self._live is None:
+            raise InvalidInput("this server has no live page", remedy="use `gearshift serve`")
+        after_s = _seconds_in(exchange.headers.get(LAST_EVENT_ID, b""))
+        streams = exchange.method == "GET" and EVENT_STREAM in exchange.headers.get(ACCEPT, b"")
+        if streams and exchange.client.takes_streams and not self._live.full:
+            self._live.show(exchange, after_s)
+        else:
+            exchange.respond(200, self._live.as_json(after_s))
+
     def promise(self, exchange: HttpExchange) -> None:
         exchange.respond(200, v2_json.encode(self._promise()))
 
-    def live(self, exchange: HttpExchange) -> None:
+    def alive(self, exchange: HttpExchange) -> None:
         exchange.respond(200, b'{"live":true}')
 
     def ready(self, exchange: HttpExchange) -> None:
@@ -130,3 +145,12 @@ class Handlers:
 
     def refuse_unload(self, exchange: HttpExchange) -> None:
         metadata.refuse_loading("unload")
+
+
+def _seconds_in(text: bytes) -> float:
+    """The Unix time that a client has looks up to; 0, and so all, where it names none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) else 0.0

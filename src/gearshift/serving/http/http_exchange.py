@@ -46,6 +46,11 @@ class Client(Protocol):
         ...
 
     @property
+    def takes_streams(self) -> bool:
+        """Whether an answer may be sent in parts: not through a front end, which has the connection."""
+        ...
+
+    @property
     def crowded(self) -> bool:
         """Whether the client has yet to read what was sent."""
         ...

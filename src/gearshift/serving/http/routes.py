@@ -21,6 +21,7 @@ from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.promise import EVENTS_PATH, PROMISE_PATH, Promise
 from gearshift.serving.operate.swap import SwapBody, SwapResult
+from gearshift.serving.pages.live import LIVE_PATH, Look
 from gearshift.v2.binary import BULK_HEADER
 from gearshift.v2.bodies import IndexBody, InferBody
 from gearshift.v2.records import MOST_BYTES
@@ -180,7 +181,7 @@ def model_routes(name: str) -> tuple[Route, ...]:
 
 _statistics = partial(Route, summary="What was answered, in Triton's form", answer=Statistics)
 _health = partial(Route, who="anybody", still_answered=True)
-_live = partial(_health, handler=Handlers.live, summary="Whether the process is alive", answer=Live)
+_live = partial(_health, handler=Handlers.alive, summary="Whether the process is alive", answer=Live)
 _ready = partial(_health, handler=Handlers.ready, summary="Whether requests are let in", answer=Ready, unready=Ready)
 _steering = partial(Route, methods=POST, who="operator", most_body_bytes=MOST_BODY_BYTES)
 
@@ -235,6 +236,16 @@ ADMINISTRATION = (
         handler=Handlers.events,
         summary="The latest events of the journal",
         content_type="application/json",
+    ),
+    Route(
+        path=LIVE_PATH,
+        handler=Handlers.live,
+        summary="A look at the server; with `Accept: text/event-stream` one each second",
+        headers=(
+            Header("accept", "`text/event-stream` for a stream of looks.", {"type": "string"}),
+            Header("last-event-id", "The Unix time from which on the past is wanted.", {"type": "string"}),
+        ),
+        answer=Look,
     ),
     Route(
         path=STATUS_PATH,

@@ -12,6 +12,7 @@ from gearshift.clock import WallClock
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.logs import LogSettings, logging_to_stderr
+from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.runtime.engines.language_service import LanguageService
@@ -30,7 +31,9 @@ from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, require_servable
 from gearshift.serving.openai.operated import OperatedLanguage
 from gearshift.serving.operate.control import Control
+from gearshift.serving.operate.promise import promise_of
 from gearshift.serving.operate.task import BackendKind
+from gearshift.serving.pages.live import Live
 from gearshift.serving.serve import (
     LONGEST_END_S,
     OPEN_TO_ALL,
@@ -71,7 +74,7 @@ def serve_language(
     require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
-    journal = Journal() if journal_path is None else JournalFile(Path(journal_path))
+    journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     with bound_sockets(settings.host, settings.port) as socks, logs, tracing_if(settings.otel) as tracing:
         try:
@@ -95,7 +98,7 @@ class LanguageServer:
         task: LanguageTask,
         settings: ServerSettings,
         keys: Keys | None,
-        journal: Journal,
+        journal: RecentEvents,
         socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
@@ -122,13 +125,18 @@ class LanguageServer:
         self.service.held.elsewhere = unsent
         operated = OperatedLanguage(self.service, task.plan, self.all)
         times = SendingTimes(settings.trust_clock_s)
+        control = Control(cast(Service, operated), task.served)
+        self._live = Live(control, self._metrics.glance, journal)
         handlers = Handlers(
-            Control(cast(Service, operated), task.served),
+            control,
             (),
             largest_body_bytes=settings.largest_body_bytes,
             metrics=self._metrics,
             tracing=tracing,
             times=times,
+            events=journal,
+            promise=lambda: promise_of(task.plan),
+            live=self._live,
         )
         openai = OpenAIHandlers(
             self.service, largest_body_bytes=settings.largest_body_bytes, times=times, tracing=tracing
@@ -146,18 +154,21 @@ class LanguageServer:
         for number in ending:
             loop.add_signal_handler(number, self._signalled)
         await self._http.start(*self._socks)
+        self._live.start()
         try:
             if not await done_before(self._start(), self._first_signal):
                 return 0
             gc.collect()
             gc.freeze()  # existing objects stay: collections while serving are short
             self._say(self._ready_line())
+            self._say(f"watch it at {self._origin()}/dashboard")
             await self._first_signal.wait()
             self._http.stop_listening()
             drained = await done_before(self.service.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
             self.service.stop()
+            self._live.stop()
             await asyncio.gather(*(engine.stop() for engine in self.all))
             await self._http.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
             for number in ending:
@@ -181,11 +192,14 @@ class LanguageServer:
             self._second_signal.set()
         self._first_signal.set()
 
-    def _ready_line(self) -> str:
+    def _origin(self) -> str:
         host, port = self._socks[0].getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         secure = "" if self._settings.tls_certificate is None else "s"
+        return f"http{secure}://{host}:{port}"
+
+    def _ready_line(self) -> str:
         tables = self._task.tables
         placed = [tables.models[model] for model in tables.replica_model]
         counts = [f"{placed.count(model)} of {model}" for model in tables.models if model in placed]
-        return f"serving {tables.pipeline} at http{secure}://{host}:{port}/v1 (engines: {', '.join(counts)})"
+        return f"serving {tables.pipeline} at {self._origin()}/v1 (engines: {', '.join(counts)})"

@@ -1,11 +1,9 @@
 "use strict";
-// Asks the server once a second and draws the last ten minutes. Texts are set as text, never as HTML.
-const KEPT_S = 600;
-const WINDOW_S = 10;
+// Reads a stream of looks at the server and draws ten minutes of them. Texts are set as text, never as HTML.
+const KEPT = 600, LONGEST_SILENCE_MS = 5000, MOST_EVENTS = 100, NS = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
-const history = new Map();
-let key = sessionStorage.getItem("key") || "";
-let promise = null, plan = "", ticks = 0, before = null;
+const past = new Map();
+let key = sessionStorage.getItem("key") || "", seen = "", promise = null, plan = null, look = null, events = [];
 
 async function ask(path, options = {}) {
   const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...options.headers };
@@ -16,160 +14,188 @@ async function ask(path, options = {}) {
   throw Object.assign(new Error(text), { status: answer.status });
 }
 
-function readMetrics(text) {
-  const found = [];
-  for (const line of text.split("\n")) {
-    const match = /^(\w+)(?:\{(.*)\})? (\S+)/.exec(line);
-    if (!match || line.startsWith("#")) continue;
-    const labels = {};
-    for (const [, name, value] of (match[2] || "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[name] = value;
-    found.push({ name: match[1], labels, value: Number(match[3]) });
-  }
-  return found;
-}
-
-function bucketsOf(metrics, pipeline) {
-  const buckets = new Map();
-  for (const { name, labels, value } of metrics) {
-    if (name !== "gearshift_request_latency_seconds_bucket" || labels.operator !== pipeline) continue;
-    const edge = labels.le === "+Inf" ? Infinity : Number(labels.le);
-    buckets.set(edge, (buckets.get(edge) || 0) + value);
-  }
-  return buckets;
-}
-
-// The latency below which a share of the answers since `old` lie, between the edges of a bucket.
-function percentile(now, old, share) {
-  const edges = [...now.keys()].sort((a, b) => a - b);
-  const counts = edges.map((edge) => now.get(edge) - ((old && old.get(edge)) || 0));
-  const total = counts.at(-1) || 0;
-  if (total <= 0) return null;
-  const place = counts.findIndex((count) => count >= share * total);
-  if (edges[place] === Infinity) return edges[place - 1];
-  const below = place > 0 ? counts[place - 1] : 0, from = place > 0 ? edges[place - 1] : 0;
-  return from + (edges[place] - from) * (share * total - below) / Math.max(1, counts[place] - below);
-}
-
-const ms = (s) => (s == null ? "-" : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : `${Math.round(s * 1e3)} ms`);
+const time = (s) => (s == null ? "-" : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : s < 1 ? `${Math.round(s * 1e3)} ms` : `${s.toFixed(2)} s`);
 const percent = (share) => (share == null || Number.isNaN(share) ? "-" : `${(share * 100).toFixed(1)} %`);
-const number = (value) => (value == null ? "-" : value < 10 ? value.toFixed(1) : Math.round(value).toString());
+const number = (value) => (value == null ? "-" : Number.isInteger(value) ? String(value) : value < 10 ? value.toFixed(1) : Math.round(value).toString());
+const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 
-// A minute fills the chart at first, and then all that is kept.
-const stepOf = (points) => 600 / Math.max(60, points.length);
+function make(name, text, kind) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
 
-function pathOf(points, top, height, name) {
-  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  let drawn = "", open = false;
-  points.forEach((value, i) => {
-    if (value == null) { open = false; return; }
-    const x = 600 - (points.length - 1 - i) * stepOf(points), y = height - 4 - (value / top) * (height - 8);
-    drawn += `${open ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
-    open = true;
-  });
+// Charts -------------------------------------------------------------------------------------------
+
+// Lines are broken where looks are missing; the chart is as wide as the time that is known, a minute at least.
+function pathOf(moments, valueOf, top, height, span, kind) {
+  const now = moments.at(-1)[0];
+  let drawn = "", before = null;
+  for (const moment of moments) {
+    const value = valueOf(moment);
+    if (value == null) { before = null; continue; }
+    const x = (600 - (now - moment[0]) * 600 / span).toFixed(1), y = (height - 2 - (value / top) * (height - 8)).toFixed(1);
+    drawn += `${before != null && moment[0] - before < 3 ? "L" : "M"}${x} ${y}`;
+    before = moment[0];
+  }
+  return shape(drawn, kind);
+}
+
+function gearsOf(moments, last, height, span) {
+  const now = moments.at(-1)[0];
+  let drawn = `M0 ${height}`;
+  for (const [at, , , gear] of moments) drawn += `H${(600 - (now - at) * 600 / span).toFixed(1)}V${(height - (gear / Math.max(1, last)) * (height - 8)).toFixed(1)}`;
+  return shape(`${drawn}V${height}Z`, "gears");
+}
+
+function shape(drawn, kind) {
+  const path = document.createElementNS(NS, "path");
   path.setAttribute("d", drawn || "M0 0");
-  path.setAttribute("class", name);
+  path.setAttribute("class", kind);
   return path;
 }
 
-function draw(svg, lines, format, gears) {
-  const height = svg.viewBox.baseVal.height;
-  const top = Math.max(...lines.flatMap(([points]) => points.filter((value) => value != null)), 1e-9);
-  const shapes = [];
-  if (gears) {
-    const last = Math.max(1, ...gears.map((gear) => gear.last));
-    gears.forEach(({ gear }, i) => {
-      const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      const tall = (gear / last) * (height - 8);
-      rect.setAttribute("class", "gear");
-      rect.setAttribute("x", (600 - (gears.length - i) * stepOf(gears)).toFixed(1));
-      rect.setAttribute("width", stepOf(gears).toFixed(2));
-      rect.setAttribute("y", (height - tall).toFixed(1));
-      rect.setAttribute("height", tall.toFixed(1));
-      shapes.push(rect);
-    });
-  }
-  svg.replaceChildren(...shapes, ...lines.map(([points, name]) => pathOf(points, top, height, name)));
-  let said = svg.parentElement.querySelector(".top");
-  if (!said) {
-    said = document.createElement("span");
-    said.className = "top";
-    svg.parentElement.querySelector("figcaption").append(said);
-  }
-  said.textContent = `up to ${format(top)}`;
-  svg.setAttribute("aria-label", `${svg.parentElement.querySelector("figcaption").textContent}`);
+function draw(section, name, moments, lines, format, under = () => []) {
+  const svg = section.querySelector(`svg.${name}`), height = svg.viewBox.baseVal.height, caption = svg.parentElement.querySelector("figcaption");
+  const span = Math.max(60, moments.at(-1)[0] - moments[0][0]);
+  const top = Math.max(...lines.flatMap(([valueOf]) => moments.map(valueOf)).filter((value) => value != null), 1e-9);
+  svg.replaceChildren(...under(height, span), ...lines.map(([valueOf, kind]) => pathOf(moments, valueOf, top, height, span, kind)));
+  caption.querySelector(".top").textContent = top > 1e-9 ? `0 to ${format(top)}` : "";
+  svg.setAttribute("aria-label", caption.textContent);
+  return span;
 }
 
-function facts(list, pairs) {
-  list.replaceChildren(...pairs.flatMap(([name, value, bad]) => {
-    const term = document.createElement("dt"), said = document.createElement("dd"), both = document.createElement("div");
-    term.textContent = name; said.textContent = value; said.className = bad ? "bad" : "";
-    both.append(term, said);
-    return [both];
-  }));
+// Tables -------------------------------------------------------------------------------------------
+
+// A column is a number where its name begins with "#".
+function tableOf(title, columns, rows) {
+  const made = document.createElement("table"), head = document.createElement("tr");
+  made.append(make("caption", title));
+  head.append(...columns.map((name) => make("th", name.replace("#", ""), name.startsWith("#") ? "n" : "")));
+  made.append(head, ...rows.map((cells) => rowOf(cells, columns)));
+  const scroll = make("div", "", "scroll");
+  scroll.append(made);
+  return scroll;
 }
 
-function cellsOf(row, texts) {
-  row.replaceChildren(...texts.map((text) => { const cell = document.createElement("td"); cell.textContent = text; return cell; }));
+function rowOf(cells, columns) {
+  const row = document.createElement("tr");
+  row.append(...cells.map((cell, i) => make("td", cell?.text ?? cell, (columns[i].startsWith("#") ? "n" : "") + (cell?.bad ? " bad" : ""))));
   return row;
 }
 
+function timesTable(now, mine) {
+  const goal = mine?.objective, of = goal?.metric || "latency", planned = mine?.predicted;
+  const kinds = [["latency", now.latency, planned?.tokens?.total_s || planned?.latency_s]];
+  if (now.ttft) kinds.unshift(["ttft", now.ttft, planned?.tokens?.ttft_s], ["per_token", now.per_token, planned?.tokens?.per_token_s]);
+  const names = { latency: "latency", ttft: "first token", per_token: "per token", total: "latency" };
+  const rows = kinds.flatMap(([kind, times, plan]) => ["p50", "p95", "p99"].map((name, i) => {
+    const asked = goal?.latency_s != null && Math.round(goal.percentile * 100) === Number(name.slice(1)) && names[of] === names[kind];
+    const over = asked && times[i] != null && times[i] > goal.latency_s;
+    return [`${now.ttft ? `${names[kind]} ` : ""}${name}`, { text: time(times[i]), bad: over }, time(plan?.[name]), asked ? time(goal.latency_s) : ""];
+  }));
+  return tableOf(`Times of the last ${number(now.window_s)} s, beside those that the plan predicts of its trace`, ["time", "#now", "#predicted", "#objective"], rows);
+}
+
+function auditTable(world) {
+  const rows = world.disagreement.map((one) => [
+    `${one.gear}, stage ${one.stage}`, one.model, number(one.audited),
+    { text: `${percent(one.low)} to ${percent(one.high)}`, bad: one.alarm !== "" },
+    one.planned_low == null ? "-" : `${percent(one.planned_low)} to ${percent(one.planned_high)}`, { text: one.alarm || "within", bad: one.alarm !== "" },
+  ]);
+  return tableOf("Accuracy audit: early answers that the strongest model disagrees with", ["gear", "model", "#audited", "#disagree", "#planned", "verdict"], rows);
+}
+
+function tablesOf(each, now, mine) {
+  const made = [timesTable(now, mine)], total = sum(now.answered_by);
+  const nodes = Object.entries(now.nodes);
+  if (nodes.length > 1) made.push(tableOf("Nodes", ["node", "#items/s", "#mean time", "#failed"], nodes.map(([name, one]) => [name, number(one.items_qps), time(one.mean_s), { text: number(one.failed), bad: one.failed > 0 }])));
+  if (total > 0) made.push(tableOf("Who answers", ["model", "#share", ...(nodes.length > 1 ? ["#items"] : ["#rows"])], Object.entries(now.answered_by).map(([model, count]) => [model, percent(count / total), number(count)])));
+  if (each.adapting?.disagreement.length) made.push(auditTable(each.adapting));
+  return made;
+}
+
+// What is shown ------------------------------------------------------------------------------------
+
+function movedOf(each, status) {
+  const world = each.adapting, told = [];
+  if (world?.load_drifts) told.push(`load has drifted: ${percent(world.load_distance)} of the time it is elsewhere than planned`);
+  if (world && world.load_factor !== 1) told.push(`load is multiplied by ${world.load_factor.toFixed(2)}`);
+  for (const model of world?.slow_or_fast_models || []) told.push(`run times of ${model} are not as profiled`);
+  for (const model of status.silent_models || []) told.push(`${model} gives no answers`);
+  if (each.replan?.running) told.push("a plan for the load of now is being made");
+  if (each.replan?.offered) told.push(`a plan for the load of now is offered: ${each.replan.offered}`);
+  return told.join("; ");
+}
+
+function facts(list, pairs) {
+  list.replaceChildren(...pairs.filter((pair) => pair).map(([name, value, bad]) => {
+    const both = document.createElement("div");
+    both.append(make("dt", name), make("dd", value, bad ? "bad" : ""));
+    return both;
+  }));
+}
+
 function sectionOf(name) {
-  let section = byId(`of-${name}`);
-  if (!section) {
-    section = byId("pipeline").content.cloneNode(true).querySelector("section");
-    section.id = `of-${name}`;
-    section.querySelector("h2").textContent = name;
-    byId("pipelines").append(section);
-    const option = document.createElement("option");
-    option.value = option.textContent = name;
-    byId("steered").append(option);
-  }
+  const found = byId(`of-${name}`);
+  if (found) return found;
+  const section = byId("pipeline").content.cloneNode(true).querySelector("section");
+  section.id = `of-${name}`;
+  section.querySelector("h2").textContent = name;
+  byId("pipelines").append(section);
+  const option = make("option", name);
+  option.value = name;
+  byId("steered").append(option);
   return section;
 }
 
-function showPipeline(each, metrics) {
-  const section = sectionOf(each.name);
-  const past = history.get(each.name) || [];
-  history.set(each.name, past);
-  const buckets = bucketsOf(metrics, each.name);
-  const old = past.slice(-WINDOW_S).find((one) => one.buckets)?.buckets;
-  const p50 = old ? percentile(buckets, old, 0.5) : null, p95 = old ? percentile(buckets, old, 0.95) : null;
-  past.push({ load: each.load, rate: each.rate_qps, gear: each.gear, last: each.last_gear, waiting: each.waiting, p50, p95, buckets });
-  if (past.length > KEPT_S) past.shift();
-  const mine = promise?.pipelines.find((one) => one.name === each.name);
-  const goal = mine?.objective.latency_s, gear = mine?.gears[each.gear];
-  const cascades = Object.entries(each.cascades);
+function showPipeline(each, now, status) {
+  const section = sectionOf(each.name), moments = past.get(each.name) || [];
+  const mine = promise?.pipelines.find((one) => one.name === each.name), gear = mine?.gears[each.gear], goal = mine?.objective;
+  const cascades = Object.entries(each.cascades), unit = each.load_unit ? ` ${each.load_unit}` : "/s";
   section.querySelector(".cascade").textContent = cascades
-    .map(([node, all]) => (cascades.length > 1 ? `${node}: ` : "") + all.map((one) => one.models.join(" > ")).join(", ")).join("; ");
+    .map(([node, all]) => (cascades.length > 1 ? `${node}: ` : "") + all.map((one) => one.models.join(" > ")).join(" or ")).join("; ");
+  const moved = section.querySelector(".moved"), told = movedOf(each, status);
+  moved.textContent = told; moved.hidden = told === "";
+  const answered = (now.outcomes.answered || 0) + (now.outcomes.degraded || 0) + (now.outcomes.late || 0), refused = now.outcomes.refused || 0;
+  const language = now.ttft != null, goalName = goal && `p${Math.round(goal.percentile * 100)}${goal.metric ? ` ${goal.metric.replace("_", " ")}` : ""}`;
   facts(section.querySelector(".facts"), [
     ["gear", `${each.gear} of 0 to ${each.last_gear}${each.pinned ? ", pinned" : ""}`],
     ["arrivals", `${number(each.rate_qps)}/s`],
-    ["load", `${number(each.load)}/s`],
+    ["load", `${number(each.load)}${unit}`],
     ["waiting", `${each.waiting} of ${each.most_waiting}`, each.waiting >= each.most_waiting],
-    ["p95 now", ms(p95), goal != null && p95 > goal],
-    ["p95 planned", ms(mine?.predicted?.latency_s.p95)],
-    ["objective", goal == null ? "-" : `p${Math.round(mine.objective.percentile * 100)} ${ms(goal)}`],
+    ["objective", goal?.latency_s == null ? "-" : `${goalName} ${time(goal.latency_s)}`],
     ["accuracy, predicted", percent(gear?.accuracy ?? mine?.predicted?.accuracy)],
+    ["answered in 10 s", number(answered)],
+    ["refused", `${number(refused)}${refused ? ` (${Object.entries(now.dropped).filter(([, count]) => count).map(([why]) => why.replaceAll("_", " ")).join(", ")})` : ""}`, refused > 0],
+    ["past their deadline", number(now.late), now.late > 0],
+    (now.outcomes.failed || 0) > 0 && ["failed", number(now.outcomes.failed), true],
+    language && ["tokens", `${number(now.tokens_qps)}/s`],
   ]);
-  draw(section.querySelector("svg.load"), [[past.map((one) => one.rate), "first"], [past.map((one) => one.load), "second"]], (top) => `${number(top)}/s`, past);
-  const goals = goal == null ? [] : [[past.map(() => goal), "goal"]];
-  draw(section.querySelector("svg.latency"), [[past.map((one) => one.p95), "p95"], [past.map((one) => one.p50), "p50"], ...goals], ms);
-  draw(section.querySelector("svg.waiting"), [[past.map((one) => one.waiting), "first"]], (top) => number(top));
+  section.querySelector(".unit").textContent = each.load_unit ? `load in ${each.load_unit}` : "per second";
+  if (moments.length > 0 && !document.hidden) {
+    const span = draw(section, "load", moments, [[(m) => m[2], "first"], [(m) => m[1], "second"]], (top) => `${number(top)}/s`, (height, wide) => [gearsOf(moments, each.last_gear, height, wide)]);
+    const goals = goal?.latency_s == null || (language && goal.metric !== "total") ? [] : [[() => goal.latency_s, "goal"]];
+    draw(section, "latency", moments, [[(m) => m[6], "first"], [(m) => m[5], "second"], ...goals], time);
+    draw(section, "waiting", moments, [[(m) => m[4], "first"]], number);
+    section.querySelector(".from").textContent = span > 90 ? `${Math.round(span / 60)} minutes ago` : `${Math.round(span)} s ago`;
+  }
+  section.querySelector(".tables").replaceChildren(...tablesOf(each, now, mine));
 }
 
-function showReplicas(status, metrics, passed_s) {
-  const busy = new Map(metrics.filter((one) => one.name === "gearshift_device_busy_seconds_total").map((one) => [one.labels.device, one.value]));
-  const shares = (devices) => devices.map((device) => (before && passed_s > 0 ? percent(Math.min(1, (busy.get(device) - before.busy.get(device)) / passed_s)) : "-")).join(", ");
-  byId("replicas").replaceChildren(...status.replicas.map((one) => cellsOf(document.createElement("tr"),
-    [one.id, one.model, one.devices.join(", "), one.ready ? "yes" : "no", one.waiting, one.running, shares(one.devices)])));
-  before = { busy, at: performance.now() };
+const REPLICA = ["", "", "", "", "#", "#", "#"];
+function showReplicas(status, busy) {
+  const share = (device) => (device in busy ? percent(busy[device]) : "-");
+  byId("replicas").replaceChildren(...status.replicas.map((one) => rowOf(
+    [one.id, one.model, one.devices.join(", "), { text: one.ready ? "yes" : "no", bad: !one.ready }, number(one.waiting), number(one.running), one.devices.map(share).join(", ")], REPLICA)));
 }
 
-function showEvents(events) {
-  byId("events").replaceChildren(...events.reverse().map(({ number, at, event, ...rest }) => {
-    const item = document.createElement("li");
+function showEvents() {
+  byId("events").replaceChildren(...events.slice(-MOST_EVENTS).reverse().map(({ number: _, at, event, ...rest }) => {
     const told = Object.entries(rest).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
-    item.textContent = `${new Date(at * 1e3).toLocaleTimeString()} ${event}${told ? `: ${told}` : ""}`;
+    const item = make("li", "");
+    item.append(make("time", new Date(at * 1e3).toLocaleTimeString()), ` ${event}${told ? `: ${told}` : ""}`);
     return item;
   }));
 }
@@ -179,39 +205,91 @@ function say(text, bad) {
   byId("state").className = bad ? "bad" : "";
 }
 
-async function tick() {
+async function show(seenNow) {
+  look = seenNow;
+  const { at, status } = look;
+  seen = String(at);
+  for (const [name, moments] of Object.entries(look.past)) {
+    const kept = past.get(name) || [];
+    kept.push(...moments);
+    past.set(name, kept.slice(-KEPT));
+  }
+  if (look.events.length > 0) {
+    events = [...events, ...look.events].slice(-MOST_EVENTS);
+    showEvents();
+  }
+  if (plan !== status.plan.sha256 || promise == null) {
+    promise = await (await ask("/v2/gearshift/promise")).json();
+    plan = status.plan.sha256;
+  }
+  byId("key-form").hidden = true;
+  const server = look.server ? `${look.server}: ` : "";
+  say(`${server}${status.state}, plan ${status.plan.path || "without a file"}, up ${duration(status.uptime_s)}`, status.state !== "serving");
+  for (const each of status.pipelines) showPipeline(each, look.last_10_s[each.name], status);
+  showReplicas(status, look.busy);
+}
+
+const duration = (s) => (s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`);
+
+// The stream ---------------------------------------------------------------------------------------
+
+// `fetch` and not `EventSource`, which cannot send a key. A server behind front ends gives one look at a time.
+async function watch() {
+  const over = new AbortController();
+  let silent = setTimeout(() => over.abort(), LONGEST_SILENCE_MS);
+  const heard = () => { clearTimeout(silent); silent = setTimeout(() => over.abort(), LONGEST_SILENCE_MS); };
   try {
-    const [status, metrics] = await Promise.all([
-      ask("/v2/gearshift/status").then((answer) => answer.json()),
-      ask("/metrics").then((answer) => answer.text()).then(readMetrics),
-    ]);
-    if (status.plan.sha256 !== plan || !promise) {
-      promise = await (await ask("/v2/gearshift/promise")).json();
-      plan = status.plan.sha256;
+    const answer = await ask("/v2/gearshift/live", { headers: { Accept: "text/event-stream", ...(seen && { "Last-Event-ID": seen }) }, signal: over.signal });
+    if (!answer.headers.get("content-type").startsWith("text/event-stream")) { await show(await answer.json()); return; }
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) throw new Error("the stream ended");
+      heard();
+      text += value;
+      const parts = text.split("\n\n");
+      text = parts.pop();
+      for (const part of parts) {
+        const data = part.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+        if (data) await show(JSON.parse(data));
+      }
     }
-    byId("key-form").hidden = true;
-    say(`${status.state}, plan ${status.plan.path || "without a file"}, up ${Math.round(status.uptime_s)} s`, status.state !== "serving");
-    for (const each of status.pipelines) showPipeline(each, metrics);
-    showReplicas(status, metrics, before ? (performance.now() - before.at) / 1e3 : 0);
-    if (ticks++ % 2 === 0) showEvents(await (await ask("/v2/gearshift/events")).json());
   } catch (error) {
     if (error.status === 401) byId("key-form").hidden = false;
     say(error.status ? error.message : "the server does not answer; asking again", true);
-    for (const past of history.values()) past.push({ load: null, rate: null, gear: 0, last: 1, waiting: null, p50: null, p95: null, buckets: null });
-    before = null;
   } finally {
-    setTimeout(tick, 1000);
+    clearTimeout(silent);
+    over.abort();
   }
 }
 
+async function watchOn() {
+  for (;;) {
+    await watch();
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+}
+
+// Steering -----------------------------------------------------------------------------------------
+
+function agreed(question) {
+  const dialog = byId("question");
+  dialog.querySelector("p").textContent = question;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((answer) => dialog.addEventListener("close", () => answer(dialog.returnValue === "yes"), { once: true }));
+}
+
 async function steer(question, path, body) {
-  if (!confirm(question)) return;
+  if (!await agreed(question)) return;
   const result = byId("steered-result"), headers = { "Content-Type": "application/json" };
   const admin = byId("admin-key").value;
   if (admin) headers.Authorization = `Bearer ${admin}`;
+  result.textContent = "asking"; result.className = "";
   try {
     await ask(path, { method: "POST", body: JSON.stringify(body), headers });
-    result.textContent = "done"; result.className = "";
+    result.textContent = "done";
   } catch (error) {
     result.textContent = error.message; result.className = "bad";
   }
@@ -223,9 +301,11 @@ byId("key-form").addEventListener("submit", (event) => {
   sessionStorage.setItem("key", key);
 });
 const steered = () => (byId("steered").length > 1 ? { pipeline: byId("steered").value } : {});
-byId("pin").addEventListener("click", () => steer(`Keep gear ${byId("gear").value} at any load?`, "/v2/gearshift/gear", { pin: Number(byId("gear").value), ...steered() }));
-byId("free").addEventListener("click", () => steer("Let the load choose the gear again?", "/v2/gearshift/gear", { pin: null, ...steered() }));
-byId("drain").addEventListener("click", () => steer("Refuse new requests from now on?", "/v2/gearshift/drain", {}));
-byId("undo").addEventListener("click", () => steer("Let new requests in again?", "/v2/gearshift/drain", { undo: true }));
-byId("swap").addEventListener("click", () => steer(`Put plan ${byId("plan").value} in force?`, "/v2/gearshift/swap", { plan: byId("plan").value }));
-tick();
+const of = () => (byId("steered").length > 1 ? ` of ${byId("steered").value}` : "");
+const press = (id, question, path, body) => byId(id).addEventListener("click", () => steer(question(), path, body()));
+press("pin", () => `Keep gear ${byId("gear").value}${of()} at any load?`, "/v2/gearshift/gear", () => ({ pin: Number(byId("gear").value), ...steered() }));
+press("free", () => `Let the load choose the gear${of()} again?`, "/v2/gearshift/gear", () => ({ pin: null, ...steered() }));
+press("drain", () => "Refuse new requests from now on?", "/v2/gearshift/drain", () => ({}));
+press("undo", () => "Let new requests in again?", "/v2/gearshift/drain", () => ({ undo: true }));
+press("swap", () => `Put plan ${byId("plan").value} in force?`, "/v2/gearshift/swap", () => ({ plan: byId("plan").value }));
+watchOn();

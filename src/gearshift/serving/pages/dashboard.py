@@ -1,4 +1,4 @@
-"""The live page at `/dashboard`: a file of its own, which asks the server once a second."""
+"""The live page at `/dashboard`: a file of its own, which reads a stream of looks at the server."""
 
 import base64
 from functools import cache
