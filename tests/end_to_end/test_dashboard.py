@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,39 @@ import numpy as np
 import pytest
 
 import gearshift
+from tests import language_server
 from tests.end_to_end.test_server import Server, serving
+from tests.graph_task import write_graph_plan
 from tests.little_task import two_gear_plan
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 LONGEST_MS = 60_000
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+
+
+@contextmanager
+def verb(*words: str) -> Iterator[Callable[[str], str]]:
+    """A verb that runs until it is ended; gives what finds a pattern in what it says."""
+    process = subprocess.Popen([sys.executable, "-m", "gearshift", *words], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+
+    def said(pattern: str) -> str:
+        for line in process.stdout or ():
+            if found := re.search(pattern, line):
+                return found[1]
+        raise AssertionError(f"it did not say {pattern!r}")
+
+    try:
+        yield said
+        process.terminate()
+        assert process.wait(LONGEST_MS / 1e3) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +63,7 @@ def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 390, "height": 800})
     page, wrong = context.new_page(), []
     page.set_default_timeout(LONGEST_MS)
+    sync_api.expect.set_options(timeout=LONGEST_MS)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: wrong.append(request.url) if "//127.0.0.1:" not in request.url else None)
     yield page
@@ -70,13 +98,13 @@ def test_traffic_a_shift_a_pin_and_a_server_that_comes_back(page: Any, tmp_path:
     has = sync_api.expect
     with serving(tmp_path, "emulated", two_gear_plan, admin_keys=str(admins)) as server:
         page.goto(f"{server.url}/dashboard")
-        has(page.locator("#state")).to_contain_text("serving, plan", timeout=LONGEST_MS)
+        has(page.locator("#state")).to_contain_text("serving, plan")
         has(page.locator("#of-sums .cascade")).to_have_text("small > large")
         has(page.locator("#replicas tr")).to_have_count(2)
         with load(server):
-            has(page.locator("#of-sums .facts")).to_contain_text("1 of 0 to 1", timeout=LONGEST_MS)
+            has(page.locator("#of-sums .facts")).to_contain_text("1 of 0 to 1")
             has(page.locator("#of-sums .cascade")).to_have_text("small")
-            has(page.locator("#of-sums .tables")).to_contain_text(re.compile(r"p95\d+"), timeout=LONGEST_MS)
+            has(page.locator("#of-sums .tables")).to_contain_text(re.compile(r"p95\d+"))
             has(page.locator("#of-sums .tables")).to_contain_text("small")
         page.fill("#admin-key", "a-longer-admin-key")
         page.fill("#gear", "1")
@@ -85,18 +113,77 @@ def test_traffic_a_shift_a_pin_and_a_server_that_comes_back(page: Any, tmp_path:
         has(page.locator("#steered-result")).to_have_text("")
         page.click("#pin")
         page.click("text=Do it")
-        has(page.locator("#steered-result")).to_have_text("done", timeout=LONGEST_MS)
-        has(page.locator("#of-sums .facts")).to_contain_text("1 of 0 to 1, pinned", timeout=LONGEST_MS)
-        has(page.locator("#events")).to_contain_text("pin", timeout=LONGEST_MS)
+        has(page.locator("#steered-result")).to_have_text("done")
+        has(page.locator("#of-sums .facts")).to_contain_text("1 of 0 to 1, pinned")
+        has(page.locator("#events")).to_contain_text("pin")
         page.fill("#admin-key", "another")
         page.click("#free")
         page.click("text=Do it")
-        has(page.locator("#steered-result")).to_contain_text("key", timeout=LONGEST_MS)
+        has(page.locator("#steered-result")).to_contain_text("key")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         port = int(server.url.rpartition(":")[2])
-    has(page.locator("#state")).to_contain_text("does not answer", timeout=LONGEST_MS)
+    has(page.locator("#state")).to_contain_text("does not answer")
     with serving(tmp_path, "emulated", two_gear_plan, port=port):
-        has(page.locator("#state")).to_contain_text("serving, plan", timeout=LONGEST_MS)
+        has(page.locator("#state")).to_contain_text("serving, plan")
+
+
+@pytest.mark.long
+def test_the_page_of_a_server_elsewhere_shows_it_and_steers_it_with_a_key(page: Any, tmp_path: Path) -> None:
+    users, admins = tmp_path / "users.txt", tmp_path / "admins.txt"
+    users.write_text("a-longer-user-key\n")
+    admins.write_text("a-longer-admin-key\n")
+    has = sync_api.expect
+    with (
+        serving(tmp_path, "emulated", two_gear_plan, api_keys=str(users), admin_keys=str(admins)) as server,
+        verb("dashboard", server.url, "--port", "0", "--key-file", str(users)) as said,
+    ):
+        page.goto(said(r"shown at (http://\S+)"))
+        has(page.locator("#of-sums .cascade")).to_have_text("small > large")
+        page.click("#drain")
+        page.click("text=Do it")
+        has(page.locator("#steered-result")).to_contain_text("key")
+        page.fill("#admin-key", "a-longer-admin-key")
+        page.click("#drain")
+        page.click("text=Do it")
+        has(page.locator("#state")).to_contain_text("draining")
+        server.end()
+        has(page.locator("#state")).to_contain_text("gives no answer")
+
+
+@pytest.mark.long
+def test_several_front_ends_show_it_one_look_at_a_time(page: Any, tmp_path: Path) -> None:
+    has = sync_api.expect
+    with serving(tmp_path, "emulated", front_ends=2) as server:
+        page.goto(f"{server.url}/dashboard")
+        has(page.locator("#state")).to_contain_text("up")
+        before = page.locator("#state").inner_text()
+        has(page.locator("#state")).not_to_have_text(before)
+
+
+@pytest.mark.long
+def test_the_nodes_of_a_pipeline_are_shown(page: Any, tmp_path: Path) -> None:
+    server, has = Server(write_graph_plan(tmp_path), "local", {}), sync_api.expect
+    try:
+        page.goto(server.until_it_says(r"watch it at (http://\S+)")[1])
+        has(page.locator("#of-pairs .cascade")).to_contain_text("read: read; check: check")
+        with gearshift.Client(server.said[0].split(" at ")[1].split()[0], "pairs") as client:
+            client.infer({"x": np.array([[1.0, 2, 3, 4, 5, 6]])})
+        has(page.locator("#of-pairs .tables")).to_contain_text("join")
+        has(page.locator("#of-pairs .tables")).to_contain_text(re.compile(r"Nodes.*Who answers"))
+    finally:
+        assert server.end() == 0
+
+
+@pytest.mark.long
+def test_language_models_show_their_first_tokens(page: Any, tmp_path: Path) -> None:
+    has, profile = sync_api.expect, language_profile(step_s=(0.002, 0.01), output_tokens=20)
+    plan = write_language_plan(tmp_path, [cascade(-0.5, 4), SMALL_ALONE], [0.0, 8.0], profile=profile)
+    with language_server.serving(plan, "--backend", "emulated") as server:
+        page.goto(f"http://127.0.0.1:{server.port}/dashboard")
+        has(page.locator("#of-chat .cascade")).to_have_text("small > large")
+        language_server.streamed(server.port, language_server.chat(0))
+        has(page.locator("#of-chat .tables")).to_contain_text(re.compile(r"first token p50\d"))
+        has(page.locator("#of-chat .tables")).to_contain_text("answers")
 
 
 def test_a_server_with_keys_shows_nothing_without_one(page: Any, tmp_path: Path) -> None:
@@ -109,4 +196,4 @@ def test_a_server_with_keys_shows_nothing_without_one(page: Any, tmp_path: Path)
         has(page.locator("#pipelines section")).to_have_count(0)
         page.fill("#key", "a-longer-user-key")
         page.click("#key-form button")
-        has(page.locator("#of-sums .facts")).to_contain_text("arrivals", timeout=LONGEST_MS)
+        has(page.locator("#of-sums .facts")).to_contain_text("arrivals")

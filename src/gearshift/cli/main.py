@@ -28,6 +28,7 @@ VERBS = {
     "query": "Run SQL in which the pipelines of a plan or a server are functions.",
     "serve": "Serve a plan over HTTP.",
     "status": "Say what a server is doing.",
+    "dashboard": "Show the live page of a server.",
     "gear": "Keep a server in a gear, or let the load choose again.",
     "swap": "Put another plan in force in a server.",
     "drain": "Have a server refuse new requests, or let them in again.",
@@ -37,7 +38,7 @@ VERBS = {
     "doctor": "Say what this machine offers, and what is missing.",
 }
 
-_ONLINE = {"serve", "status", "gear", "swap", "drain", "replay", "validate"}
+_ONLINE = {"serve", "status", "dashboard", "gear", "swap", "drain", "replay", "validate"}
 _DATA = {"trace"}
 
 

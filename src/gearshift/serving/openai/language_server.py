@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from gearshift.clock import WallClock
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.language_metrics import LanguageMetrics
@@ -126,7 +128,10 @@ class LanguageServer:
         operated = OperatedLanguage(self.service, task.plan, self.all)
         times = SendingTimes(settings.trust_clock_s)
         control = Control(cast(Service, operated), task.served)
-        self._live = Live(control, self._metrics.glance, journal)
+        metric = task.plan.pipeline.objective.metric
+        self._live = Live(
+            control, self._metrics.glance, journal, metric="latency" if metric is msgspec.UNSET else metric
+        )
         handlers = Handlers(
             control,
             (),

@@ -29,7 +29,7 @@ class Operator:
     def __init__(self, url: str, *, key_file: Path | None = None, ca_file: Path | None = None) -> None:
         self._url = url
         self._tls = tls_context(ca_file) if address_of(url).secure else None
-        self._headers = {} if key_file is None else {"Authorization": f"Bearer {_key_in(key_file)}"}
+        self._headers = {} if key_file is None else {"Authorization": f"Bearer {key_in(key_file)}"}
 
     def status(self) -> Status:
         return self._ask("GET", STATUS_PATH, b"", Status)
@@ -67,7 +67,7 @@ class Operator:
                 raise NoAnswer(f"{self._url} gives no answer ({error}){remedy}") from None
 
 
-def _key_in(path: Path) -> str:
+def key_in(path: Path) -> str:
     lines = [line.strip() for line in read_text(path, remedy="name a file with a key").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     require(bool(keys), "holds no key", where=str(path), remedy="write a key on a line of its own")

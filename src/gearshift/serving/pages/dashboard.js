@@ -85,17 +85,21 @@ function rowOf(cells, columns) {
   return row;
 }
 
+const NAMES = { latency: "latency", ttft: "first token", per_token: "per token", total: "latency" };
+const UNITS = { drain_s: "s of work", outstanding_requests: "requests at engines" };
 function timesTable(now, mine) {
   const goal = mine?.objective, of = goal?.metric || "latency", planned = mine?.predicted;
   const kinds = [["latency", now.latency, planned?.tokens?.total_s || planned?.latency_s]];
   if (now.ttft) kinds.unshift(["ttft", now.ttft, planned?.tokens?.ttft_s], ["per_token", now.per_token, planned?.tokens?.per_token_s]);
-  const names = { latency: "latency", ttft: "first token", per_token: "per token", total: "latency" };
   const rows = kinds.flatMap(([kind, times, plan]) => ["p50", "p95", "p99"].map((name, i) => {
-    const asked = goal?.latency_s != null && Math.round(goal.percentile * 100) === Number(name.slice(1)) && names[of] === names[kind];
+    const asked = goal?.latency_s != null && Math.round(goal.percentile * 100) === Number(name.slice(1)) && NAMES[of] === NAMES[kind];
     const over = asked && times[i] != null && times[i] > goal.latency_s;
-    return [`${now.ttft ? `${names[kind]} ` : ""}${name}`, { text: time(times[i]), bad: over }, time(plan?.[name]), asked ? time(goal.latency_s) : ""];
+    return [`${now.ttft ? `${NAMES[kind]} ` : ""}${name}`, { text: time(times[i]), bad: over }, time(plan?.[name]), asked ? time(goal.latency_s) : ""];
   }));
-  return tableOf(`Times of the last ${number(now.window_s)} s, beside those that the plan predicts of its trace`, ["time", "#now", "#predicted", "#objective"], rows);
+  const columns = ["time", "#now", "#predicted", "#objective"], told = [true, true, rows.some((row) => row[2] !== "-"), rows.some((row) => row[3])];
+  const kept = (cells) => cells.filter((_, i) => told[i]);
+  const title = `Times of the last ${number(now.window_s)} s${told[2] ? ", beside those that the plan predicts of its trace" : ""}`;
+  return tableOf(title, kept(columns), rows.map(kept));
 }
 
 function auditTable(world) {
@@ -111,7 +115,7 @@ function tablesOf(each, now, mine) {
   const made = [timesTable(now, mine)], total = sum(now.answered_by);
   const nodes = Object.entries(now.nodes);
   if (nodes.length > 1) made.push(tableOf("Nodes", ["node", "#items/s", "#mean time", "#failed"], nodes.map(([name, one]) => [name, number(one.items_qps), time(one.mean_s), { text: number(one.failed), bad: one.failed > 0 }])));
-  if (total > 0) made.push(tableOf("Who answers", ["model", "#share", ...(nodes.length > 1 ? ["#items"] : ["#rows"])], Object.entries(now.answered_by).map(([model, count]) => [model, percent(count / total), number(count)])));
+  if (total > 0) made.push(tableOf("Who answers", ["model", "#share", now.ttft ? "#answers" : nodes.length > 1 ? "#items" : "#rows"], Object.entries(now.answered_by).map(([model, count]) => [model, percent(count / total), number(count)])));
   if (each.adapting?.disagreement.length) made.push(auditTable(each.adapting));
   return made;
 }
@@ -153,17 +157,17 @@ function sectionOf(name) {
 function showPipeline(each, now, status) {
   const section = sectionOf(each.name), moments = past.get(each.name) || [];
   const mine = promise?.pipelines.find((one) => one.name === each.name), gear = mine?.gears[each.gear], goal = mine?.objective;
-  const cascades = Object.entries(each.cascades), unit = each.load_unit ? ` ${each.load_unit}` : "/s";
+  const cascades = Object.entries(each.cascades), unit = each.load_unit ? UNITS[each.load_unit] || each.load_unit.replaceAll("_", " ") : "";
   section.querySelector(".cascade").textContent = cascades
     .map(([node, all]) => (cascades.length > 1 ? `${node}: ` : "") + all.map((one) => one.models.join(" > ")).join(" or ")).join("; ");
   const moved = section.querySelector(".moved"), told = movedOf(each, status);
   moved.textContent = told; moved.hidden = told === "";
   const answered = (now.outcomes.answered || 0) + (now.outcomes.degraded || 0) + (now.outcomes.late || 0), refused = now.outcomes.refused || 0;
-  const language = now.ttft != null, goalName = goal && `p${Math.round(goal.percentile * 100)}${goal.metric ? ` ${goal.metric.replace("_", " ")}` : ""}`;
+  const language = now.ttft != null, goalName = goal && `p${Math.round(goal.percentile * 100)}${language ? ` ${NAMES[goal.metric || "latency"]}` : ""}`;
   facts(section.querySelector(".facts"), [
     ["gear", `${each.gear} of 0 to ${each.last_gear}${each.pinned ? ", pinned" : ""}`],
     ["arrivals", `${number(each.rate_qps)}/s`],
-    ["load", `${number(each.load)}${unit}`],
+    ["load", unit ? `${number(each.load)} ${unit}` : `${number(each.load)}/s`],
     ["waiting", `${each.waiting} of ${each.most_waiting}`, each.waiting >= each.most_waiting],
     ["objective", goal?.latency_s == null ? "-" : `${goalName} ${time(goal.latency_s)}`],
     ["accuracy, predicted", percent(gear?.accuracy ?? mine?.predicted?.accuracy)],
@@ -173,11 +177,14 @@ function showPipeline(each, now, status) {
     (now.outcomes.failed || 0) > 0 && ["failed", number(now.outcomes.failed), true],
     language && ["tokens", `${number(now.tokens_qps)}/s`],
   ]);
-  section.querySelector(".unit").textContent = each.load_unit ? `load in ${each.load_unit}` : "per second";
+  section.querySelector(".arrivals").hidden = unit !== "";
+  section.querySelector(".unit").textContent = unit ? `in ${unit}` : "per second";
   if (moments.length > 0 && !document.hidden) {
-    const span = draw(section, "load", moments, [[(m) => m[2], "first"], [(m) => m[1], "second"]], (top) => `${number(top)}/s`, (height, wide) => [gearsOf(moments, each.last_gear, height, wide)]);
-    const goals = goal?.latency_s == null || (language && goal.metric !== "total") ? [] : [[() => goal.latency_s, "goal"]];
+    const span = draw(section, "load", moments, [[(m) => m[1], "second"], ...(unit ? [] : [[(m) => m[2], "first"]])], number, (height, wide) => [gearsOf(moments, each.last_gear, height, wide)]);
+    const goals = goal?.latency_s == null ? [] : [[() => goal.latency_s, "goal"]];
     draw(section, "latency", moments, [[(m) => m[6], "first"], [(m) => m[5], "second"], ...goals], time);
+    section.querySelector(".metric").textContent = NAMES[goal?.metric || "latency"];
+    section.querySelector("b.goal").hidden = goals.length === 0;
     draw(section, "waiting", moments, [[(m) => m[4], "first"]], number);
     section.querySelector(".from").textContent = span > 90 ? `${Math.round(span / 60)} minutes ago` : `${Math.round(span)} s ago`;
   }
@@ -223,8 +230,9 @@ async function show(seenNow) {
     plan = status.plan.sha256;
   }
   byId("key-form").hidden = true;
-  const server = look.server ? `${look.server}: ` : "";
-  say(`${server}${status.state}, plan ${status.plan.path || "without a file"}, up ${duration(status.uptime_s)}`, status.state !== "serving");
+  const file = status.plan.path.split("/").pop();
+  byId("state").title = status.plan.path;
+  say(`${status.state}, plan ${file || "without a file"}, up ${duration(status.uptime_s)}`, status.state !== "serving");
   for (const each of status.pipelines) showPipeline(each, look.last_10_s[each.name], status);
   showReplicas(status, look.busy);
 }

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gearshift.objective import Metric
 from gearshift.observability.glance import Glance, percentile_of
 from gearshift.observability.metrics import SECONDS
 from gearshift.observability.recent_events import RecentEvents
@@ -31,7 +32,7 @@ Times = tuple[float | None, float | None, float | None]
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A pipeline at the Unix time `at`: its load, arrivals, gear, waiting samples, and latencies of the last 10 s."""
+    """A pipeline at the Unix time `at`: its load, arrivals, gear, waiting samples, and times of the last 10 s."""
 
     at: float
     load: float
@@ -101,16 +102,22 @@ class Viewer(Protocol):
 
 
 class Live:
-    """Looks at `control` from `start` to `stop`; `glance` gives a pipeline's metrics by its name."""
+    """Looks at `control` from `start` to `stop`; `glance` gives a pipeline's metrics by its name.
+
+    Moments have the times of `metric`, the one that the objective of language models is of.
+    """
 
     def __init__(
         self,
         control: Control,
         glance: Callable[[str], Glance],
         events: RecentEvents,
+        *,
+        metric: Metric = "latency",
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._control, self._glance, self._events, self._now_s = control, glance, events, now_s
+        self._metric = metric
         self._glances: dict[str, deque[tuple[float, Glance]]] = {
             name: deque(maxlen=WINDOW + 1) for name in control.pipelines
         }
@@ -140,7 +147,7 @@ class Live:
         at, status = round(self._now_s(), 3), self._control.status()
         last = {pipeline.name: self._look_at(at, pipeline.name) for pipeline in status.pipelines}
         for pipeline in status.pipelines:
-            p50_s, p95_s, _ = last[pipeline.name].latency
+            p50_s, p95_s, _ = self._of_objective(last[pipeline.name])
             load, rate_qps = round(pipeline.load, 3), round(pipeline.rate_qps, 3)
             moment = Moment(at, load, rate_qps, pipeline.gear, pipeline.waiting, p50_s, p95_s)
             self._past[pipeline.name].append(moment)
@@ -168,6 +175,10 @@ class Live:
         viewer.on_gone = left
         viewer.stream(self._part(after_s))
         self._viewers[viewer] = self._at
+
+    def _of_objective(self, now: PipelineNow) -> Times:
+        times = {"ttft": now.ttft, "per_token": now.per_token}.get(self._metric)
+        return now.latency if times is None else times
 
     @property
     def _at(self) -> float:
