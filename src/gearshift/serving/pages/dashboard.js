@@ -2,7 +2,7 @@
 // Reads a stream of looks at the server and draws ten minutes of them. Texts are set as text, never as HTML.
 const KEPT = 600, LONGEST_SILENCE_MS = 5000, MOST_EVENTS = 100, NS = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
-const past = new Map();
+const past = new Map(), drawn = new Map();
 let key = sessionStorage.getItem("key") || "", seen = "", promise = null, plan = null, look = null, events = [];
 
 async function ask(path, options = {}) {
@@ -19,6 +19,15 @@ const percent = (share) => (share == null || Number.isNaN(share) ? "-" : `${(sha
 const number = (value) => (value == null ? "-" : Number.isInteger(value) ? String(value) : value < 10 ? value.toFixed(1) : Math.round(value).toString());
 const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 
+// What is shown is made anew only where it has changed: an idle server costs its viewers little.
+const shown = new WeakMap();
+function changes(element, of) {
+  const told = JSON.stringify(of);
+  if (shown.get(element) === told) return false;
+  shown.set(element, told);
+  return true;
+}
+
 function make(name, text, kind) {
   const made = document.createElement(name);
   made.textContent = text;
@@ -28,7 +37,7 @@ function make(name, text, kind) {
 
 // Charts -------------------------------------------------------------------------------------------
 
-// Lines are broken where looks are missing; the chart is as wide as the time that is known, a minute at least.
+// A chart is drawn as often as it moves by four pixels. Lines are broken where looks are missing; it is as wide as the time that is known, a minute at least.
 function pathOf(moments, valueOf, top, height, span, kind) {
   const now = moments.at(-1)[0];
   let drawn = "", before = null;
@@ -134,6 +143,7 @@ function movedOf(each, status) {
 }
 
 function facts(list, pairs) {
+  if (!changes(list, pairs)) return;
   list.replaceChildren(...pairs.filter((pair) => pair).map(([name, value, bad]) => {
     const both = document.createElement("div");
     both.append(make("dt", name), make("dd", value, bad ? "bad" : ""));
@@ -179,7 +189,9 @@ function showPipeline(each, now, status) {
   ]);
   section.querySelector(".arrivals").hidden = unit !== "";
   section.querySelector(".unit").textContent = unit ? `in ${unit}` : "per second";
-  if (moments.length > 0 && !document.hidden) {
+  const wide = moments.length > 0 ? moments.at(-1)[0] - moments[0][0] : 0;
+  if (moments.length > 0 && !document.hidden && look.at - (drawn.get(each.name) || 0) > wide / 150) {
+    drawn.set(each.name, look.at);
     const span = draw(section, "load", moments, [[(m) => m[1], "second"], ...(unit ? [] : [[(m) => m[2], "first"]])], number, (height, wide) => [gearsOf(moments, each.last_gear, height, wide)]);
     const goals = goal?.latency_s == null ? [] : [[() => goal.latency_s, "goal"]];
     draw(section, "latency", moments, [[(m) => m[6], "first"], [(m) => m[5], "second"], ...goals], time);
@@ -188,11 +200,13 @@ function showPipeline(each, now, status) {
     draw(section, "waiting", moments, [[(m) => m[4], "first"]], number);
     section.querySelector(".from").textContent = span > 90 ? `${Math.round(span / 60)} minutes ago` : `${Math.round(span)} s ago`;
   }
-  section.querySelector(".tables").replaceChildren(...tablesOf(each, now, mine));
+  const tables = section.querySelector(".tables");
+  if (changes(tables, [{ ...now, tokens_qps: 0 }, each.adapting, plan])) tables.replaceChildren(...tablesOf(each, now, mine));
 }
 
 const REPLICA = ["", "", "", "", "#", "#", "#"];
 function showReplicas(status, busy) {
+  if (!changes(byId("replicas"), [status.replicas, busy])) return;
   const share = (device) => (device in busy ? percent(busy[device]) : "-");
   byId("replicas").replaceChildren(...status.replicas.map((one) => rowOf(
     [one.id, one.model, one.devices.join(", "), { text: one.ready ? "yes" : "no", bad: !one.ready }, number(one.waiting), number(one.running), one.devices.map(share).join(", ")], REPLICA)));
