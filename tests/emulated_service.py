@@ -12,7 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.answer_stream import DONE, AnswerStream
-from gearshift.runtime.engines.asked import CHAT, Asked
+from gearshift.runtime.engines.asked import CHAT, Asked, held_bytes_of
 from gearshift.runtime.engines.chunk import decode_chunk
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
 from gearshift.runtime.engines.engine_replica import EngineReplica
@@ -28,6 +28,7 @@ class Reading:
     chunks: list[bytes] = field(default_factory=list)
     stream: AnswerStream | None = None
     fault: Fault | None = None
+    error: Exception | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     ends: int = 0
 
@@ -45,6 +46,10 @@ class Reading:
 
     def failed(self, fault: Fault) -> None:
         self.fault = fault
+        self._end()
+
+    def broke(self, error: Exception) -> None:
+        self.error = error
         self._end()
 
     def _end(self) -> None:
@@ -111,7 +116,8 @@ class EmulatedService:
         content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
         raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
         asked.setdefault("id", str(record))
-        return self.service.submit(Asked(path=CHAT, fields=raw, size_bytes=40, **asked), reader)
+        held = held_bytes_of(sum(len(value) for value in raw.values()), len(raw))
+        return self.service.submit(Asked(path=CHAT, fields=raw, prompt_bytes=40, held_bytes=held, **asked), reader)
 
     async def ask(self, record: int, **fields: Any) -> Reading:
         reader = Reading()

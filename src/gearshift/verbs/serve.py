@@ -47,15 +47,15 @@ def serve(plan: PathLike, **options: Any) -> int:
     `options` are the fields of `ServeOptions`.
     """
     from gearshift.serving.openai.language_server import serve_language
-    from gearshift.serving.openai.language_task import is_language_plan
     from gearshift.serving.serve import serve as serve_models
+    from gearshift.verbs.language.inputs import plans_language
 
     path = chosen_plan(plan, latency_s=options.pop("latency_s", None), accuracy=options.pop("accuracy", None))
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     if options.get("say") is None:
         options.pop("say", None)
-    run = serve_language if is_language_plan(path) else serve_models
+    run = serve_language if plans_language(path) else serve_models
     return run(path, settings=ServerSettings(**named), **options)
 
 

@@ -19,6 +19,9 @@ CHUNK_BYTES = 64
 """Memory of a held chunk beside its bytes."""
 LARGEST_HELD_BYTES = 8 << 20
 """Bound on the chunks of one answer that are held."""
+TOO_MANY_TOKENS, MORE_TOKENS = 2, 64
+"""An answer of this factor times the tokens that were asked for, and so many more, has no end."""
+FULL = "the server holds as many bytes of answers as it may"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,10 @@ class StageTokens:
 
 
 class Held:
-    """Chunks that may not be shown yet; their bytes count in `memory`."""
+    """Chunks that may not be shown yet; their bytes count in `memory`.
+
+    All that are held together have as much room again as the bound that new requests keep to.
+    """
 
     __slots__ = ("_bytes", "_chunks", "_memory")
 
@@ -42,7 +48,7 @@ class Held:
     def add(self, data: bytes) -> bool:
         """False where it would be too much."""
         size_bytes = len(data) + CHUNK_BYTES
-        if self._bytes + size_bytes > LARGEST_HELD_BYTES:
+        if self._bytes + size_bytes > LARGEST_HELD_BYTES or not has_room(self._memory, size_bytes):
             return False
         self._chunks.append(data)
         self._bytes += size_bytes
@@ -55,8 +61,20 @@ class Held:
         return chunks
 
 
+def has_room(memory: HeldBytes, more_bytes: int) -> bool:
+    """Whether answers that are under way may grow: to twice the bound at which requests are refused."""
+    return memory.all_held_bytes + more_bytes <= 2 * memory.most_bytes
+
+
+class NoRoom(Exception):
+    """An answer has become larger than may be held; the text is for the client."""
+
+
 class Reader(Protocol):
-    """Takes the answer on the client's behalf; `ended` or `failed` comes last."""
+    """Takes the answer on the client's behalf; `ended`, `failed` or `broke` comes last.
+
+    Where one of its methods raises, `broke` follows.
+    """
 
     def begin(self, stream: "AnswerStream") -> None:
         """A stage has decided to answer, so that model, gear and certainty are known."""
@@ -68,6 +86,10 @@ class Reader(Protocol):
 
     def failed(self, fault: Fault) -> None:
         """There is no answer, or after `begin` no whole one."""
+        ...
+
+    def broke(self, error: Exception) -> None:
+        """End the client's answer, whatever state it is in: this process raised an error, or `NoRoom`."""
         ...
 
 
@@ -82,23 +104,31 @@ class Owner(Protocol):
 
     def stage_failed(self, stream: "AnswerStream", fault: Fault) -> None: ...
 
+    def broke(self, stream: "AnswerStream", error: Exception) -> None:
+        """This process raised an error about it: it ends after whatever is being done now."""
+        ...
+
 
 class AnswerStream:
     """Listens to the engine that works on the request (`Listener`), and tells `owner` and `reader`.
 
     `held` are chunks that may not be shown yet. `whole_answer` are those of the last stage that
-    ended and was not sure, with its `whole_usage`.
+    ended and was not sure, with its `whole_usage`. `broken` is an error of this process, after which
+    nothing more is heard. Methods that engines call raise nothing.
     """
 
     __slots__ = (
-        "_finished", "_owner", "answered_ns", "arrived_ns", "asked", "call", "certainty", "count", "deadline", "fault",
-        "first_ns", "given", "held", "last_ns", "reader", "request", "stages", "usage", "whole_answer", "whole_usage",
+        "_done", "_finished", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked", "broken", "call",
+        "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader", "request", "stages",
+        "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
         self, owner: Owner, request: EngineRequest, asked: Asked, reader: Reader, memory: HeldBytes, arrived_ns: int
     ) -> None:
         self._owner, self.request, self.asked, self.reader = owner, request, asked, reader
+        self._memory, self._kept_bytes = memory, 0
+        self.broken: Exception | None = None
         self.call: Call | None = None
         self.arrived_ns = arrived_ns
         self.first_ns = self.answered_ns = self.last_ns = 0
@@ -115,13 +145,40 @@ class AnswerStream:
         self.begin_stage(None)
 
     def begin_stage(self, given: GivenTokens | None) -> None:
-        self.given, self.count, self.usage, self._finished = given, 0, None, False
+        self.given, self.count, self.usage, self._done = given, 0, None, False
+        self._finished: set[int] = set()
+        """Choices that told why they ended."""
 
     # From the engine -----------------------------------------------------------------------------
 
     def event(self, data: bytes) -> None:
+        if self.broken is None:
+            try:
+                self._event(data)
+            except Exception as error:  # noqa: BLE001  whatever it is, the client's answer ends
+                self._owner.broke(self, error)
+
+    def ended(self) -> None:
+        self._over(Fault("an engine ended its answer before it was whole"))
+
+    def failed(self, fault: Fault) -> None:
+        self._over(fault)
+
+    def _over(self, fault: Fault) -> None:
+        """Its engine gives nothing more; an answer that was whole by then has not failed."""
+        if self.broken is not None:
+            return
+        try:
+            if self._done or len(self._finished) >= self.asked.choices:
+                self._owner.stage_ended(self)
+            else:
+                self._owner.stage_failed(self, fault)
+        except Exception as error:  # noqa: BLE001  as above
+            self._owner.broke(self, error)
+
+    def _event(self, data: bytes) -> None:
         if data == DONE:
-            self._finished = True
+            self._done = True
             return
         try:
             chunk = decode_chunk(data)
@@ -134,32 +191,28 @@ class AnswerStream:
         self.usage = chunk.usage or self.usage
         if not chunk.choices:
             return
+        for choice in chunk.choices:
+            if choice.finish_reason and choice.index < self.asked.choices:
+                self._finished.add(choice.index)
         first, tokens = chunk.first, 0
         if first is not None:
             tokens = first.token_count
-            self._finished = self._finished or bool(first.finish_reason)
             if self.given is not None:
                 self.given.add(first)
         if self.request.answered:
             self.reader.chunk(data)
         elif not self.held.add(data):
-            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
+            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held, or {FULL}"))
             return
         if tokens:
             self.last_ns = self._owner.now_ns()
             if self.count == 0:
                 self.first_ns = self.last_ns
             self.count += tokens
+            if self.count > TOO_MANY_TOKENS * self.asked.most_tokens + MORE_TOKENS:
+                self._break(Fault(f"an engine gave {self.count} tokens, and {self.asked.most_tokens} were asked for"))
+                return
             self._owner.tokens_came(self)
-
-    def ended(self) -> None:
-        if self._finished:
-            self._owner.stage_ended(self)
-        else:
-            self._owner.stage_failed(self, Fault("an engine ended its answer before it was whole"))
-
-    def failed(self, fault: Fault) -> None:
-        self._owner.stage_failed(self, fault)
 
     def _break(self, fault: Fault) -> None:
         if self.call is not None:
@@ -187,10 +240,19 @@ class AnswerStream:
         for data in shown:
             self.reader.chunk(data)
 
+    def keep(self, size_bytes: int) -> None:
+        """Count memory that the reader takes for the answer, until `let_go`; raises `NoRoom`."""
+        if not has_room(self._memory, size_bytes):
+            raise NoRoom(f"{FULL}; stream the answer, or try again later")
+        self._kept_bytes += size_bytes
+        self._memory.held_bytes += size_bytes
+
     def let_go(self) -> None:
         """Give back the memory of all that is held."""
         self.held.take()
         self.whole_answer.take()
+        self._memory.held_bytes -= self._kept_bytes
+        self._kept_bytes = 0
 
     @property
     def output_tokens(self) -> int:

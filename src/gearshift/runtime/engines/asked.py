@@ -8,6 +8,8 @@ from gearshift.language_workload import number_of_id
 from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
 
 CHAT, TEXT = "/chat/completions", "/completions"
+REQUEST_BYTES, FIELD_BYTES = 6 << 10, 256
+"""Memory of a request, and of each of its fields, beside the bytes of its body."""
 _TRUE = msgspec.Raw(b"true")
 _STREAM_OPTIONS = msgspec.Raw(b'{"include_usage":true}')
 
@@ -16,13 +18,15 @@ _STREAM_OPTIONS = msgspec.Raw(b'{"include_usage":true}')
 class Asked:
     """`fields` are those of the body, as they came; `choices` counts the answers that are wanted.
 
-    `top_logprobs` is None where no log-probabilities are wanted. `most_tokens` bounds the answer,
-    `size_bytes` is about that of the prompt.
+    `top_logprobs` is None where no log-probabilities are wanted. `most_tokens` bounds the answer.
+    `prompt_bytes` is about the size of the prompt, `held_bytes` the memory that the request takes
+    until it is answered.
     """
 
     path: str
     fields: dict[str, msgspec.Raw]
-    size_bytes: int
+    prompt_bytes: int
+    held_bytes: int
     most_tokens: int = NO_MOST_TOKENS
     choices: int = 1
     top_logprobs: int | None = None
@@ -58,6 +62,11 @@ class Asked:
             else:
                 fields["logprobs"] = _number(max(1, top))
         return msgspec.json.encode(fields)
+
+
+def held_bytes_of(body_bytes: int, fields: int) -> int:
+    """The memory of a request with a body of this size: the body as it came, and again for the engine."""
+    return REQUEST_BYTES + FIELD_BYTES * fields + 2 * body_bytes
 
 
 def _number(value: int) -> msgspec.Raw:

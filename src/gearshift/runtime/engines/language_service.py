@@ -1,7 +1,9 @@
 """Joins router, engines and clients: every accepted request gets exactly one answer."""
 
 import asyncio
+import logging
 import math
+from collections.abc import Callable
 from functools import partial
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
@@ -28,6 +30,9 @@ TOO_LONG = b"context length", b"context_length", b"context size", b"context_size
 LONGEST_RETRY_S = 60
 TICKS_PER_LOOK = 10
 STOPPED = "the server stopped before this request was answered; send it again"
+TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
+
+log = logging.getLogger(__name__)
 
 
 class LanguageService:
@@ -71,6 +76,8 @@ class LanguageService:
         self.accepting = self._drained = self._ending = self._dispatches = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._logged = set[str]()
+        """Errors of this process that were logged: each kind once."""
         self.metrics.watch(self, len(tables.stage_count) - 1)
 
     # Life ----------------------------------------------------------------------------------------
@@ -132,11 +139,11 @@ class LanguageService:
 
     def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
-        self.require_room(asked.size_bytes)
+        self.require_room(asked.held_bytes)
         request = EngineRequest(
             self._next_number,
             asked.by_id,
-            self._sizes.tokens(asked.size_bytes),
+            self._sizes.tokens(asked.prompt_bytes),
             asked.most_tokens,
             asked.choices,
             asked.whole,
@@ -147,17 +154,22 @@ class LanguageService:
         stream = AnswerStream(self, request, asked, reader, self.held, now_ns)
         self._streams[request] = stream
         self._none_open.clear()
-        self.held.held_bytes += asked.size_bytes
-        if asked.deadline_s is not None:
-            stream.deadline = self._loop.call_later(asked.deadline_s, self._expire, stream)
-        self.router.arrive(request, now_ns)
+        self.held.held_bytes += asked.held_bytes
+        try:
+            if asked.deadline_s is not None:
+                stream.deadline = self._loop.call_later(asked.deadline_s, self._expire, stream)
+            self.router.arrive(request, now_ns)
+        except Exception:
+            self._take_from_router(request)
+            self._close(stream)
+            raise
         self._dispatch_soon()
         return stream
 
     def withdraw(self, stream: AnswerStream) -> None:
         """The client has left: nobody works on its request any more, and its reader hears nothing."""
         if stream.request in self._streams:
-            self.router.left(stream.request)
+            self._take_from_router(stream.request)
             self._close(stream)
             self.metrics.ended("cancelled")
             self._dispatch_soon()
@@ -165,17 +177,17 @@ class LanguageService:
     def _expire(self, stream: AnswerStream) -> None:
         request = stream.request
         has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
-        if has_nothing and self._gives_late_answers:
+        if request.answered or stream.broken is not None or (has_nothing and self._gives_late_answers):
             return
-        stream.fault = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
-        self.router.expired(request, self._clock.now_ns())
+        stream.fault = TOO_LATE
+        self._for(stream, self.router.expired, request, self._clock.now_ns())
         self._dispatch_soon()
 
     def _close(self, stream: AnswerStream) -> None:
         del self._streams[stream.request]
         stream.let_go()
         stream.call = None
-        self.held.held_bytes -= stream.asked.size_bytes
+        self.held.held_bytes -= stream.asked.held_bytes
         if stream.deadline is not None:
             stream.deadline.cancel()
         if not self._streams:
@@ -183,13 +195,52 @@ class LanguageService:
 
     def _fail_open(self) -> None:
         for stream in list(self._streams.values()):
-            self.router.left(stream.request)
+            self._take_from_router(stream.request)
             self._fail(stream, Fault(STOPPED, status=503, retry_after_s=1, for_clients=True))
 
     def _fail(self, stream: AnswerStream, fault: Fault) -> None:
         self._close(stream)
-        self.metrics.ended("failed")
-        stream.reader.failed(fault)
+        if fault is TOO_LATE:
+            self.metrics.refused("deadline")
+        else:
+            self.metrics.ended("failed")
+        if stream.broken is None:
+            self._for(stream, stream.reader.failed, fault)
+
+    # Errors of this process ----------------------------------------------------------------------
+
+    def _for(self, stream: AnswerStream, step: Callable[..., None], *given: object) -> None:
+        """Take a step for one request, which ends where that raises; all others go on."""
+        try:
+            step(*given)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client's answer ends
+            self.broke(stream, error)
+
+    def broke(self, stream: AnswerStream, error: Exception) -> None:
+        """As `answer_stream.Owner`; the router may be amid a step, so it loses the request after that."""
+        if stream.broken is None:
+            stream.broken = error
+            self._loop.call_soon(self._end_broken, stream, error)
+
+    def _end_broken(self, stream: AnswerStream, error: Exception) -> None:
+        if stream.request in self._streams:
+            self._take_from_router(stream.request)
+            self._close(stream)
+            self.metrics.ended("failed")
+        stream.reader.broke(error)
+        self._dispatch_soon()
+
+    def _take_from_router(self, request: EngineRequest) -> None:
+        try:
+            self.router.left(request)
+        except Exception as error:  # noqa: BLE001  the client's answer ends all the same
+            self._log_once("when a request left the router", error)
+
+    def _log_once(self, where: str, error: Exception) -> None:
+        kind = f"{where}: {type(error).__name__}"
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.error("fault %s; the like is not logged again", where, exc_info=error)
 
     # What engines report (`answer_stream.Owner`) -------------------------------------------------
 
@@ -203,7 +254,7 @@ class LanguageService:
     def stage_ended(self, stream: AnswerStream) -> None:
         request, model = stream.request, stream.request.model
         if stream.usage is not None and stream.usage.prompt_tokens > 0:
-            self._sizes.learn(model, stream.asked.size_bytes, stream.usage.prompt_tokens)
+            self._sizes.learn(model, stream.asked.prompt_bytes, stream.usage.prompt_tokens)
             self.metrics.prompt(self.tables.models[model], stream.usage.prompt_tokens)
         stream.call = None
         self.router.ended(request, partial(self._certainty, stream), self._clock.now_ns())
@@ -219,7 +270,7 @@ class LanguageService:
         stream.fault = fault
         too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
         if fault.status in CLIENTS_FAULTS and not too_long:
-            self.router.left(request)
+            self._take_from_router(request)
             self._fail(stream, fault)
         else:
             if fault.unreachable:
@@ -270,7 +321,11 @@ class LanguageService:
     # What the router decides (`router.EngineDriver`) ---------------------------------------------
 
     def send(self, replica: int, request: EngineRequest) -> None:
-        stream, engine = self._streams[request], self._engines.all[replica]
+        stream = self._streams[request]
+        self._for(stream, self._send, replica, request, stream)
+
+    def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
+        engine = self._engines.all[replica]
         decides = self._by_certainty[request.model]
         stream.begin_stage(GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None)
         least = self._least_top if decides else stream.asked.top_logprobs
@@ -289,11 +344,14 @@ class LanguageService:
         stream = self._streams[request]
         stream.answered_ns = self._clock.now_ns()
         stream.given = None
-        stream.show(whole=request.replica == NOWHERE)
+        self._for(stream, partial(stream.show, whole=request.replica == NOWHERE))
 
     def finished(self, request: EngineRequest) -> None:
         stream = self._streams[request]
         self._close(stream)
+        if stream.broken is not None:
+            self.metrics.ended("failed")
+            return
         now_ns = self._clock.now_ns()
         self.metrics.answered(
             self.tables.models[request.model],
@@ -302,7 +360,7 @@ class LanguageService:
             total_s=(now_ns - stream.arrived_ns) / NS_PER_S,
             output_tokens=stream.output_tokens,
         )
-        stream.reader.ended(stream)
+        self._for(stream, stream.reader.ended, stream)
 
     def unanswered(self, request: EngineRequest) -> None:
         stream = self._streams[request]
@@ -315,20 +373,35 @@ class LanguageService:
 
     def _dispatch(self) -> None:
         self._dispatches = False
-        self.router.dispatch(self._clock.now_ns())
+        try:
+            self.router.dispatch(self._clock.now_ns())
+        except Exception as error:  # noqa: BLE001  those that wait first end, so that the others go on
+            self._log_once("when requests were sent", error)
+            for queue in self.router.queues:
+                if queue:
+                    self.broke(self._streams[next(iter(queue))], error)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(METER_WINDOW_NS / NS_PER_S, self._tick)
+        for where, step in (("at the load", self._look_at_load), ("at engines", self._look_at_engines)):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001  the next tick comes all the same
+                self._log_once(f"in a look {where}", error)
+        self._dispatch_soon()
+
+    def _look_at_load(self) -> None:
         router, before = self.router, self.router.gear
         router.tick(self._clock.now_ns())
         if router.gear != before:
             self._shifted(before)
+
+    def _look_at_engines(self) -> None:
         self._ticks += 1
         if self._ticks % TICKS_PER_LOOK == 0:
             self.rate_qps, self._arrived = self._arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S), 0
             for engine in self._engines.all:
                 engine.link.look()
-        self._dispatch_soon()
 
     def _shifted(self, before: int) -> None:
         router = self.router

@@ -168,7 +168,7 @@ class HttpExchange(Exchange):
         self.client.sent(b"".join([head, *(b"%b: %b\r\n" % pair for pair in lines), b"\r\n"]))
 
     def stream(self, part: bytes) -> None:
-        if not self.gone:
+        if not (self.gone or self.answered):
             self.client.sent(b"%x\r\n%b\r\n" % (len(part), part) if self.chunks else part)
 
     def end_stream(self, status: int) -> None:

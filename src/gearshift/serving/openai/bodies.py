@@ -1,18 +1,26 @@
 """The bodies of OpenAI's completions, as far as Gearshift reads them; unknown fields go to the engines."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.runtime.engines.asked import CHAT, Asked
+from gearshift.runtime.engines.asked import CHAT, Asked, held_bytes_of
 from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
 
 MOST_CHOICES, MOST_TOP_LOGPROBS = 128, 20
-MOST_TOKENS = 1 << 30
+MOST_TOKENS = 1 << 24
+"""Of one answer; no model has so much context."""
+MOST_FIELDS = 1 << 10
+MOST_COLONS, MOST_COMMAS = 1 << 20, 1 << 20
+"""Of a body, and of a prompt that is a list: parsed, each may take some 200 bytes for a moment."""
 
+BEGIN_BYTES = 1 << 10
+"""In which a list shows whether it is empty."""
+
+_Messages = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array", "minItems": 1})]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None
-_Tokens = Annotated[int, msgspec.Meta(ge=1)] | None
+_Tokens = Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)] | None
 _Top = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOP_LOGPROBS)]
 
 
@@ -40,8 +48,8 @@ class CompletionBody(msgspec.Struct):
     """A request for completions; fields beside these go to the model as they are."""
 
     model: str
-    messages: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
-    prompt: Any = msgspec.UNSET
+    messages: _Messages | msgspec.UnsetType = msgspec.UNSET
+    prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: _Tokens = None
@@ -65,6 +73,8 @@ class Wanted(msgspec.Struct):
 
 def read_body(path: str, body: bytes, served: str) -> Wanted:
     """Raises `BadBody` for a body that does not fit, `UnknownModel` for a model other than `served`."""
+    if body.count(b":") > MOST_COLONS:
+        raise BadBody(f"the body has more than {MOST_COLONS} fields")
     try:
         known = msgspec.json.decode(body, type=CompletionBody)
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -76,7 +86,12 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
             param="model",
             code="model_not_found",
         )
-    prompt, prompts = _messages(known, fields) if path == CHAT else _prompts(known, fields)
+    if len(fields) > MOST_FIELDS:
+        raise BadBody(f"the body has {len(fields)} fields, at most {MOST_FIELDS} are taken")
+    prompt_bytes, prompts = _messages(known) if path == CHAT else _prompts(known)
+    choices = (known.n or 1) * prompts
+    if choices > MOST_CHOICES:
+        raise BadBody(f"asks for {choices} answers, at most {MOST_CHOICES} are given to one request", param="n")
     wanted, top = _logprobs(known, is_chat=path == CHAT)
     if known.stream_options is not None and not known.stream:
         raise BadBody("is for streams alone", param="stream_options", remedy="set stream to true, or leave it out")
@@ -84,9 +99,10 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
     asked = Asked(
         path=path,
         fields=fields,
-        size_bytes=len(prompt) + (0 if known.tools is msgspec.UNSET else len(known.tools)),
+        prompt_bytes=prompt_bytes + (0 if known.tools is msgspec.UNSET else len(known.tools)),
+        held_bytes=held_bytes_of(len(body), len(fields)),
         most_tokens=min(*most, NO_MOST_TOKENS) if most else NO_MOST_TOKENS,
-        choices=(known.n or 1) * prompts,
+        choices=choices,
         top_logprobs=(top or 0) if wanted else None,
     )
     options = known.stream_options
@@ -99,22 +115,27 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
     )
 
 
-def _messages(known: CompletionBody, fields: dict[str, msgspec.Raw]) -> tuple[msgspec.Raw, int]:
-    if known.messages is msgspec.UNSET or not known.messages:
-        raise BadBody("is empty or missing", param="messages", remedy="give a list of at least one message")
-    return fields["messages"], 1
+def _messages(known: CompletionBody) -> tuple[int, int]:
+    """The size of the messages, which are not taken apart: they are one prompt."""
+    begin = b"" if known.messages is msgspec.UNSET else bytes(memoryview(known.messages)[:BEGIN_BYTES])
+    if known.messages is msgspec.UNSET or begin[:1] != b"[" or begin[1:].lstrip()[:1] == b"]":
+        raise BadBody("is no list, empty or missing", param="messages", remedy="give a list of at least one message")
+    return len(known.messages), 1
 
 
-def _prompts(known: CompletionBody, fields: dict[str, msgspec.Raw]) -> tuple[msgspec.Raw, int]:
-    """The prompt, and how many there are: a list of texts, or of lists of tokens, has several."""
-    prompt = known.prompt
+def _prompts(known: CompletionBody) -> tuple[int, int]:
+    """The size of the prompt, and how many there are: a list of texts, or of lists of tokens, has several."""
+    given = b"null" if known.prompt is msgspec.UNSET else bytes(known.prompt)
+    if given.lstrip()[:1] == b"[" and given.count(b",") > MOST_COMMAS:
+        raise BadBody(f"has more than {MOST_COMMAS} parts", param="prompt")
+    prompt = msgspec.json.decode(given)
     several = isinstance(prompt, list) and len(prompt) > 0 and all(isinstance(one, (str, list)) for one in prompt)
     tokens = isinstance(prompt, list) and len(prompt) > 0 and all(isinstance(one, int) for one in prompt)
     if not (several or tokens or isinstance(prompt, str)):
         raise BadBody("is no text", param="prompt", remedy="give a text, or a list of texts or of tokens")
     if several and len(prompt) > MOST_CHOICES:
         raise BadBody(f"has {len(prompt)} texts, at most {MOST_CHOICES} are taken", param="prompt")
-    return fields["prompt"], len(prompt) if several else 1
+    return len(given), len(prompt) if several else 1
 
 
 def _logprobs(known: CompletionBody, *, is_chat: bool) -> tuple[bool, int | None]:

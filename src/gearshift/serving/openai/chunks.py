@@ -52,7 +52,7 @@ class Cleaner:
         if index in self._roles:
             return
         self._roles.add(index)
-        delta: dict[str, Any] = msgspec.json.decode(choice.get("delta") or b"{}")
+        delta: dict[str, Any] = msgspec.json.decode(choice.get("delta") or b"{}") or {}
         if "role" not in delta:
             choice["delta"] = msgspec.Raw(_encode({"role": "assistant"} | delta))
 

@@ -116,7 +116,7 @@ class OpenAIHandlers:
         if wanted.stream:
             reader = StreamedAnswer(exchange, self._name, self._models, wanted)
         else:
-            reader = WholeAnswer(exchange, self._name, self._models, wanted, service.withdraw)
+            reader = WholeAnswer(exchange, self._name, self._models, wanted)
         stream = service.submit(asked, reader)
         exchange.on_gone = partial(service.withdraw, stream)
         return None

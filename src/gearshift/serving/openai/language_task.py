@@ -15,7 +15,7 @@ from gearshift.models.config import project_file, require_name
 from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
 from gearshift.placement import Replica
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.engines.engine_tables import LOAD_UNITS, EngineTables, engine_tables
+from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.backends.local import assign_cores, available_cores, cuda_places
@@ -42,11 +42,6 @@ class LanguageTask:
     folder: Path
     project: LanguageProject | None
     project_path: Path
-
-
-def is_language_plan(plan_path: Path) -> bool:
-    """Whether the plan is for language models; raises `InvalidInput` where it cannot be read."""
-    return any(pipeline.load_unit in LOAD_UNITS for pipeline in read_plan(plan_path).pipelines.values())
 
 
 def read_language_task(

@@ -1,11 +1,9 @@
 """Answers on their way to clients, streamed or whole (`answer_stream.Reader`)."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from gearshift.request import Answer, Outcome
-from gearshift.runtime.engines.answer_stream import AnswerStream
+from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
 from gearshift.runtime.engines.link import Fault
 from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, error_body
@@ -15,12 +13,11 @@ from gearshift.serving.openai.chunks import Cleaner, Fields, facts_of, headers_o
 
 EVENTS, DONE = b"text/event-stream", b"data: [DONE]\n\n"
 NOT_KEPT = (b"cache-control", b"no-cache")
-PASSED_ON = frozenset({400, 413, 422, 429, 503, 504})
+PASSED_ON = frozenset({400, 413, 422, 429, 503})
 """Statuses of engines that clients get; others are the server's own fault to them: 502."""
 LONGEST_TEXT = 2000
 
 _encode = msgspec.json.Encoder().encode
-Withdraw = Callable[[AnswerStream], None]
 
 
 class StreamedAnswer:
@@ -62,6 +59,9 @@ class StreamedAnswer:
         self._exchange.stream(b"data: %b\n\n" % error_body(self._exchange.path, 502, _logged(self._exchange, fault)))
         self._exchange.end_stream(502)
 
+    def broke(self, error: Exception) -> None:
+        end_broken(self._exchange, error)
+
     def _go_on(self) -> None:
         call = None if self._stream is None else self._stream.call
         if call is not None and call.paused:
@@ -71,10 +71,8 @@ class StreamedAnswer:
 class WholeAnswer:
     """Puts the chunks together, and sends them as one."""
 
-    def __init__(
-        self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted, withdraw: Withdraw
-    ) -> None:
-        self._exchange, self._models, self._withdraw = exchange, models, withdraw
+    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted) -> None:
+        self._exchange, self._models = exchange, models
         self._cleaner = Cleaner(served, wanted)
         self._assembly = Assembly(is_chat=wanted.asked.is_chat)
         self._stream: AnswerStream | None = None
@@ -83,10 +81,12 @@ class WholeAnswer:
         self._stream = stream
 
     def chunk(self, data: bytes) -> None:
+        before = self._assembly.size_bytes
         self._assembly.add(self._cleaner.clean(data))
-        if self._assembly.is_full and self._stream is not None:
-            self._withdraw(self._stream)
-            self.failed(Fault("the answer is too large to be given as a whole; stream it", for_clients=True))
+        if self._assembly.is_full:
+            raise NoRoom("the answer is too large to be given as a whole; stream it")
+        if self._stream is not None:
+            self._stream.keep(self._assembly.size_bytes - before)
 
     def ended(self, stream: AnswerStream) -> None:
         model = self._models[stream.request.model]
@@ -99,6 +99,20 @@ class WholeAnswer:
 
     def failed(self, fault: Fault) -> None:
         refuse(self._exchange, fault)
+
+    def broke(self, error: Exception) -> None:
+        end_broken(self._exchange, error)
+
+
+def end_broken(exchange: HttpExchange, error: Exception) -> None:
+    """End an answer after an error of this process, which the log explains; `NoRoom` is told to the client."""
+    no_room = isinstance(error, NoRoom)
+    text, status = (exchange.failed(str(error)), 503) if no_room else (exchange.fault(error), 500)
+    if exchange.streams:
+        exchange.stream(b"data: %b\n\n" % error_body(exchange.path, status, text))
+        exchange.end_stream(status)
+    else:
+        respond_error(exchange, status, text)
 
 
 def _note(exchange: HttpExchange, stream: AnswerStream) -> None:
@@ -113,7 +127,8 @@ def refuse(exchange: HttpExchange, fault: Fault) -> None:
     if fault.status in PASSED_ON and fault.body:
         exchange.respond(fault.status, _told(exchange.path, fault), JSON, _again(fault))
         return
-    status = fault.status if fault.status in PASSED_ON else 503 if fault.unreachable or fault.status == 0 else 502
+    is_told = fault.status in PASSED_ON or (fault.for_clients and fault.status)
+    status = fault.status if is_told else 503 if fault.unreachable or fault.status == 0 else 502
     respond_error(exchange, status, _logged(exchange, fault)[:LONGEST_TEXT], _again(fault))
 
 

@@ -7,7 +7,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, draw_language_workload
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.engines.engine_tables import LOAD_UNITS
+from gearshift.plans.served import is_language_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile
 from gearshift.profiles.profile import PART_B, Profile
@@ -26,7 +26,7 @@ def is_of_language(profile: object) -> bool:
 def plans_language(plan: GearPlan | PathLike) -> bool:
     """Whether a plan, or the file of one, is of language models."""
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    return any(pipeline.load_unit in LOAD_UNITS for pipeline in made.pipelines.values())
+    return is_language_plan(made)
 
 
 def language_profile(profile: object, *, remedy: str = NAME_IT) -> LanguageProfile:

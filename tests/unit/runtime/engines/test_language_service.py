@@ -8,6 +8,8 @@ import pytest
 from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
+from gearshift.runtime.engines.link import Fault
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.two_language_models import ALONE, SMALL_ALONE, cascade, engine, language_plan, language_profile
@@ -227,3 +229,124 @@ def test_a_gear_can_be_pinned() -> None:
         assert (await service.ask(UNSURE)).text == f"large:{UNSURE}{TEXT}"
 
     served(language_plan([ALONE, SMALL_ALONE], [0.0, 100.0]), use)
+
+
+# Errors of this process --------------------------------------------------------------------------
+
+
+class Raising(Reading):
+    """Raises in one of its methods."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def begin(self, stream: AnswerStream) -> None:
+        super().begin(stream)
+        self._raise_in("begin")
+
+    def chunk(self, data: bytes) -> None:
+        super().chunk(data)
+        self._raise_in("chunk")
+
+    def ended(self, stream: AnswerStream) -> None:
+        self._raise_in("ended")
+        super().ended(stream)
+
+    def failed(self, fault: Fault) -> None:
+        self._raise_in("failed")
+        super().failed(fault)
+
+    def _raise_in(self, where: str) -> None:
+        if where == self.where:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("where", ["begin", "chunk", "ended", "failed"])
+@pytest.mark.parametrize("record", [SURE, UNSURE])
+def test_a_reader_that_raises_ends_its_own_answer_and_no_other(record: int, where: str) -> None:
+    async def use(service: EmulatedService) -> None:
+        bad, others = Raising(where), [Reading() for _ in range(3)]
+        service.submit(record, bad, **({"emulated": {"status": 422}} if where == "failed" else {}))
+        for other in others:
+            service.submit(record, other)
+        for reading in (bad, *others):
+            await reading.over.wait()
+        assert isinstance(bad.error, ZeroDivisionError)
+        assert [reading.ends for reading in (bad, *others)] == [1] * 4
+        assert all(other.text.endswith(TEXT) for other in others)
+        router = service.service.router
+        assert (router.requests, router.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
+
+    served(language_plan([SPLIT]), use)
+
+
+@pytest.mark.parametrize("at", ["certainty", "send"])
+def test_an_error_of_the_service_ends_the_request_that_it_is_about(at: str) -> None:
+    async def use(service: EmulatedService) -> None:
+        bad, other = Reading(), Reading()
+        stream = service.submit(SURE, bad)
+        if at == "certainty":
+            service.service._certainty_of = lambda *_: 1 / 0
+        else:
+            stream.asked.fields["n"] = object()  # type: ignore[assignment]
+            service.submit(SURE, other)
+            await other.over.wait()
+            assert other.text.endswith(TEXT)
+        await bad.over.wait()
+        assert type(bad.error) is {"certainty": ZeroDivisionError, "send": TypeError}[at]
+        router = service.service.router
+        assert (router.requests, router.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
+
+    served(language_plan([SPLIT]), use)
+
+
+# Bounds ------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_is_counted_as_such_and_other_failures_are_not() -> None:
+    async def use(service: EmulatedService) -> None:
+        for _ in range(2):
+            refused = await service.ask(SURE, emulated={"silent_after": 0}, deadline_s=0.05)
+            assert refused.fault is not None
+            assert refused.fault.status == 504
+        failed = await service.ask(SURE, emulated={"cut_after": 6}, deadline_s=20)
+        assert failed.fault is not None
+        assert failed.fault.status == 0
+        metrics = service.service.metrics.text().decode()
+        assert 'gearshift_dropped_total{reason="deadline"} 2.0' in metrics
+        assert 'gearshift_requests_total{operator="chat",outcome="refused"} 2.0' in metrics
+        assert 'gearshift_requests_total{operator="chat",outcome="failed"} 1.0' in metrics
+
+    served(language_plan([SPLIT]), use, gives_late_answers=False, longest_silence_s=0.5)
+
+
+def test_an_answer_grows_no_further_than_there_is_memory() -> None:
+    class Keeping(Reading):
+        def chunk(self, data: bytes) -> None:
+            super().chunk(data)
+            assert self.stream is not None
+            self.stream.keep(60_000)
+
+    async def use(service: EmulatedService) -> None:
+        keeping = Keeping()
+        service.submit(SURE, keeping)
+        await keeping.over.wait()
+        assert isinstance(keeping.error, NoRoom)
+        assert len(keeping.chunks) == 4
+        assert service.service.held.held_bytes == 0
+        assert (await service.ask(SURE)).text.endswith(TEXT)
+
+    served(language_plan([SMALL_ALONE]), use, most_held_bytes=100_000)
+
+
+def test_an_engine_that_gives_more_than_was_asked_for_is_cut_off() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = Reading()
+        stream = service.submit(SURE, reading, ignore_eos=True, max_tokens=5000)
+        stream.asked.most_tokens = 10
+        await reading.over.wait()
+        assert reading.fault is not None
+        assert "and 10 were asked for" in reading.fault.reason
+
+    served(language_plan([SMALL_ALONE]), use)

@@ -1,11 +1,20 @@
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.asked import CHAT, TEXT
+from gearshift.runtime.engines.asked import CHAT, REQUEST_BYTES, TEXT
 from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
-from gearshift.serving.openai.bodies import BadBody, UnknownModel, Wanted, read_body
+from gearshift.serving.openai.bodies import (
+    MOST_COLONS,
+    MOST_COMMAS,
+    MOST_TOKENS,
+    BadBody,
+    UnknownModel,
+    Wanted,
+    read_body,
+)
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -70,3 +79,54 @@ def test_another_model_is_unknown() -> None:
     with pytest.raises(UnknownModel) as caught:
         read(model="gpt-4")
     assert (caught.value.http_status, caught.value.code) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("tokens", [0, -1, MOST_TOKENS + 1, 10**30, 1.5])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_the_tokens_of_an_answer_have_bounds(field: str, tokens: float) -> None:
+    with pytest.raises(BadBody) as caught:
+        read(**{field: tokens})
+    assert caught.value.param == field
+    assert read(**{field: MOST_TOKENS}).asked.most_tokens == MOST_TOKENS
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b",".join(b'"field-%d":1' % number for number in range(1025)),
+        b'"metadata":"%b"' % (b":" * MOST_COLONS),
+        b'"prompt":[%b1]' % (b"1," * (MOST_COMMAS + 1)),
+        b'"prompt":["a","b"],"n":128',
+    ],
+)
+def test_a_body_that_would_take_much_memory_or_work_is_refused(more: bytes) -> None:
+    with pytest.raises(BadBody, match=r"more than|at most"):
+        read_body(TEXT, b'{"model":"chat","prompt":"a",%b}' % more, "chat")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"messages": [{"role": "user", "content": "x" * 100_000}]},
+        {"messages": [{"role": "user", "content": "x"}] * 1000},
+        {"attachment": "x" * 100_000, "max_tokens": 3},
+        {f"field-{number}": number for number in range(1000)},
+    ],
+)
+def test_the_memory_that_is_counted_for_a_request_is_no_less_than_it_takes(fields: dict[str, Any]) -> None:
+    body = json.dumps({"model": "chat", "messages": USER, **fields}).encode()
+    read_body(CHAT, body, "chat")
+    many = 20
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = []
+        for _ in range(many):
+            asked = read_body(CHAT, bytes(bytearray(body)), "chat").asked
+            kept.append((asked, b"POST " + asked.body("small", least_top_logprobs=2)))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    taken = (after - before) / many
+    assert taken <= kept[0][0].held_bytes <= REQUEST_BYTES + 4 * taken
