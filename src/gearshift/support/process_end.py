@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class ProcessEnd:
@@ -47,6 +47,12 @@ class ProcessEnd:
         if self._open:
             self.close()
             self._ended()
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of descendants whose own has ended (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> bool:

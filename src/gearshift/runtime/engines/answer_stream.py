@@ -118,9 +118,9 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_done", "_finished", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked", "broken", "call",
-        "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader", "request", "stages",
-        "usage", "whole_answer", "whole_usage",
+        "_done", "_finished", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked", "broken",
+        "call", "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader", "request",
+        "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(

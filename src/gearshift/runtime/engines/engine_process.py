@@ -6,13 +6,18 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from gearshift.runtime.engines.supervise import ANY_CORES, GRACE_S
+import psutil
+
+from gearshift.runtime.engines.supervise import ANY_CORES, GRACE_S, kill
 
 LAST_LINES = 20
 LONGEST_LINE = 500
+LAST_WORDS_S = 0.5
+"""For what an engine said last, after its end: others may hold its output open for ever."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +43,7 @@ class EngineProcess:
         self.ended = asyncio.Event()
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         self.port = free_port()
@@ -52,26 +57,43 @@ class EngineProcess:
             env=self._environment,
             start_new_session=True,
         )
-        self._reading = asyncio.create_task(self._read(self._process))
+        self._watching = asyncio.create_task(self._watch(self._process))
 
     async def stop(self) -> None:
-        """End it, and all that it has started; returns when it is gone."""
+        """End it, and all that it has started; returns when it is gone.
+
+        The process that looks after it ends it, and is killed where it does not.
+        """
         process = self._process
-        if process is None or self._reading is None:
+        if process is None or self._watching is None:
             return
         if process.stdin is not None:
             process.stdin.close()
         try:
             async with asyncio.timeout(2 * GRACE_S):
-                await asyncio.shield(self._reading)
+                await asyncio.shield(self._watching)
         except TimeoutError:
-            process.kill()
-            await self._reading
+            below = psutil.Process(process.pid).children(recursive=True) if process.returncode is None else []
+            with suppress(ProcessLookupError):
+                process.kill()
+            kill(below)
+            await self._watching
 
     @property
     def said(self) -> str:
         """The end of its output, for messages."""
         return " | ".join(line for line in list(self.last_lines)[-3:] if line)[-LONGEST_LINE:]
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Until it has ended: its output may end later, or earlier."""
+        reading = asyncio.create_task(self._read(process))
+        try:
+            await process.wait()
+            kill(_of_session(process.pid))
+            await asyncio.wait({reading}, timeout=LAST_WORDS_S)
+        finally:
+            reading.cancel()
+            self.ended.set()
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         rest = b""
@@ -83,8 +105,14 @@ class EngineProcess:
                 text = line[:LONGEST_LINE].decode(errors="replace").rstrip()
                 self.last_lines.append(text)
                 log.debug("%s: %s", self._name, text)
-        await process.wait()
-        self.ended.set()
+
+
+def _of_session(leader: int) -> Iterator[psutil.Process]:
+    """Processes in the session of one that has ended, which has left them if it was killed."""
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            if os.getsid(process.pid) == leader and process.pid != leader:
+                yield process
 
 
 def free_port() -> int:
