@@ -1,6 +1,7 @@
 """Decision conformance: the compiled simulator and the real router write the same log, event for event."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +45,7 @@ from tests.conformance.virtual import run_virtually
 from tests.often import often
 from tests.unit.planner.joint.strips import EDGES, strips
 
+RUN_FACTORS = st.lists(st.sampled_from([0.5, 1.0, 1.2, 1.5, 3.0, 40.0]), min_size=1, max_size=4)
 BUSY = st.builds(FrontEnd, arrival_ns=st.integers(0, 3 * MS), answer_ns=st.integers(0, 3 * MS))
 
 
@@ -54,7 +56,7 @@ def with_cores(gear: Gear, cores: Mapping[str, int]) -> Gear:
 
 
 def assert_same_decisions(
-    case: Case, late: Late = "refuse", front_end: FrontEnd = NO_FRONT_END
+    case: Case, late: Late = "refuse", front_end: FrontEnd = NO_FRONT_END, learns: bool | None = None
 ) -> list[tuple[int, int, int, int, int]]:
     tables = plan_tables(case.plan)
     run_ns = np.stack(case.run_ns)
@@ -64,6 +66,7 @@ def assert_same_decisions(
     passing = None
     if case.holds is not None:
         passing = RecordedPassing(case.plan, tables, case.joint, case.holds, case.workload)
+    cores["learns_slowdown"] = learns
     live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, passing=passing, **cores)
     simulated = simulate_tables(
         tables,
@@ -128,6 +131,34 @@ def test_random_plans_with_refinement_meet_every_way_in_which_time_ends() -> Non
 
     note()
     assert kinds >= {(Decision.START, REFINES), (Decision.RELEASE, 0), (Decision.DEGRADE, 0), (Decision.START, FULL)}
+
+
+@given(st.one_of(cases(), cases().flatmap(with_refinement), cases_of_several()), RUN_FACTORS, BUSY)
+@settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_decide_alike_on_a_host_that_is_slower_than_profiled(
+    case: Case, factors: list[float], front_end: FrontEnd
+) -> None:
+    slower = replace(case, workload=replace(case.workload, run_factors=np.array(factors)))
+    assert_same_decisions(slower, front_end=front_end, learns=True)
+
+
+def test_a_slow_host_shifts_down_at_the_load_that_it_can_bear() -> None:
+    placed = {"a0": "d0", "b0": "d1"}
+    gears = [
+        small_gear(placed, "a b", (2.0,), load=(0.0, 250.0)),
+        small_gear(placed, "a", load=(250.0, None)),
+    ]
+    arrivals_ms = np.arange(200) * 5.0
+    case = Case(
+        plan=small_plan(placed, *gears),
+        run_ns=[np.full(5, MS), np.full(5, MS)],
+        certainty=np.ones((2, 200)),
+        workload=small_workload(arrivals_ms, run_factors=[1.5]),
+    )
+    kept = [row for row in assert_same_decisions(case, learns=False) if row[1] == Decision.SHIFT]
+    shifted = [row for row in assert_same_decisions(case, learns=True) if row[1] == Decision.SHIFT]
+    assert kept == []
+    assert [(a, b) for _, _, a, b, _ in shifted] == [(0, 1)], "200 a second are 300 of what it was planned for"
 
 
 def test_router_and_simulator_choose_alike_in_a_planned_pipeline() -> None:

@@ -23,7 +23,7 @@ from gearshift.gear import (
     TimedQuality,
 )
 from gearshift.plans.graph_tables import GraphTables, graph_tables
-from gearshift.plans.refine_tables import RefineTables, refine_tables
+from gearshift.plans.refine_tables import RefineTables, alike, refine_tables
 from gearshift.plans.served import require_served
 from gearshift.request import NO_DEADLINE_NS
 
@@ -93,7 +93,8 @@ class PlanTables:
     change with the gear. Where several pipelines use a replica, `policies/sharing.py` says which
     settings are in force. `starvation_ns` (replicas,) is the shortest of the pipelines that use the
     replica, 0 where none has one. The replicas of device d are `on_device` from
-    `on_device_begin[d]`; the devices of replica r are `spans` from `spans_begin[r]`.
+    `on_device_begin[d]`; the devices of replica r are `spans` from `spans_begin[r]`. `alike`
+    (replicas,) is the first replica of the same model on the same kind of device.
     """
 
     pipelines: tuple[PipelineTables, ...]
@@ -101,6 +102,7 @@ class PlanTables:
     replica_ids: tuple[str, ...]
     device_ids: tuple[str, ...]
     replica_model: Ints
+    alike: Ints
     model_begin: Ints
     on_device: Ints
     on_device_begin: Ints
@@ -215,6 +217,7 @@ def plan_tables(plan: GearPlan) -> PlanTables:
         replica_ids=replica_ids,
         device_ids=device_ids,
         replica_model=model_of_replica,
+        alike=alike(plan, replicas),
         model_begin=model_begin,
         on_device=_flat(on_device),
         on_device_begin=_begins(on_device),

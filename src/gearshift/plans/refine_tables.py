@@ -63,7 +63,7 @@ def refine_tables(plan: GearPlan, replicas: Sequence[Replica], index: Mapping[st
     gains = np.array([each for table in tables for each in table.gain], dtype=np.float64)
     return RefineTables(
         refines=True,
-        queue_of=_queue_of(plan, replicas),
+        queue_of=alike(plan, replicas),
         margin_ns=np.array(
             [0 if gear.answer_by_margin_s is UNSET else to_ns(gear.answer_by_margin_s) for gear in gears],
             dtype=np.int64,
@@ -76,8 +76,9 @@ def refine_tables(plan: GearPlan, replicas: Sequence[Replica], index: Mapping[st
     )
 
 
-def _queue_of(plan: GearPlan, replicas: Sequence[Replica]) -> Ints:
+def alike(plan: GearPlan, replicas: Sequence[Replica]) -> Ints:
+    """Per replica, the first one that runs the same model on the same kind of device."""
     kinds = {device.id: device.kind for device in plan.hardware.devices}
     first: dict[tuple[object, ...], int] = {}
-    alike = [(each.model, kinds[each.device_ids[0]], each.tensor_parallel, each.cores) for each in replicas]
-    return np.array([first.setdefault(key, number) for number, key in enumerate(alike)], dtype=np.int64)
+    keys = [(each.model, kinds[each.device_ids[0]], each.tensor_parallel, each.cores) for each in replicas]
+    return np.array([first.setdefault(key, number) for number, key in enumerate(keys)], dtype=np.int64)

@@ -224,6 +224,7 @@ def simulate_tables(
     late: Late = "refuse",
     by_arrival: bool = False,
     knows_waits: bool = True,
+    learns_slowdown: bool | None = None,
     log_rows: int = 0,
 ) -> Simulation:
     """As `simulate`, with the plan already resolved.
@@ -233,7 +234,7 @@ def simulate_tables(
     `effect_s` after they are asked for. With `shared` a scaler chooses the cores, no fewer than
     the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
     queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
-    baselines, choices by the time left ignore queues. `front_end` is the cost of a
+    baselines, choices by the time left ignore queues. `learns_slowdown` is on by default for plans that refine. `front_end` is the cost of a
     request outside of queues and batches; where cores are shared, the router's part of it delays
     nothing else.
     """
@@ -253,6 +254,8 @@ def simulate_tables(
         "a plan that orders by gain is not simulated with learned caches, scaled cores or bulk work",
         remedy="leave them out",
     )
+    learns = tables.refine.refines if learns_slowdown is None else learns_slowdown
+    require(not learns or exits is None, "slowdown is not simulated with learned caches", remedy="do not learn it")
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses
@@ -278,8 +281,10 @@ def simulate_tables(
         by_exit=exits is not None,
         knows_waits=knows_waits,
         bulk=workload.bulk_gear is not None,
+        learns_slowdown=learns,
     )
-    state = make_state(tables, workload, deadline_ns if by_deadline else np.zeros(0, dtype=np.int64), items)
+    due = deadline_ns if by_deadline else np.zeros(0, dtype=np.int64)
+    state = make_state(tables, workload, due, items, learns_slowdown=learns)
     by_urgency = by_deadline or workload.priority is not None
     of_bulk = 0 if workload.bulk_gear is None else replicas
     queues = make_queues(workload, items, replicas + of_bulk, by_urgency=by_urgency, by_arrival=by_arrival)

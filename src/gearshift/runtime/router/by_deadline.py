@@ -47,6 +47,9 @@ class DeadlineRules:
     `late` says whether samples without any answer are refused or answered late. All decisions aim
     `margin_ns` before a deadline. The margin follows from the delays of recent answers compared
     with the profiled times, and from `way_ns`, the time outside the router.
+
+    Where it `learns_slowdown`, by default for plans that refine, run times are compared with
+    `expected_ns` (replicas, sizes), by default the profiled ones.
     """
 
     def __init__(
@@ -55,9 +58,14 @@ class DeadlineRules:
         run_ns: Sequence[Sequence[int]] = (),
         late: Late = "refuse",
         way_ns: int = 0,
+        *,
+        expected_ns: Sequence[Sequence[int]] | None = None,
+        learns_slowdown: bool | None = None,
     ) -> None:
         no_time_ns = [0] * (int(tables.largest_batch_size.max()) + 1)
         self.tables, self.run_ns = tables, [*run_ns] or [no_time_ns] * len(tables.replica_ids)
+        self.expected_ns = self.run_ns if expected_ns is None else expected_ns
+        self.learns_slowdown = tables.refine.refines if learns_slowdown is None else learns_slowdown
         self.refuses = late == "refuse"
         self.margin_ns = self._way_ns = way_ns
         self._overshoots_ns: deque[int] = deque(maxlen=RECENT_ANSWERS)

@@ -1,7 +1,8 @@
-"""The devices as the router sees them: whether busy, until when, and when to look again."""
+"""The devices as the router sees them: whether busy, until when, when to look again, and how slow they are."""
 
 from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables, rows_of
+from gearshift.policies.slowdown import learnt, slowdown_of_load
 
 
 class Devices:
@@ -42,3 +43,45 @@ class Devices:
     def due(self, now_ns: int) -> list[tuple[int, int]]:
         """Devices whose time to look again has come, with that time."""
         return [(at, device) for device, at in enumerate(self.wake_ns) if at <= now_ns]
+
+
+class Slowdown:
+    """Observed over expected run times, of each kind of alike replicas at the first of them.
+
+    Learns from batches that end, and only if it is `on`; else all is as profiled. `of_load` is what
+    load is multiplied by, by the work of the window before the last tick.
+    """
+
+    def __init__(self, tables: PlanTables, *, on: bool) -> None:
+        self.on = on
+        self.alike: list[int] = tables.alike.tolist()
+        self.ratios = [1.0] * len(self.alike)
+        self.of_load = 1.0
+        self._work_ns = [0] * len(self.alike)
+        self._expected_ns = [0] * len(self.alike)
+        self._keys = [(tables.model_of(first), *tables.devices_of(first)) for first in self.alike]
+
+    def of(self, replica: int) -> float:
+        return self.ratios[self.alike[replica]]
+
+    def started(self, replica: int, expected_ns: int) -> None:
+        self._expected_ns[replica] = expected_ns
+
+    def ended(self, replica: int, took_ns: int) -> int:
+        """Learn from a batch; return the first of the replicas that this is about."""
+        first, expected_ns = self.alike[replica], self._expected_ns[replica]
+        self.ratios[first] = learnt(self.ratios[first], took_ns, expected_ns)
+        self._work_ns[first] += expected_ns
+        return first
+
+    def ticked(self) -> None:
+        if self.on:
+            self.of_load = slowdown_of_load(self.ratios, self._work_ns, self.of_load)
+            self._work_ns = [0] * len(self._work_ns)
+
+    def take_over_from(self, before: "Slowdown") -> None:
+        """Go on from what was learnt of the same models on the same devices."""
+        if self.on and before.on:
+            found = {key: before.of(replica) for replica, key in enumerate(before._keys)}
+            self.ratios = [found.get(key, 1.0) for key in self._keys]
+            self.of_load = before.of_load

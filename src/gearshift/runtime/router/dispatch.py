@@ -11,7 +11,7 @@ from gearshift.policies.order import is_starving, replica_key
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
 from gearshift.runtime.router.decision_log import DecisionLog
-from gearshift.runtime.router.devices import Devices
+from gearshift.runtime.router.devices import Devices, Slowdown
 from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import BulkQueues, WaitingQueue
@@ -51,7 +51,8 @@ class Dispatch:
         self._retries, self._lost, self._log, self._start = retries, lost, log, start
         self._model_of: list[int] = tables.replica_model.tolist()
         self._starvation_ns: list[int] = tables.starvation_ns.tolist()
-        self.devices = Devices(tables)
+        self.devices, self.slowdown = Devices(tables), Slowdown(tables, on=rules.learns_slowdown)
+        self._expected_ns = rules.expected_ns
         self._spans = self.devices.spans
         self.settings = GearSettings(tables, pipelines)
         self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
@@ -60,7 +61,7 @@ class Dispatch:
         self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
         self._refining: Refining | None = None
         if tables.refine.refines:
-            self._refining = Refining(tables, pipelines[0], rules, self.settings, release)
+            self._refining = Refining(tables, pipelines[0], rules, self.settings, self.slowdown, release)
         replicas = len(tables.replica_ids)
         self.running: list[Sequence[Sample]] = [() for _ in range(replicas)]
         self._in_batch = [False] * replicas
@@ -182,6 +183,12 @@ class Dispatch:
         for sample in samples:
             sample.run_ns += now_ns - started_ns
         return whole
+
+    def learn_slowdown(self, replica: int, now_ns: int) -> None:
+        """Compare the run time of a batch that ends with the expected one."""
+        first = self.slowdown.ended(replica, now_ns - self.started_ns[replica])
+        if self._refining is not None:
+            self._refining.watch(first)
 
     def free(self, replica: int) -> None:
         self.running[replica] = ()
@@ -378,6 +385,8 @@ class Dispatch:
         self.devices.hold(replica, now_ns + run_ns)
         self.running[replica], self._in_batch[replica] = samples, True
         self.started_ns[replica] = now_ns
+        if self.slowdown.on:
+            self.slowdown.started(replica, self._expected_ns[replica][len(samples)])
         self._log.write(now_ns, Decision.START, replica, len(samples), reason)
         for sample in samples:
             sample.queue_ns += now_ns - sample.entered_ns

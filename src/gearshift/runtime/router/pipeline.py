@@ -101,16 +101,20 @@ class Pipeline:
         self.waiting = 0
         self._eased_ticks = 0
         self.rate_qps = self.load = 0.0
+        self.slowdown = 1.0
         self.scaling = LoadScaling(self.tables)
         self.pinned = False
         self.gear = 0
         self.shift(0)
 
-    def tick(self, longest_first_stage_queue: int, now_ns: int) -> int:
-        """Measure the load; return the gear that is to be in force."""
+    def tick(self, longest_first_stage_queue: int, now_ns: int, slowdown: float = 1.0) -> int:
+        """Measure the load; return the gear for `slowdown` times this load, which is to be in force."""
         tables, starts = self.tables, self._range_starts
         self.rate_qps = self.meter.tick(now_ns)
-        self.load = metered_load(tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha)
+        self.slowdown = slowdown
+        self.load = slowdown * metered_load(
+            tables.meter, self.rate_qps, self.scaling.factor, self.waiting, tables.alpha
+        )
         asked = gear_asked_for(
             tables.meter, self.gear, self.load, longest_first_stage_queue, tables.alpha, starts, tables.gears
         )
@@ -126,10 +130,11 @@ class Pipeline:
         self.first_model = self.first_models[0]
         self.turns.share(gear)
 
-    def take_meter(self, before: "Pipeline") -> int:
+    def take_meter(self, before: "Pipeline", slowdown: float = 1.0) -> int:
         """Take over the meter of `before`; return its arrivals' gear. Waiting samples do not count."""
         self.meter = before.meter.copy()
-        self.rate_qps = self.load = before.rate_qps
+        self.rate_qps, self.slowdown = before.rate_qps, slowdown
+        self.load = slowdown * before.rate_qps
         tables = self.tables
         return gear_asked_for(tables.meter, 0, self.load, 0, tables.alpha, self._range_starts, tables.gears)
 

@@ -20,8 +20,10 @@ from gearshift.policies.refine import (
     screen_batch_size,
     screen_or_refine,
 )
+from gearshift.policies.slowdown import profiled_ns, slowed_ns
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineRules
+from gearshift.runtime.router.devices import Slowdown
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import GainQueue
 
@@ -40,10 +42,12 @@ class Refining:
         pipeline: Pipeline,
         rules: DeadlineRules,
         settings: GearSettings,
+        slowdown: Slowdown,
         release: Release,
     ) -> None:
         refine = tables.refine
         self._pipeline, self._rules, self._settings, self._release = pipeline, rules, settings, release
+        self._slowdown = slowdown
         self.queue_of: list[int] = refine.queue_of.tolist()
         self.alike = [[r for r, of in enumerate(self.queue_of) if of == leader] for leader in range(len(self.queue_of))]
         """The replicas that share the queues of a replica; empty unless it is the first of them."""
@@ -62,7 +66,7 @@ class Refining:
     def wait(self, sample: Sample, leader: int, now_ns: int) -> bool:
         """Queue a row with an answer; answer it, and return False, if it could not finish."""
         until_ns = self._until_ns(sample)
-        if not may_finish(until_ns, now_ns, self._rules.run_ns[leader][1]):
+        if not may_finish(until_ns, now_ns, self._slowed_ns(leader, 1)):
             self._release(sample, self._ending(sample, until_ns), now_ns)
             return False
         pair = sample.model * self._models + self._model_of[leader]
@@ -70,7 +74,7 @@ class Refining:
         gain = expected_gain(sample.certainty, begin, end, self._gain_certainty, self._gains)
         sample.entered_ns = now_ns
         self.queues[leader].add(sample, until_ns, refine_key(gain, self._greatest))
-        self._watch(leader)
+        self.watch(leader)
         return True
 
     def withdraw(self, sample: Sample) -> bool:
@@ -78,12 +82,12 @@ class Refining:
         leader: int = sample.replica
         removed = leader >= 0 and self.queues[leader].remove(sample)
         if removed:
-            self._watch(leader)
+            self.watch(leader)
         return removed
 
     def clear(self, leader: int) -> list[Sample]:
         gone = self.queues[leader].clear()
-        self._watch(leader)
+        self.watch(leader)
         return gone
 
     def next_timer_ns(self) -> int:
@@ -99,15 +103,16 @@ class Refining:
         while self.release_ns.get(leader, NEVER_NS) <= now_ns:
             sample, until_ns = queue.first()
             queue.remove(sample)
-            self._watch(leader)
+            self.watch(leader)
             sample.queue_ns += now_ns - sample.entered_ns
             self._release(sample, self._ending(sample, until_ns), now_ns)
 
     def batch_size(self, replica: int, now_ns: int) -> tuple[list[Sample], list[int], int]:
-        """The rows looked at, the time that each has left, and the size of the best batch of them."""
+        """The rows looked at, the profiled run time that each has left, and the size of the best batch."""
         most = self._settings.largest_batch_size[replica]
         looked_at = list(islice(self.queues[self.queue_of[replica]].in_order(), 2 * most))
-        left_ns = [until_ns - now_ns for _, until_ns, _ in looked_at]
+        slowdown = self._slowdown.of(replica)
+        left_ns = [profiled_ns(until_ns - now_ns, slowdown) for _, until_ns, _ in looked_at]
         levels = [level for _, _, level in looked_at]
         for_gain = self._for_gain[self._pipeline.gear]
         size = refine_batch_size(len(looked_at), most, self._rules.run_ns[replica], left_ns, levels, for_gain)
@@ -119,7 +124,7 @@ class Refining:
         batch = [row for row, left in zip(rows, left_ns, strict=True) if left >= run_ns][:size]
         for sample in batch:
             self.queues[leader].remove(sample)
-        self._watch(leader)
+        self.watch(leader)
         return batch
 
     def screens(
@@ -136,8 +141,8 @@ class Refining:
         """Whether an idle device screens `to_screen` rows with `replica`, or refines `size` rows with `refines`."""
         if size == 0:
             return True
-        most, run_ns = self._settings.largest_batch_size[replica], self._rules.run_ns
-        screen_ns, refine_ns = run_ns[replica][to_screen], run_ns[refines][size]
+        most = self._settings.largest_batch_size[replica]
+        screen_ns, refine_ns = self._slowed_ns(replica, to_screen), self._slowed_ns(refines, size)
         screened_last, answer_by_ns = self.screened_last[device], self._until_ns(oldest)
         goes = screen_or_refine(screened_last, waiting, most, answer_by_ns, now_ns, screen_ns, refine_ns)
         return goes == SCREEN
@@ -146,6 +151,9 @@ class Refining:
         """The size of a batch to screen."""
         return screen_batch_size(waiting, self._settings.largest_batch_size[replica], self._rules.run_ns[replica])
 
+    def _slowed_ns(self, replica: int, size: int) -> int:
+        return slowed_ns(self._rules.run_ns[replica][size], self._slowdown.of(replica))
+
     def _until_ns(self, sample: Sample) -> int:
         request, margin_ns = sample.request, self._margin_ns[self._pipeline.gear]
         return refine_until_ns(request.answer_by_ns, margin_ns, self._rules.aimed_ns(request))
@@ -153,9 +161,10 @@ class Refining:
     def _ending(self, sample: Sample, until_ns: int) -> Ending:
         return Ending.DEGRADED if until_ns == self._rules.aimed_ns(sample.request) else Ending.TIME
 
-    def _watch(self, leader: int) -> None:
+    def watch(self, leader: int) -> None:
+        """Note when the next row is answered as it is."""
         queue = self.queues[leader]
         if len(queue):
-            self.release_ns[leader] = release_at_ns(queue.first()[1], self._rules.run_ns[leader][1])
+            self.release_ns[leader] = release_at_ns(queue.first()[1], self._slowed_ns(leader, 1))
         else:
             self.release_ns.pop(leader, None)

@@ -18,6 +18,7 @@ from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, 
 from gearshift.runtime.router.cascades import Cascades
 from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
+from gearshift.runtime.router.devices import Slowdown
 from gearshift.runtime.router.dispatch import Dispatch, Start
 from gearshift.runtime.router.flows import FIRST_ITEM, WITHDRAWN, Answered, Flows, Passing
 from gearshift.runtime.router.pipeline import Pipeline
@@ -124,6 +125,8 @@ class Router:
         """Answer or forward samples; start batches here only if theirs goes on."""
         model = self._model_of[replica]
         whole = self._dispatch.leave_batch(replica, samples, now_ns)
+        if whole and self._dispatch.slowdown.on and not any(sample.error or sample.unanswered for sample in samples):
+            self._dispatch.learn_slowdown(replica, now_ns)
         for sample in samples:
             if sample.error:
                 self._done(sample)
@@ -153,9 +156,10 @@ class Router:
         self._start_on_touched(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        shifted = False
+        shifted, slowdown = False, self._dispatch.slowdown
+        slowdown.ticked()
         for pipeline in self.pipelines:
-            gear = pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns)
+            gear = pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns, slowdown.of_load)
             shifted |= self._shift(pipeline, gear, now_ns)
             pipeline.scaling.ticked(pipeline.rate_qps)
         if shifted:
@@ -169,9 +173,10 @@ class Router:
     def take_meter(self, before: "Router", now_ns: int) -> None:
         """Take over the meters of pipelines of `before` with the same names, and their arrivals' gears."""
         by_name = {pipeline.name: pipeline for pipeline in before.pipelines}
+        self._dispatch.slowdown.take_over_from(before._dispatch.slowdown)
         for pipeline in self.pipelines:
             if pipeline.name in by_name:
-                self._shift(pipeline, pipeline.take_meter(by_name[pipeline.name]), now_ns)
+                self._shift(pipeline, pipeline.take_meter(by_name[pipeline.name], self.slowdown.of_load), now_ns)
         self._start_on_all(now_ns)
 
     def arrive(self, samples: Sequence[Sample], now_ns: int) -> None:
@@ -258,6 +263,10 @@ class Router:
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
         return self._dispatch.run_if_idle(replica, sample, reason, now_ns)
+
+    @property
+    def slowdown(self) -> Slowdown:
+        return self._dispatch.slowdown
 
     def queue_lengths(self) -> list[int]:
         return self._dispatch.lengths()

@@ -233,7 +233,7 @@ def _replicas(
 
 def shift_facts(pipeline: Pipeline, before: int, after: int) -> dict[str, object]:
     """The reason of the shift is the rate, the backlog, or an operator's pin."""
-    metered = "backlog" if pipeline.load > pipeline.scaling.factor * pipeline.rate_qps else "rate"
+    metered = "backlog" if pipeline.load > pipeline.slowdown * (pipeline.scaling.factor * pipeline.rate_qps) else "rate"
     return {
         "before": before,
         "after": after,

@@ -11,7 +11,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.profiles.run_times import Exits, FrontEnd, fastest_ns
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.simulator.kernel.load_scaling import first_gears
+from gearshift.simulator.kernel.load_scaling import first_gears, make_slowdown
 from gearshift.simulator.kernel.queues import NONE, longer
 from gearshift.simulator.kernel.refining import make_refining
 from gearshift.simulator.kernel.state import BLOCK, Outcome, Pipeline, Plan, Run, Settings, State, record, records
@@ -57,6 +57,7 @@ def make_settings(
     by_exit: bool,
     knows_waits: bool,
     bulk: bool,
+    learns_slowdown: bool,
 ) -> Settings:
     several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or bulk else None
     return Settings(
@@ -67,6 +68,7 @@ def make_settings(
         several=several,
         chooses=True if several and by_deadline else None,
         refines=True if tables.refine.refines else None,
+        slowdown=True if learns_slowdown else None,
         first_item=first_item,
         by_deadline=True if by_deadline else None,
         refuses=refuses,
@@ -77,7 +79,9 @@ def make_settings(
     )
 
 
-def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items: int) -> State:
+def make_state(
+    tables: PlanTables, workload: Workload, deadline_ns: Ints, items: int, *, learns_slowdown: bool
+) -> State:
     """The state as a run begins; `items` is how many may be made in graphs."""
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
     blocks = -(-devices // BLOCK)
@@ -130,6 +134,7 @@ def make_state(tables: PlanTables, workload: Workload, deadline_ns: Ints, items:
         refining=make_refining(tables, samples),
         run_factors=np.zeros(0) if workload.run_factors is None else workload.run_factors,
         run_factor=np.ones(replicas),
+        slowdown=make_slowdown(tables, learns=learns_slowdown),
     )
 
 

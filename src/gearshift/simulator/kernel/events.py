@@ -18,9 +18,9 @@ from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway
 from gearshift.simulator.kernel.exits import run_to_next_exit, take_leaving, touch_device
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
 from gearshift.simulator.kernel.graph import Graph
-from gearshift.simulator.kernel.load_scaling import Scaling, ticked
+from gearshift.simulator.kernel.load_scaling import Scaling, batch_ended, slowdown_ticked, ticked
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.refining import release
+from gearshift.simulator.kernel.refining import release, watch_release
 from gearshift.simulator.kernel.state import (
     Outcome,
     Plan,
@@ -78,6 +78,10 @@ def leave_batch(
     state.ends_ns[lead] = NEVER_NS
     if left == 0:
         executor_free(plan, state, replica)
+        if settings.slowdown is not None:
+            first = batch_ended(state.slowdown, replica, now_ns)
+            if settings.refines is not None:
+                watch_release(plan, settings, state, first)
     stage_ended(plan, settings, state, q, out, certainty, replica, sample, leaving, now_ns)
     forget_end(state, lead)
     if left != 0:
@@ -160,11 +164,15 @@ def tick(
     plan: Plan, settings: Settings, state: State, q: Queues, scaling: Scaling, cores: Cores, out: Outcome, now_ns: int
 ) -> None:
     run = state.run
+    if settings.slowdown is not None:
+        slowdown_ticked(state.slowdown)
     for number in range(1 if settings.several is None else state.pipelines.shape[0]):
         pipeline, meter, alpha = state.pipelines[number], plan.meter[number], plan.alpha[number]
         rate_qps = measured_qps(state, number, now_ns)
         longest = longest_first_stage_queue(plan, settings, state, q, number)
         load = metered_load(meter, rate_qps, pipeline.factor, pipeline.waiting, alpha)
+        if settings.slowdown is not None:
+            load = state.slowdown.of_load[0] * load
         first, before = plan.first_gear[number], pipeline.gear
         starts = plan.range_starts[first : plan.first_gear[number + 1]]
         asked = gear_asked_for(meter, before, load, longest, alpha, starts, starts.shape[0])

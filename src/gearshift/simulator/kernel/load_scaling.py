@@ -1,4 +1,4 @@
-"""The factor on measured load, compiled: `runtime/router/pipeline.py` on arrays."""
+"""What multiplies measured load, compiled: `LoadScaling` and `Slowdown` of `runtime/router` on arrays."""
 
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies import load_scaling
+from gearshift.policies import load_scaling, slowdown
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE
 from gearshift.support.compiled import inlined
 
 load_bin = inlined(load_scaling.load_bin)
 load_factor = inlined(load_scaling.load_factor)
+slowdown_of_load = inlined(slowdown.slowdown_of_load)
+learnt = inlined(slowdown.learnt)
 
 _EDGES: Any
 _FACTORS: Any
@@ -79,3 +81,47 @@ def ticked(scaling: Scaling, number: int, ticks: int, rate_qps: float, factor: f
         totals[place] -= scaling.counts[oldest, place]
         scaling.counts[oldest, place] = 0
     return factor
+
+
+class Slowdown(NamedTuple):
+    """Observed over expected run times; arrays are empty where they are not learnt.
+
+    Per replica: `alike`, as in `PlanTables`; `ratios` and the `work_ns` since the last tick, of the
+    first of those alike; and of the batch that runs, `started_ns` and `expected_ns`. `of_load` (1,)
+    is what load is multiplied by.
+    """
+
+    alike: Any
+    ratios: Any
+    work_ns: Any
+    started_ns: Any
+    expected_ns: Any
+    of_load: Any
+
+
+def make_slowdown(tables: PlanTables, *, learns: bool) -> Slowdown:
+    replicas = len(tables.replica_ids) if learns else 0
+    return Slowdown(
+        alike=tables.alike,
+        ratios=np.ones(replicas),
+        work_ns=np.zeros(replicas, dtype=np.int64),
+        started_ns=np.zeros(replicas, dtype=np.int64),
+        expected_ns=np.zeros(replicas, dtype=np.int64),
+        of_load=np.ones(1),
+    )
+
+
+@inlined
+def batch_ended(slowdown: Slowdown, replica: int, now_ns: int) -> Any:
+    """Learn from a batch; return the first of the replicas that this is about."""
+    first, expected_ns = slowdown.alike[replica], slowdown.expected_ns[replica]
+    took_ns = now_ns - slowdown.started_ns[replica]
+    slowdown.ratios[first] = learnt(slowdown.ratios[first], took_ns, expected_ns)
+    slowdown.work_ns[first] += expected_ns
+    return first
+
+
+@inlined
+def slowdown_ticked(slowdown: Slowdown) -> None:
+    slowdown.of_load[0] = slowdown_of_load(slowdown.ratios, slowdown.work_ns, slowdown.of_load[0])
+    slowdown.work_ns[:] = 0

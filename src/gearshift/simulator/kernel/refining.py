@@ -14,7 +14,7 @@ import numpy as np
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
-from gearshift.policies import batching, order
+from gearshift.policies import batching, order, slowdown
 from gearshift.policies import refine as policies
 from gearshift.policies.refine import LEVELS, SCREEN
 from gearshift.simulator.kernel import queues as queues_module
@@ -36,6 +36,8 @@ release_at_ns = inlined(policies.release_at_ns)
 screen_batch_size = inlined(policies.screen_batch_size)
 refine_batch_size = inlined(policies.refine_batch_size)
 screen_or_refine = inlined(policies.screen_or_refine)
+slowed_ns = inlined(slowdown.slowed_ns)
+profiled_ns = inlined(slowdown.profiled_ns)
 start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 replica_key = inlined(order.replica_key)
@@ -106,6 +108,15 @@ def make_refining(tables: PlanTables, samples: int) -> Refining:
 
 
 @inlined
+def run_time_ns(plan: Plan, settings: Settings, state: State, replica: int, size: int) -> Any:
+    """The run time to be expected now."""
+    run_ns = plan.run_ns[replica, size]
+    if settings.slowdown is None:
+        return run_ns
+    return slowed_ns(run_ns, state.slowdown.ratios[state.slowdown.alike[replica]])
+
+
+@inlined
 def touch_alike(plan: Plan, state: State, leader: int) -> None:
     """List the idle devices of all replicas that share the queues of `leader`."""
     model, queue_of = plan.replica_model[leader], state.refining.queue_of
@@ -139,7 +150,7 @@ def wait_for_gain(
     margin_ns = refining.margin_ns[state.gear_row[0]]
     until_ns = refine_until_ns(state.answer_by_ns[sample], margin_ns, deadline_of(settings, state, sample))
     refining.until_ns[sample] = until_ns
-    if not may_finish(until_ns, now_ns, plan.run_ns[leader, 1]):
+    if not may_finish(until_ns, now_ns, run_time_ns(plan, settings, state, leader, 1)):
         answer_by_time(settings, state, q, out, sample, now_ns)
         return
     pair = kept * settings.models + plan.replica_model[replica]
@@ -147,7 +158,7 @@ def wait_for_gain(
     gain = expected_gain(sure, begin, end, refining.gain_certainty, refining.gains)
     refining.level[sample] = refine_key(gain, refining.greatest)
     q.entered_ns[sample] = now_ns
-    _add(plan, state, q, leader, sample)
+    _add(plan, settings, state, q, leader, sample)
     touch_alike(plan, state, leader)
     if out.log.shape[0] > 0:
         write(state, out, now_ns, ROUTE, sample, leader, visits_of(state, sample))
@@ -179,7 +190,7 @@ def _insert(refining: Refining, first: Any, last: Any, next_of: Any, previous_of
 
 
 @inlined
-def _add(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
+def _add(plan: Plan, settings: Settings, state: State, q: Queues, leader: int, sample: int) -> None:
     refining = state.refining
     _insert(refining, refining.first, refining.last, q.next, q.previous, leader, sample)
     level = refining.level[sample]
@@ -187,7 +198,7 @@ def _add(plan: Plan, state: State, q: Queues, leader: int, sample: int) -> None:
     _insert(refining, refining.first_at, refining.last_at, refining.next_at, refining.previous_at, at, sample)
     refining.top[leader] = max(refining.top[leader], level)
     refining.length[leader] += 1
-    _watch(plan, state, leader)
+    watch_release(plan, settings, state, leader)
 
 
 @inlined
@@ -200,12 +211,13 @@ def _remove(state: State, q: Queues, leader: int, sample: int) -> None:
 
 
 @inlined
-def _watch(plan: Plan, state: State, leader: int) -> None:
+def watch_release(plan: Plan, settings: Settings, state: State, leader: int) -> None:
+    """Note when the next row is answered as it is."""
     refining = state.refining
     first = refining.first[leader]
     at_ns = NEVER_NS
     if first != NONE:
-        at_ns = release_at_ns(refining.until_ns[first], plan.run_ns[leader, 1])
+        at_ns = release_at_ns(refining.until_ns[first], run_time_ns(plan, settings, state, leader, 1))
     refining.release_ns[leader] = at_ns
     state.run.next_timer_ns = min(state.run.next_timer_ns, at_ns)
 
@@ -230,7 +242,7 @@ def release(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcom
     while refining.release_ns[leader] <= now_ns:
         sample = refining.first[leader]
         _remove(state, q, leader, sample)
-        _watch(plan, state, leader)
+        watch_release(plan, settings, state, leader)
         answer_by_time(settings, state, q, out, sample, now_ns)
 
 
@@ -245,7 +257,7 @@ def _best_level(state: State, leader: int) -> Any:
 
 
 @inlined
-def _batch_size(plan: Plan, state: State, replica: int, most: int, for_gain: bool, now_ns: int) -> Any:
+def _batch_size(plan: Plan, settings: Settings, state: State, replica: int, most: int, for_gain: bool, now_ns: int) -> Any:
     """The size of the best batch to refine; the rows that were looked at are in `row`, `count` of them."""
     refining = state.refining
     leader = refining.queue_of[replica]
@@ -255,7 +267,10 @@ def _batch_size(plan: Plan, state: State, replica: int, most: int, for_gain: boo
         sample = refining.first_at[leader * LEVELS + level]
         while sample != NONE and count < waiting:
             refining.row[count] = sample
-            refining.left_ns[count] = refining.until_ns[sample] - now_ns
+            left_ns = refining.until_ns[sample] - now_ns
+            if settings.slowdown is not None:
+                left_ns = profiled_ns(left_ns, state.slowdown.ratios[leader])
+            refining.left_ns[count] = left_ns
             refining.row_level[count] = level
             count += 1
             sample = refining.next_at[sample]
@@ -265,7 +280,7 @@ def _batch_size(plan: Plan, state: State, replica: int, most: int, for_gain: boo
 
 
 @inlined
-def _take(plan: Plan, state: State, q: Queues, replica: int, count: int, size: int) -> Any:
+def _take(plan: Plan, settings: Settings, state: State, q: Queues, replica: int, count: int, size: int) -> Any:
     """Chain the first `size` rows that can finish, of the `count` that were looked at."""
     refining = state.refining
     leader, run_ns = refining.queue_of[replica], plan.run_ns[replica, size]
@@ -282,7 +297,7 @@ def _take(plan: Plan, state: State, q: Queues, replica: int, count: int, size: i
                 q.next[last] = sample
             last = sample
             taken += 1
-    _watch(plan, state, leader)
+    watch_release(plan, settings, state, leader)
     return first
 
 
@@ -334,7 +349,7 @@ def start_refining_on(
     count = size = 0
     if refines != NONE:
         for_gain = refining.for_gain[state.gear_row[0]] != 0
-        count, size = _batch_size(plan, state, refines, state.largest_batch_size[refines], for_gain, now_ns)
+        count, size = _batch_size(plan, settings, state, refines, state.largest_batch_size[refines], for_gain, now_ns)
     if screens != NONE:
         leader, most = refining.queue_of[screens], state.largest_batch_size[screens]
         to_screen = screen_batch_size(q.length[leader], most, plan.run_ns[screens])
@@ -349,8 +364,8 @@ def start_refining_on(
                 most,
                 answer_by_ns,
                 now_ns,
-                plan.run_ns[screens, to_screen],
-                plan.run_ns[refines, size],
+                run_time_ns(plan, settings, state, screens, to_screen),
+                run_time_ns(plan, settings, state, refines, size),
             )
         if goes == SCREEN:
             if settings.by_deadline is not None:
@@ -363,6 +378,6 @@ def start_refining_on(
             run_batch(plan, settings, state, q, out, screens, to_screen, reason, now_ns)
             return
     if size > 0:
-        state.batch[refines] = _take(plan, state, q, refines, count, size)
+        state.batch[refines] = _take(plan, settings, state, q, refines, count, size)
         refining.screened_last[device] = 0
         run_batch(plan, settings, state, q, out, refines, size, REFINES, now_ns)

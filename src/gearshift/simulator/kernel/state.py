@@ -129,7 +129,8 @@ class Settings(NamedTuple):
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
     for it contains no code for these. So are `several`, for plans of several nodes, `chooses` (with
-    both, a node may have several implementations in a gear), and `refines`, for order by gain.
+    both, a node may have several implementations in a gear), `refines`, for order by gain, and
+    `slowdown`, where it is learnt.
     Samples from `first_item` on are items of graphs, made for the request rows before them.
     `refuses`: samples without any answer may be dropped, too. `knows_waits`: choices by the time
     left take waits off. `arrival_ns` and `answer_ns` are of the `FrontEnd`.
@@ -142,6 +143,7 @@ class Settings(NamedTuple):
     several: Any
     chooses: Any
     refines: Any
+    slowdown: Any
     first_item: int
     by_deadline: Any
     refuses: bool
@@ -174,6 +176,7 @@ class State(NamedTuple):
     after which samples leave next). Only
     where requests have several rows: `first_row` per sample, and `open_rows` of the request of a
     first row. `refining` is in `kernel/refining.py`; its arrays are empty where nothing refines.
+    `slowdown` is in `kernel/load_scaling.py`.
     Only where run times vary: `run_factors`, as in `Workload`, and the `run_factor` of each
     replica's batch.
     """
@@ -218,6 +221,7 @@ class State(NamedTuple):
     refining: Any
     run_factors: Any
     run_factor: Any
+    slowdown: Any
 
 
 class Outcome(NamedTuple):
