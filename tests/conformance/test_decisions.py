@@ -142,6 +142,12 @@ def test_router_and_simulator_decide_alike_on_a_host_that_is_slower_than_profile
     assert_same_decisions(slower, front_end=front_end, learns=True)
 
 
+@given(cases_with_exits().flatmap(with_refinement))
+@settings(max_examples=often(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_refine_alike_where_samples_leave_early(case: Case) -> None:
+    assert_same_decisions(case)
+
+
 def test_a_slow_host_shifts_down_at_the_load_that_it_can_bear() -> None:
     placed = {"a0": "d0", "b0": "d1"}
     gears = [

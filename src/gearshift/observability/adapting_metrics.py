@@ -23,6 +23,9 @@ class AdaptingFamilies:
             "Observed time of batches over the profiled, of the latest ten seconds.",
             ["model", "batch_size"],
         )
+        self.slowdown = gauge(
+            "gearshift_slowdown_ratio", "Moving average of observed over profiled run times.", ["model", "replica"]
+        )
         self.profile_drift = gauge(
             "gearshift_profile_drift", "1 while a model's run times are not as profiled.", ["model"]
         )
@@ -70,11 +73,13 @@ class AdaptingMetrics:
         self.load_factor.set(1)
         self.replans, self.audits = families.replans, families.audits
         self.run_time, self.profile_drift = OwnGauge(families.run_time), OwnGauge(families.profile_drift)
+        self.slowdown = OwnGauge(families.slowdown)
         self.disagreement = OwnGauge(families.disagreement, own)
         self.disagreement_alarm = OwnGauge(families.disagreement_alarm, own)
 
     def forget_plan(self) -> None:
-        for gauge in (self.run_time, self.profile_drift, self.disagreement, self.disagreement_alarm):
+        gauges = self.run_time, self.slowdown, self.profile_drift, self.disagreement, self.disagreement_alarm
+        for gauge in gauges:
             gauge.clear()
         self.load_distance.set(0)
         self.load_drift.set(0)

@@ -13,8 +13,7 @@ def learnt(slowdown: float, took_ns: int, expected_ns: int) -> float:
     if expected_ns <= 0:
         return slowdown
     ratio = took_ns / expected_ns
-    if ratio > MOST_TIMES * slowdown:
-        ratio = MOST_TIMES * slowdown
+    ratio = min(ratio, MOST_TIMES * slowdown)
     return slowdown + WEIGHT * (ratio - slowdown)
 
 

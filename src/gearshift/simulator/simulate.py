@@ -234,8 +234,9 @@ def simulate_tables(
     `effect_s` after they are asked for. With `shared` a scaler chooses the cores, no fewer than
     the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
     queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
-    baselines, choices by the time left ignore queues. `learns_slowdown` is on by default for plans that refine. `front_end` is the cost of a
-    request outside of queues and batches; where cores are shared, the router's part of it delays
+    baselines, choices by the time left ignore queues. Where it `learns_slowdown`, by default for
+    plans that refine, gears and refinement go by how much slower than `run_ns` batches are.
+    `front_end` is the cost of a request outside of queues and batches; where cores are shared, the router's part of it delays
     nothing else.
     """
     require(
@@ -250,12 +251,11 @@ def simulate_tables(
         remedy="give requests deadlines, and times by cores",
     )
     require(
-        not tables.refine.refines or (exits is None and shared is None and workload.bulk_gear is None),
-        "a plan that orders by gain is not simulated with learned caches, scaled cores or bulk work",
+        not tables.refine.refines or (shared is None and workload.bulk_gear is None),
+        "a plan that orders by gain is not simulated with scaled cores or bulk work",
         remedy="leave them out",
     )
     learns = tables.refine.refines if learns_slowdown is None else learns_slowdown
-    require(not learns or exits is None, "slowdown is not simulated with learned caches", remedy="do not learn it")
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses

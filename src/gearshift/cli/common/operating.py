@@ -11,6 +11,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.runtime.router.status import AdaptingStatus, PipelineStatus, Status
 
 URL = "http://127.0.0.1:8000"
+TOLD_SLOWDOWN = 1.2
 
 server_options = in_order(
     click.option("--url", default=URL, envvar="GEARSHIFT_URL", show_default=True, help="The server."),
@@ -22,6 +23,9 @@ server_options = in_order(
 def moved(status: Status) -> Iterator[str]:
     for model in status.silent_models:
         yield f"model {model!r} gives no answers: is its endpoint down?"
+    slow = {one.model: one.slowdown for one in status.replicas if one.slowdown >= TOLD_SLOWDOWN}
+    for model, slowdown in slow.items():
+        yield f"model {model!r} takes {slowdown:.2f} times the profiled time, and gears are chosen by that"
     for pipeline in status.pipelines:
         about = f"{pipeline.name}: " if len(status.pipelines) > 1 else ""
         if pipeline.adapting is not None:

@@ -32,7 +32,7 @@ GROUPS = {
         *("--probe-s", "--awake-s", "--lost-stage"),
     ),
     "When the world moves": (
-        *("--plans", "--load-scaling", "--load-window-s", "--replan", "--replan-longest-s"),
+        *("--plans", "--load-scaling", "--slowdown", "--load-window-s", "--replan", "--replan-longest-s"),
         *("--audit-share", "--audit-seed"),
     ),
     "Learned caches": (

@@ -94,7 +94,7 @@ class EmulatedBackend:
     number of a recorded one of its operator. Its result holds `quality` and, if the profile has it,
     `label`. A batch ends late by the timer's error (`FineTimer`: 66 us at the median, 223 us at
     p99), plus the event loop's other work. `run_ns` (replicas, sizes), if given, is the time of
-    batches with overheads.
+    batches with overheads. A host that is slower than profiled takes `times` as long.
     """
 
     def __init__(
@@ -105,8 +105,9 @@ class EmulatedBackend:
         *,
         clock: Clock | None = None,
         run_ns: Sequence[Sequence[int]] | None = None,
+        times: float = 1.0,
     ) -> None:
-        self._tables = tables
+        self._tables, self._times = tables, times
         self._clock = clock or WallClock()
         profile = as_one(profiles)
         run_ns = run_times_ns(plan, tables, profile).tolist() if run_ns is None else run_ns
@@ -134,7 +135,7 @@ class EmulatedBackend:
         model = int(self._tables.replica_model[batch.replica])
         records = [_number_of(sample) for sample in batch.samples] if self._exits.recorded else ()
         for leaving in self._exits.of_batch(batch.replica, batch.samples, records):
-            end_ns = began_ns + leaving.after_ns
+            end_ns = began_ns + round(self._times * leaving.after_ns)
             if not self._ends or end_ns < self._ends[0][0]:
                 self._timer.set(end_ns - now_ns)
             answers = self._answers.of(leaving.samples, model)  # now, as the device is busy anyway

@@ -23,7 +23,11 @@ class ServedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica: its samples, and whether its worker is ready and its model answers."""
+    """A replica: its samples, and whether its worker is ready and its model answers.
+
+    `slowdown` is its observed over its profiled run time, shared with those that are alike; 1 where
+    that is not learnt.
+    """
 
     id: str
     model: str
@@ -31,6 +35,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     waiting: int
     running: int
+    slowdown: float = 1.0
 
 
 class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +231,7 @@ def _replicas(
             ready=replica in ready and tables.model_of(replica) not in silent,
             waiting=waiting[replica],
             running=running[replica],
+            slowdown=router.slowdown.of(replica),
         )
         for replica, replica_id in enumerate(tables.replica_ids)
     ]

@@ -76,6 +76,8 @@ class Adapting:
         if self._load.ticked(router.pipelines[self._number].rate_qps):
             self._judge_load(before)
         self._metrics.load_factor.set(router.pipelines[self._number].scaling.factor)
+        if router.slowdown.on:
+            self._tell_slowdown(router)
         for times in self._times.ticked():
             self._tell_times(times)
         self.audit(router, now_ns)
@@ -119,6 +121,12 @@ class Adapting:
                 )
         if load.drifting:
             self._drifts()
+
+    def _tell_slowdown(self, router: Router) -> None:
+        for first in set(router.slowdown.alike):
+            if self.uses(first):
+                labels = self._tables.model_of(first), self._tables.replica_ids[first]
+                self._metrics.slowdown.labels(*labels).set(router.slowdown.of(first))
 
     def _tell_times(self, times: ModelTimes) -> None:
         model, drifting = self._tables.models[times.model], self._times.drifting[times.model]

@@ -17,6 +17,7 @@ Replan = Literal["off", "offer", "swap"]
 ScalerKind = Literal["exact", "paper", "static"]
 ActuatorKind = Literal["processors", "kubernetes"]
 OnOff = Literal["on", "off"]
+Learns = Literal["auto", "on", "off"]
 WarmUp = Literal["all", "few"]
 
 DAY_S = 86_400
@@ -129,6 +130,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         OnOff,
         _help("Where accuracy alone was asked for, multiply measured load so that its distribution is the plan's."),
     ] = "on"
+    slowdown: Annotated[
+        Learns,
+        _help(
+            "Learn how much slower than profiled models run, choose gears by load times that, and plan refinement by "
+            "it: `auto` where the plan refines."
+        ),
+    ] = "auto"
     load_window_s: Annotated[
         float | None,
         _from(

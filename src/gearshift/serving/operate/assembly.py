@@ -48,7 +48,14 @@ def make_service(
     run_ns = task.run_ns
     scales = settings.load_scaling == "on"
     clock = clock or WallClock()
-    deadlines = DeadlineRules(task.tables, run_ns, settings.late, to_ns(task.profile.front_end_s))
+    deadlines = DeadlineRules(
+        task.tables,
+        run_ns,
+        settings.late,
+        to_ns(task.profile.front_end_s),
+        expected_ns=expected_ns(task.plan, task.tables, task.profile).tolist() if cached_models(task) else None,
+        learns_slowdown=None if settings.slowdown == "auto" else settings.slowdown == "on",
+    )
     backend = make_backend(task, settings, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
     attend_caches(task, backend, caches)

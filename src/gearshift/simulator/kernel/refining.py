@@ -257,7 +257,9 @@ def _best_level(state: State, leader: int) -> Any:
 
 
 @inlined
-def _batch_size(plan: Plan, settings: Settings, state: State, replica: int, most: int, for_gain: bool, now_ns: int) -> Any:
+def _batch_size(
+    plan: Plan, settings: Settings, state: State, replica: int, most: int, for_gain: bool, now_ns: int
+) -> Any:
     """The size of the best batch to refine; the rows that were looked at are in `row`, `count` of them."""
     refining = state.refining
     leader = refining.queue_of[replica]
