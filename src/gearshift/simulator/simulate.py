@@ -236,8 +236,8 @@ def simulate_tables(
     queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
     baselines, choices by the time left ignore queues. Where it `learns_slowdown`, by default for
     plans that refine, gears and refinement go by how much slower than `run_ns` batches are.
-    `front_end` is the cost of a request outside of queues and batches; where cores are shared, the router's part of it delays
-    nothing else.
+    `front_end` is the cost of a request outside of queues and batches; where cores are shared, the
+    router's part of it delays nothing else.
     """
     require(
         recorded is not None or int(workload.record.max()) < certainty.shape[1],
