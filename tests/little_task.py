@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import identical_devices
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
@@ -123,6 +123,21 @@ def little_plan(sha256: str, *, largest_batch_size: int = 8) -> GearPlan:
         profiles={"sums": SourceFile(path="profile", sha256=sha256)},
         traces={"sums": SourceFile(path="trace.csv", sha256="")},
     )
+
+
+def refining_plan(sha256: str, *, margin_s: float = 0.0, latency_s: float = 10.0) -> GearPlan:
+    """As `little_plan`, with rows refined until `margin_s` before `latency_s` have passed."""
+    plan = little_plan(sha256)
+    changed = msgspec.structs.replace(
+        plan.pipeline,
+        gears=(msgspec.structs.replace(plan.pipeline.gears[0], order="gain", answer_by_margin_s=margin_s),),
+        gains=tuple(
+            ExpectedGain(kept=kept, later=later, certainty=(0.0, 0.5), gain=(0.5, 0.0))
+            for kept, later in (("small", "large"), ("large", "small"))
+        ),
+        objective=Objective(latency_s=latency_s),
+    )
+    return msgspec.structs.replace(plan, pipelines={"sums": changed})
 
 
 def spanning_plan(sha256: str) -> GearPlan:

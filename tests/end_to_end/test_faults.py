@@ -78,3 +78,22 @@ def test_a_tally_that_lacks_an_end_is_not_sound() -> None:
     assert not faults.Tally(requests=3, answered=2).sound
     assert not faults.Tally(requests=3, answered=2, lost=1).sound
     assert not faults.Tally(requests=1, answered=1, doubled=1).sound
+
+
+@pytest.fixture
+def refines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "REFINES", [True])
+
+
+@pytest.mark.long
+def test_where_rows_are_refined_no_fault_of_workers_costs_or_doubles_an_answer(tmp_path: Path, refines: None) -> None:
+    tally = asyncio.run(faults.with_load(tmp_path, random.Random(1), TOGETHER))
+    assert tally.sound, tally
+    assert tally.failed in (1, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", HERE)
+def test_where_rows_are_refined_each_accepted_request_is_answered_once(kind: str, refines: None) -> None:
+    tally = asyncio.run(faults.run_round(kind, seed=1))
+    assert tally.sound, tally

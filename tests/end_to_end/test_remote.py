@@ -7,12 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import gearshift
 from gearshift.errors import ModelFailed
+from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
+from gearshift.objective import Objective
+from gearshift.planner.refine.gains import expected_gains
+from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
@@ -184,8 +189,42 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
             assert not any("a-key-of-the-remote" in line for line in server.said)
 
 
+@pytest.mark.long
+def test_rows_are_refined_with_a_remote_model_and_kept_as_they_are_where_it_is_gone(tmp_path):
+    (tmp_path / "remote").mkdir()
+    certificate = write_certificate(tmp_path / "remote")
+    with serving(tmp_path / "remote", api_keys=key_file(tmp_path), **certificate) as there:
+        (tmp_path / "gearshift.toml").write_text(PROJECT.format(url=there.url))
+        (tmp_path / "remote.pem").write_bytes(Path(certificate["tls_certificate"]).read_bytes())
+        (tmp_path / "task.py").write_text(TASK)
+        profile = gearshift.profile(tmp_path, out=tmp_path / "profile")
+        with served(tmp_path, profile, percentile=0.5, refine_within_s=20.0) as server:
+            asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            assert (status, answer["parameters"]["outcome"]) == (200, "answered")
+            assert outputs(answer)["gearshift_model"] == ["small", "large"]
+            there.end()
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
+            assert outputs(answer)["label"] == ["small", "small"]
+            assert answer["parameters"]["reason"] == "model 'large' gave no answer"
+
+
+def refining(plan: GearPlan, profile: Profile, within_s: float) -> GearPlan:
+    (pipeline,) = plan.pipelines.values()
+    changed = msgspec.structs.replace(
+        pipeline,
+        gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in pipeline.gears),
+        gains=expected_gains(profile.predictions, plan.placement.models),
+        objective=Objective(latency_s=within_s),
+    )
+    return msgspec.structs.replace(plan, pipelines={plan.name: changed})
+
+
 @contextmanager
-def served(folder: Path, profile: Profile, *, percentile: float) -> Iterator[Server]:
+def served(
+    folder: Path, profile: Profile, *, percentile: float, refine_within_s: float | None = None
+) -> Iterator[Server]:
     """The project in `folder`, planned for a percentile that is small's: at 95 % large alone would be as good."""
     curves = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
     known = replace(profile, curves=curves, front_end_s=0.0005, router_s=0.0002)
@@ -195,6 +234,8 @@ def served(folder: Path, profile: Profile, *, percentile: float) -> Iterator[Ser
     asked = {"accuracy": 0.99, "percentile": percentile, "devices": devices, "out": folder / "plan.json"}
     plan = gearshift.plan(folder / "profile", folder / "trace.csv", **asked)
     assert {r.model: r.device_ids for r in plan.placement.replicas} == {"small": ("here",), "large": ("there",)}
+    if refine_within_s is not None:
+        write_plan(refining(plan, known, refine_within_s), folder / "plan.json")
     server = Server(folder / "plan.json", "local", {})
     try:
         server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]

@@ -7,7 +7,7 @@ at the end of a connection nothing may be left in it; at the end of a round the 
 `refused` are 429 and 503, and connections that a closing server did not take; `vanished` are requests whose client has
 gone; `lost` got no answer, `doubled` a second one or another's.  Both must be 0.  `retries` are batches of rows that
 were running when their worker ended.  Every fault has a process here, so that nothing is emulated.  With `--graphs`
-each pipeline is a graph (`fault_graphs.py`).
+each pipeline is a graph (`fault_graphs.py`), with `--refine` the plan refines rows while there is time.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -28,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import numpy as np
 
 from benchmarks.shared.machine import describe
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective
@@ -55,6 +55,8 @@ SERVED = ["faults"]
 """The pipelines; `--pipelines` adds more, with models of their own on the same devices."""
 GRAPHS = list[bool]()
 """Not empty where the pipelines are graphs."""
+REFINES = list[bool]()
+"""Not empty where the plan refines rows while there is time; the plan of swaps then has gears alone."""
 MEMORY = Path("/sys/fs/cgroup/memory")
 """Control groups that bound memory, where the machine has them (version 1) and lets this user make some."""
 MOST_MEMORY_BYTES = 256 << 20
@@ -133,9 +135,20 @@ def write_world(folder: Path) -> Path:
         profiles={name: SourceFile(path=f"{name}/profile", sha256=sha256[name]) for name in SERVED},
         traces={name: SourceFile(path="trace.csv", sha256="") for name in SERVED},
     )
-    write_plan(plan, folder / "plan.json")
-    shutil.copy(folder / "plan.json", folder / OTHER_PLAN)
+    write_plan(plan, folder / OTHER_PLAN)
+    write_plan(refining(plan) if REFINES else plan, folder / "plan.json")
     return folder / "plan.json"
+
+
+def refining(plan: GearPlan) -> GearPlan:
+    """The plan with rows refined until a tenth of a second after they came."""
+    small, large = models_of(plan.name)
+    changed = msgspec.structs.replace(
+        plan.pipeline,
+        gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in plan.pipeline.gears),
+        gains=(ExpectedGain(kept=small, later=large, certainty=(0.0, 0.5), gain=(0.5, 0.0)),),
+    )
+    return msgspec.structs.replace(plan, pipelines={plan.name: changed})
 
 
 def placed_of(name: str) -> list[tuple[str, int]]:
@@ -886,12 +899,16 @@ def main(rounds: dict[str, Round] = KINDS) -> int:
     parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--graphs", action="store_true", help="each pipeline is a graph")
+    parser.add_argument("--refine", action="store_true", help="the plan refines rows; of one pipeline alone")
     parser.add_argument(
         "--kind", action="append", choices=sorted({**rounds, **OF_GRAPHS}), help="this kind alone; may be repeated"
     )
     parser.add_argument("--pipelines", type=int, default=1, help="how many the server has; requests go to them in turn")
     arguments = parser.parse_args()
     SERVED[1:] = [f"faults-{number}" for number in range(1, arguments.pipelines)]
+    if arguments.refine and (arguments.graphs or arguments.pipelines > 1):
+        parser.error("--refine is of one pipeline that is no graph")
+    REFINES[:] = [True] if arguments.refine else []
     if arguments.graphs:
         GRAPHS.append(True)
         rounds = {**rounds, **OF_GRAPHS}

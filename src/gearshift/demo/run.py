@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gearshift.demo.compiling import compiling
-from gearshift.errors import InvalidInput
+from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import write_plan
@@ -87,9 +87,15 @@ def load_large():
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """Results of the demo; `valid` if the load generator kept its schedule throughout."""
+    """Results of the demo; `valid` if the load generator kept its schedule throughout.
+
+    `refined` is None where no plan that refines keeps the latency; `better` is the one of `gears` and
+    `refined` that is more accurate by part A, as `--policy best` chooses.
+    """
 
     gears: Validation
+    refined: Validation | None
+    better: Validation
     largest: Validation
     smallest: Validation
     requests: int
@@ -102,11 +108,13 @@ class DemoResult:
 def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> DemoResult:
     """Run everything in `folder`; raises `InvalidInput` if scikit-learn is missing."""
     require_sklearn()
+    from gearshift.planner.refine import search
+    from gearshift.planner.refine.choice import is_better
     from gearshift.planner.search.optimal import PLANNER
     from gearshift.reporting.content import compose
     from gearshift.reporting.report_page import write_report
 
-    with compiling():
+    with compiling("--refine"):
         profile = _profile(folder, tell)
     capacity_qps = {model: _capacity_qps(profile, model) for model in profile.models}
     largest = min(profile.models, key=lambda m: capacity_qps[m])
@@ -123,11 +131,22 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         profile_source=source_file(folder / "profile", folder / "plan.json", profile.sha256),
         trace_source=trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
-    made = PLANNER.plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.08 * share))
-    gears = _validated("gear plan", made, folder / "plan.json", trace, tell, 0.48)
-    only_largest = _validated_alone(request, largest, folder, tell, 0.65)
-    only_smallest = _validated_alone(request, smallest, folder, tell, 0.82)
-    systems = {"gear plan": gears, f"only {largest}": only_largest, f"only {smallest}": only_smallest}
+    of_gears = PLANNER.plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.05 * share))
+    try:
+        refining = search.PLANNER.plan(request, progress=lambda what, share: tell(what, 0.45 + 0.05 * share))
+    except Infeasible:
+        refining = None
+    made = refining if refining is not None and is_better(refining, of_gears, request) else of_gears
+    write_plan(made, folder / "plan.json")
+    gears = _validated("gear plan", of_gears, folder / "gears.json", trace, tell, 0.50)
+    refined = (
+        None if refining is None else _validated("refinement", refining, folder / "refining.json", trace, tell, 0.62)
+    )
+    better = refined if refined is not None and made is refining else gears
+    only_largest = _validated_alone(request, largest, folder, tell, 0.74)
+    only_smallest = _validated_alone(request, smallest, folder, tell, 0.86)
+    systems = {"gear plan": gears} if refined is None else {"gear plan": gears, "refinement": refined}
+    systems |= {f"only {largest}": only_largest, f"only {smallest}": only_smallest}
     tell("writing the report", 0.99)
     content = compose(
         made,
@@ -141,6 +160,8 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     write_report(folder / "report.html", content)
     return DemoResult(
         gears=gears,
+        refined=refined,
+        better=better,
         largest=only_largest,
         smallest=only_smallest,
         requests=len(trace),
@@ -167,7 +188,7 @@ def _validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, 
     write_plan(plan, path)
 
     def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: {name}", share + 0.17 * done / total)
+        tell(f"serving and replaying: {name}", share + 0.12 * done / total)
 
     return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
 

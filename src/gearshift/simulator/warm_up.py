@@ -1,9 +1,10 @@
-"""Compile the kernel into the cache: with `--deadlines` the one for these too, with `--graphs` those for graphs."""
+"""Compile the kernel into the cache, with `--deadlines` or `--refine` for these too, with `--graphs` for graphs."""
 
 import sys
 from itertools import pairwise
 
 import numpy as np
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
@@ -20,20 +21,21 @@ from gearshift.simulator.simulate import simulate_tables
 from gearshift.workload import Workload
 
 
-def warm_up(nodes: tuple[str, ...] = ("task",), *, deadline_ns: int | None = None) -> None:
-    """Simulate one request through `nodes`; with a deadline, in the kernel compiled for deadlines."""
+def warm_up(nodes: tuple[str, ...] = ("task",), *, deadline_ns: int | None = None, refines: bool = False) -> None:
+    """Simulate one request through `nodes`, in the kernel compiled for deadlines or refinement, if asked for."""
     nothing = SourceFile(path="", sha256="")
     cascade = Cascade(models=("model",))
     gear = Gear(
         load_range=LoadRange(from_=0.0),
         cascades=dict.fromkeys(nodes, (cascade,)),
         replicas=(ReplicaSettings(replica="replica", load_share=1.0),),
+        order="gain" if refines else UNSET,
     )
     pipeline = PipelinePlan(
         nodes={name: Node(operator="task") for name in nodes},
         edges=tuple(Edge(from_=one, to=other) for one, other in pairwise(nodes)),
         output=nodes[-1],
-        objective=Objective(),
+        objective=Objective(latency_s=1.0),
         gears=(gear,),
     )
     plan = GearPlan(
@@ -72,5 +74,7 @@ def _records(nodes: tuple[str, ...]) -> JointRecords:
 if __name__ == "__main__":
     of_graphs = ("task", "then") if "--graphs" in sys.argv else ("task",)
     warm_up(of_graphs)
+    if "--refine" in sys.argv:
+        warm_up(refines=True)
     if "--deadlines" in sys.argv:
         warm_up(of_graphs, deadline_ns=NS_PER_S)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +21,12 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.runtime.backends.base import BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend
+from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.service.service import Service
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.swap import SwapBody, Swaps, needed_bytes, plan_in, require_same_task
 from gearshift.serving.operate.task import ServingTask, read_task
-from tests.little_task import little_profile, two_gear_plan
+from tests.little_task import little_profile, refining_plan, two_gear_plan
 
 LONGEST_S = 20.0
 
@@ -67,11 +69,17 @@ def of_this_machine(task: ServingTask) -> ServingTask:
     return replace(task, backend="local", operators={"sums": measured})
 
 
-def in_world(folder: Path, use: Any, *, started: bool = True, edge_qps: float = 50.0) -> list[dict[str, Any]]:
-    """What the journal says after `use`; `other.json` may take the place of `plan.json`, both of two gears."""
+def in_world(
+    folder: Path, use: Any, *, started: bool = True, edge_qps: float = 50.0, refines: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """What the journal says after `use`; `other.json` may take the place of `plan.json`.
+
+    Those that `refines` names refine their rows; the others have two gears.
+    """
     profile = write_profile(little_profile(), folder / "profile")
     for name in ("plan.json", "other.json"):
-        write_plan(two_gear_plan(profile.sha256, edge_qps=edge_qps), folder / name)
+        gears = two_gear_plan(profile.sha256, edge_qps=edge_qps)
+        write_plan(refining_plan(profile.sha256) if name in refines else gears, folder / name)
     journal = JournalFile(folder / "journal.jsonl")
 
     async def main() -> None:
@@ -82,7 +90,8 @@ def in_world(folder: Path, use: Any, *, started: bool = True, edge_qps: float = 
                 raise fails.pop()
             backend = LosingBackend(task.tables, task.plan, task.profile)
             backend.replicas_to_lose = lose.copy()
-            service = Service(task.tables, backend, clock=clock, journal=tells, metrics=counts)
+            rules = DeadlineRules(task.tables, task.run_ns, late="answer") if refines else None
+            service = Service(task.tables, backend, clock=clock, journal=tells, metrics=counts, deadlines=rules)
             made.append(service)
             return service
 
@@ -145,6 +154,34 @@ def test_what_was_accepted_before_is_answered_and_what_comes_then_by_the_new_pla
             await before.pipeline.infer({"sample": np.array([0])})
 
     in_world(tmp_path, use)
+
+
+@pytest.mark.parametrize("refines", [["plan.json"], ["other.json"], ["plan.json", "other.json"]])
+def test_all_requests_are_answered_where_a_plan_that_refines_is_swapped_for_another(
+    refines: list[str], tmp_path: Path
+) -> None:
+    async def use(world: World) -> None:
+        for plan in ("other.json", "plan.json"):
+            swap = asyncio.create_task(world.swaps.swap(SwapBody(plan=plan)))
+            answered = []
+            while not swap.done():
+                answered += await asyncio.gather(*(world.infer(number) for number in range(10)))
+            assert [label.partition("-")[2] for (label,) in answered] == [*"0123456789"] * (len(answered) // 10)
+            assert swap.result().taken_over
+            assert plan not in refines or await world.infer(1) == ["large-1"]
+
+    in_world(tmp_path, use, refines=refines)
+
+
+def test_what_was_learnt_of_a_slow_host_goes_on_with_the_next_plan(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        slowdown = world.control.service.router.slowdown
+        slowdown.ratios = [2.0] * len(slowdown.ratios)
+        await world.swaps.swap(SwapBody(plan="other.json"))
+        assert world.control.service is world.made[1]
+        assert world.control.service.router.slowdown.ratios == [2.0] * len(slowdown.ratios)
+
+    in_world(tmp_path, use, refines=["plan.json", "other.json"])
 
 
 def test_the_new_plan_begins_in_the_gear_of_the_load(tmp_path: Path) -> None:
