@@ -68,7 +68,7 @@ def make_settings(
         several=several,
         chooses=True if several and by_deadline else None,
         refines=True if tables.refine.refines else None,
-        slowdown=True if learns_slowdown else None,
+        slowdown=learns_slowdown,
         first_item=first_item,
         by_deadline=True if by_deadline else None,
         refuses=refuses,

@@ -78,7 +78,7 @@ def leave_batch(
     state.ends_ns[lead] = NEVER_NS
     if left == 0:
         executor_free(plan, state, replica)
-        if settings.slowdown is not None:
+        if settings.slowdown:
             first = batch_ended(state.slowdown, replica, now_ns)
             if settings.refines is not None:
                 watch_release(plan, settings, state, first)
@@ -164,14 +164,14 @@ def tick(
     plan: Plan, settings: Settings, state: State, q: Queues, scaling: Scaling, cores: Cores, out: Outcome, now_ns: int
 ) -> None:
     run = state.run
-    if settings.slowdown is not None:
+    if settings.slowdown:
         slowdown_ticked(state.slowdown)
     for number in range(1 if settings.several is None else state.pipelines.shape[0]):
         pipeline, meter, alpha = state.pipelines[number], plan.meter[number], plan.alpha[number]
         rate_qps = measured_qps(state, number, now_ns)
         longest = longest_first_stage_queue(plan, settings, state, q, number)
         load = metered_load(meter, rate_qps, pipeline.factor, pipeline.waiting, alpha)
-        if settings.slowdown is not None:
+        if settings.slowdown:
             load = state.slowdown.of_load[0] * load
         first, before = plan.first_gear[number], pipeline.gear
         starts = plan.range_starts[first : plan.first_gear[number + 1]]

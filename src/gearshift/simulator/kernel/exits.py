@@ -91,7 +91,7 @@ def run_batch(
     """Run the samples that are chained from `state.batch[replica]`."""
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
-    if settings.slowdown is not None:
+    if settings.slowdown:
         state.slowdown.started_ns[replica], state.slowdown.expected_ns[replica] = now_ns, run_ns
     if state.run_factors.shape[0] > 0:
         state.run_factor[replica] = state.run_factors[state.run.started % state.run_factors.shape[0]]

@@ -111,7 +111,7 @@ def make_refining(tables: PlanTables, samples: int) -> Refining:
 def run_time_ns(plan: Plan, settings: Settings, state: State, replica: int, size: int) -> Any:
     """The run time to be expected now."""
     run_ns = plan.run_ns[replica, size]
-    if settings.slowdown is None:
+    if not settings.slowdown:
         return run_ns
     return slowed_ns(run_ns, state.slowdown.ratios[state.slowdown.alike[replica]])
 
@@ -270,7 +270,7 @@ def _batch_size(
         while sample != NONE and count < waiting:
             refining.row[count] = sample
             left_ns = refining.until_ns[sample] - now_ns
-            if settings.slowdown is not None:
+            if settings.slowdown:
                 left_ns = profiled_ns(left_ns, state.slowdown.ratios[leader])
             refining.left_ns[count] = left_ns
             refining.row_level[count] = level

@@ -129,9 +129,8 @@ class Settings(NamedTuple):
     `by_deadline` is True where deadlines limit batches and drop samples, where batches shrink
     (`by_exit`) or where cores change, else None: None has its own type, so that the loop compiled
     for it contains no code for these. So are `several`, for plans of several nodes, `chooses` (with
-    both, a node may have several implementations in a gear), `refines`, for order by gain, and
-    `slowdown`, where it is learnt.
-    Samples from `first_item` on are items of graphs, made for the request rows before them.
+    both, a node may have several implementations in a gear), and `refines`, for order by gain.
+    `slowdown` is learnt. Samples from `first_item` on are items of graphs, made for the request rows before them.
     `refuses`: samples without any answer may be dropped, too. `knows_waits`: choices by the time
     left take waits off. `arrival_ns` and `answer_ns` are of the `FrontEnd`.
     """
@@ -143,7 +142,7 @@ class Settings(NamedTuple):
     several: Any
     chooses: Any
     refines: Any
-    slowdown: Any
+    slowdown: bool
     first_item: int
     by_deadline: Any
     refuses: bool
