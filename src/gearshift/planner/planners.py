@@ -57,15 +57,15 @@ def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> Gea
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
-    """All undominated plans that the planner `name` finds, by rising latency."""
-    require(
-        request.policy == "gears",
-        f"policy {request.policy} is given for a frontier, which is of one planner",
-        remedy="name planner refine for a frontier of plans that refine",
-    )
+    """All undominated plans that the planner `name` finds, and those that refine by the policy, by rising latency."""
     planner = named(name)
     require_possible(request)
-    made = planner.frontier(request, progress=progress)
+    if request.policy == "gears":
+        made = planner.frontier(request, progress=progress)
+    else:
+        from gearshift.planner.refine.choice import frontier_by_policy
+
+        made = frontier_by_policy(planner, request, progress=progress)
     objectives = [each.pipelines[request.profile.operator].objective for each in made]
     return _recorded(made, request, objectives, load=planner.load)
 

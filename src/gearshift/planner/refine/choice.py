@@ -6,7 +6,7 @@ from dataclasses import replace
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.ladder import accuracy_on_part_a, undominated_plans
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.refine.search import PLANNER
@@ -30,6 +30,20 @@ def plan_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress
         raise refused[0]
     ordinary, other = made[0], made[-1]
     return other if is_better(other, ordinary, request) else ordinary
+
+
+def frontier_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> list[GearPlan]:
+    """The undominated plans of `planner`, of those that refine, or of both together, by rising latency."""
+    made: list[GearPlan] = []
+    refused: list[Infeasible] = []
+    for way in {"refine": [PLANNER], "best": [planner, PLANNER]}[request.policy]:
+        try:
+            made += way.frontier(request, progress=progress)
+        except Infeasible as error:
+            refused.append(error)
+    if not made:
+        raise refused[0]
+    return undominated_plans(made, request)
 
 
 def fewest_by_policy(name: str, request: PlanRequest, fewest: Callable[[str, PlanRequest], GearPlan]) -> GearPlan:

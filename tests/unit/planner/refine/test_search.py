@@ -3,8 +3,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gearshift.errors import Infeasible, InvalidInput
+from gearshift.errors import Infeasible
 from gearshift.planner import planners
+from gearshift.planner.contract.ladder import predicted_point
 from gearshift.planner.explain import explain
 from gearshift.planner.refine.choice import is_better
 from gearshift.planner.refine.search import Found, in_order
@@ -62,6 +63,12 @@ def test_a_median_below_all_run_times_is_infeasible() -> None:
         planners.plan("single", replace(request(1), objective=bounded))
 
 
-def test_a_frontier_is_of_one_planner() -> None:
-    with pytest.raises(InvalidInput, match="policy best is given for a frontier"):
-        planners.frontier("optimal", replace(request(1), policy="best"))
+@pytest.mark.long
+def test_a_frontier_of_both_policies_has_no_plan_that_another_of_them_dominates() -> None:
+    both = planners.frontier("single", replace(request(1), policy="best"))
+    alone = planners.frontier("single", request(1))
+    points = [predicted_point(made, request(1)) for made in both]
+    assert any(made.pipeline.refines for made in both)
+    for latency_s, accuracy in (predicted_point(made, request(1)) for made in alone):
+        assert any(at_s <= latency_s and right >= accuracy for at_s, right in points)
+    assert [accuracy for _, accuracy in sorted(points)] == sorted(accuracy for _, accuracy in points)
