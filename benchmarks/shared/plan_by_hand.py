@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from gearshift.gear import Gear, GearPlan, PipelinePlan, PlannedLoad, SourceFile
+from msgspec import UNSET, UnsetType
+
+from gearshift.gear import ExpectedGain, Gear, GearPlan, PipelinePlan, PlannedLoad, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
@@ -18,6 +20,7 @@ def plan_by_hand(
     latency_s: float | None = None,
     profile_sha256: str | None = None,
     planned_load: PlannedLoad | None = None,
+    gains: tuple[ExpectedGain, ...] | UnsetType = UNSET,
 ) -> GearPlan:
     """A plan of one pipeline of one operator; its profile, if it has one, is in the folder `profile` beside it."""
     nowhere = SourceFile(path="", sha256="")
@@ -27,6 +30,7 @@ def plan_by_hand(
         objective=Objective(latency_s=latency_s),
         gears=tuple(gears),
         planned_load=planned_load,
+        gains=gains,
     )
     return GearPlan(
         planner="by hand",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.space.request import LoadDistribution, PlanRequest, Progress, silent
