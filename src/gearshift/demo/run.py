@@ -13,11 +13,13 @@ from gearshift.gear import GearPlan
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
+from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.plan_request import plan_request, source_file, trace_file
 from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.simulate import simulate
 from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 
@@ -89,15 +91,16 @@ def load_large():
 class DemoResult:
     """Results of the demo; `valid` if the load generator kept its schedule throughout.
 
-    `refined` is None where no plan that refines keeps the latency; `better` is the one of `gears` and
-    `refined` that is more accurate by part A, as `--policy best` chooses.
+    `smallest` is simulated alone. `refined` is None where no plan that refines keeps the latency;
+    `better` is the one of `gears` and `refined` that is more accurate by part A, as `--policy best`
+    chooses.
     """
 
     gears: Validation
     refined: Validation | None
     better: Validation
     largest: Validation
-    smallest: Validation
+    smallest: ServingResult
     requests: int
     peak_qps: float
     largest_capacity_qps: float
@@ -139,14 +142,16 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     made = refining if refining is not None and is_better(refining, of_gears, request) else of_gears
     write_plan(made, folder / "plan.json")
     gears = _validated("gear plan", of_gears, folder / "gears.json", trace, tell, 0.50)
-    refined = (
-        None if refining is None else _validated("refinement", refining, folder / "refining.json", trace, tell, 0.62)
-    )
+    systems, refined = {"gear plan": gears}, None
+    if refining is not None:
+        refined = _validated("refinement", refining, folder / "refining.json", trace, tell, 0.66)
+        systems["refinement"] = refined
     better = refined if refined is not None and made is refining else gears
-    only_largest = _validated_alone(request, largest, folder, tell, 0.74)
-    only_smallest = _validated_alone(request, smallest, folder, tell, 0.86)
-    systems = {"gear plan": gears} if refined is None else {"gear plan": gears, "refinement": refined}
-    systems |= {f"only {largest}": only_largest, f"only {smallest}": only_smallest}
+    only_largest = _validated(f"only {largest}", *_alone(request, largest, folder), trace, tell, 0.82)
+    systems[f"only {largest}"] = only_largest
+    only_smallest, path = _alone(request, smallest, folder)
+    write_plan(only_smallest, path)
+    simulated = simulate(path, trace, seed=SEED)
     tell("writing the report", 0.99)
     content = compose(
         made,
@@ -154,7 +159,10 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         title="Gearshift demo: handwritten digits",
         note=f"{len(trace)} requests in {trace_s:g} s on one device of one core; objective p95 within "
         f"{latency_s * 1e3:g} ms.",
-        simulations=[(name, system.simulation) for name, system in systems.items()],
+        simulations=[
+            *((name, system.simulation) for name, system in systems.items()),
+            (f"only {smallest}", simulated),
+        ],
         replays=[(name, system.replay) for name, system in systems.items()],
     )
     write_report(folder / "report.html", content)
@@ -163,7 +171,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         refined=refined,
         better=better,
         largest=only_largest,
-        smallest=only_smallest,
+        smallest=simulated.result(profile, latency_objective_s=latency_s),
         requests=len(trace),
         peak_qps=trace.peak_qps,
         largest_capacity_qps=capacity_qps[largest],
@@ -177,18 +185,17 @@ def require_sklearn() -> None:
         raise InvalidInput("the demo needs scikit-learn", remedy="run `pip install 'gearshift[demo]'`")
 
 
-def _validated_alone(request: PlanRequest, model: str, folder: Path, tell: Tell, share: float) -> Validation:
+def _alone(request: PlanRequest, model: str, folder: Path) -> tuple[GearPlan, Path]:
     from gearshift.planner.search.optimal import single_model_plan
 
-    made = single_model_plan(request, model)
-    return _validated(f"only {model}", made, folder / f"only-{model}.json", request.trace, tell, share)
+    return single_model_plan(request, model), folder / f"only-{model}.json"
 
 
 def _validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
     write_plan(plan, path)
 
     def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: {name}", share + 0.12 * done / total)
+        tell(f"serving and replaying: {name}", share + 0.16 * done / total)
 
     return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
 
