@@ -51,10 +51,10 @@ from gearshift.verbs.plan import plan_together as plan_together
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
 from gearshift.verbs.profile import profile_pipelines as profile_pipelines
+from gearshift.verbs.quick.serve import serve as serve
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
 from gearshift.verbs.report import report_pipelines as report_pipelines
-from gearshift.verbs.serve import serve as serve
 from gearshift.verbs.simulate import simulate as simulate
 from gearshift.verbs.simulate import simulate_language as simulate_language
 from gearshift.verbs.validate import validate as validate

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from gearshift.errors import require
 from gearshift.hardware import REMOTE, Device, Hardware, is_cuda
@@ -22,7 +23,7 @@ from gearshift.measuring.measured_models import (
 )
 from gearshift.measuring.paid import Kept, PaidWork
 from gearshift.model import TensorSpec
-from gearshift.models.config import Project, read_project
+from gearshift.models.config import ProfileSettings, Project, read_project
 from gearshift.models.declared_outputs import common_outputs
 from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.models.samples import load_samples
@@ -50,6 +51,8 @@ def profile_project(
     cores: Sequence[int] = (1,),
     core_share: float = 1.0,
     notice: Notice = lambda text: None,
+    how: ProfileSettings | None = None,
+    most_samples: int | None = None,
 ) -> Profile:
     """Profile the project's models on the highest processors it may use, or on CUDA device 0.
 
@@ -61,24 +64,35 @@ def profile_project(
     `progress(what, share)` gets what was done and the share of all work. The profile's `project`
     is relative to `folder`, where the profile will be written; without a folder it is absolute.
     Answers of endpoints are kept next to `folder` until `paid.py` deletes them; `notice`
-    gets a message when measuring continues from kept answers.
+    gets a message when measuring continues from kept answers. `how`, but for its kind of device,
+    takes the place of the project's settings; of more than `most_samples` so many are drawn by `seed`.
 
     Raises `ModelFailed` or `InvalidInput` naming the model that cannot be loaded, raises, answers
     wrong rows or an unusable certainty.
     """
     project_path = project_path.resolve()
-    project = read_project(project_path)
+    project = _measured_by(how, read_project(project_path))
     require(
         len(project.operators) == 1 and not project.pipelines,
         f"the project has operators {', '.join(project.operators)} and pipelines {', '.join(project.served)}",
         where=str(project_path),
         remedy="call profile_pipelines",
     )
-    how = Measuring(core_counts(cores, core_share, project, where=str(project_path)), core_share, progress, notice)
+    measuring = Measuring(
+        core_counts(cores, core_share, project, where=str(project_path)), core_share, progress, notice
+    )
     samples = load_samples(project, project_path.parent)
+    if most_samples is not None and len(samples) > most_samples:
+        samples = samples.some(np.sort(np.random.default_rng([seed, 5]).permutation(len(samples))[:most_samples]))
     (operator,) = project.operators
     task = Assignment(project, operator, project_path, samples, seed, front_end, PaidWork(folder))
-    return profile_operator(task, how, folder)[0]
+    return profile_operator(task, measuring, folder)[0]
+
+
+def _measured_by(how: ProfileSettings | None, project: Project) -> Project:
+    if how is None:
+        return project
+    return replaced(project, profile=replaced(how, device_kind=project.profile.device_kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.hardware import is_cuda
-from gearshift.model import DATATYPES, Arrays, datatype_of
+from gearshift.model import DATATYPES, Arrays, TensorSpec, datatype_of, zeros
 from gearshift.support.extras import load_extra
 from gearshift.support.processors import usable_processors
 
@@ -46,6 +46,14 @@ class OnnxFile:
             )
         return {node.name: self._fitting(node, inputs[node.name]) for node in self._inputs}
 
+    def example(self) -> dict[str, NDArray[Any]]:
+        """A row of zeros or texts by input; axes that may vary have one element."""
+        specs = {
+            node.name: TensorSpec(name=node.name, datatype=DATATYPE_OF[node.type], shape=(-1, *_sizes(node)))
+            for node in self._inputs
+        }
+        return {name: zeros(spec, 1) for name, spec in specs.items()}
+
     def predict(self, feed: dict[str, NDArray[Any]]) -> Any:
         answers = self.session.run(None, feed)
         return answers[0] if len(answers) == 1 else dict(zip(self._outputs, answers, strict=True))
@@ -56,12 +64,16 @@ class OnnxFile:
             not isinstance(want, int) or want == got for want, got in zip(node.shape[1:], array.shape[1:], strict=True)
         )
         if datatype_of(array) != datatype or not fits:
-            wanted = [-1, *(size if isinstance(size, int) else -1 for size in node.shape[1:])]
+            wanted = [-1, *_sizes(node)]
             raise ModelFailed(
                 f"model {self.name!r} needs input {node.name!r} as {datatype} of shape {wanted}, "
                 f"but was given {datatype_of(array)} of shape {[-1, *array.shape[1:]]}; give it so in `samples`"
             )
         return array.astype(np.object_) if datatype == "BYTES" else array
+
+
+def _sizes(node: Any) -> list[int]:
+    return [size if isinstance(size, int) else -1 for size in node.shape[1:]]
 
 
 def open_onnx_file(name: str, path: Path, *, device_kind: str, where: str) -> OnnxFile:

@@ -76,6 +76,11 @@ class Samples:
     def batch(self, rows: NDArray[np.integer[Any]] | slice) -> dict[str, NDArray[Any]]:
         return {name: array[rows] for name, array in self.arrays.items()}
 
+    def some(self, rows: NDArray[np.integer[Any]]) -> "Samples":
+        """Samples of these rows alone, without labels of nodes; raises `InvalidInput` for fewer than two."""
+        labels, groups = (None if one is None else one[rows] for one in (self.labels, self.groups))
+        return Samples(self.batch(rows), labels=labels, groups=groups)
+
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
         return tuple(spec_of(name, array) for name, array in self.arrays.items())

@@ -44,6 +44,8 @@ def call_in_folder(reference: str, directory: Path, *, field: str, where: str = 
 def function_in_folder(reference: str, directory: Path, *, field: str, where: str) -> Callable[..., Any]:
     file, _, name = reference.rpartition(":")
     path = directory / file
+    if Path(file).is_absolute():
+        directory = path.parent
     require(path.is_file(), f"there is no file {path}", where=where, remedy="write it as file.py:function")
     try:
         module = _imported(path.resolve(), directory.resolve())

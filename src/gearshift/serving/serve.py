@@ -316,7 +316,9 @@ class ServerProcess:
             self._say(self._bounds_line())
             has_keys = self._settings.api_keys is not None
             self._say(f"watch it at {self._origin()}/dashboard")
-            self._say(f"try: {example_call(self._task.signatures[0], self._origin(), has_keys=has_keys)}")
+            first, certificate = self._task.signatures[0], self._settings.tls_certificate
+            call = example_call(first, self._reached(), has_keys=has_keys, certificate=certificate)
+            self._say(f"try: {call}")
             await self._first_signal.wait()
             self._http.stop_listening()
             await self._end_replans()
@@ -357,6 +359,10 @@ class ServerProcess:
         host = f"[{host}]" if ":" in host else host
         secure = "" if self._settings.tls_certificate is None else "s"
         return f"{protocol}{secure}://{host}:{http_port if port is None else port}"
+
+    def _reached(self) -> str:
+        """The origin from this machine: an address of all interfaces is none to ask."""
+        return self._origin().replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
     def _ready_line(self) -> str:
         where = self._origin()

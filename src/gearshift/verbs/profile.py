@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from gearshift.models.config import PROJECT_FILE, project_file
+from gearshift.models.config import PROJECT_FILE, ProfileSettings, project_file
 from gearshift.profiles.pipelines.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import require_replaceable, write_profile
@@ -58,6 +58,30 @@ def profile(
             notice=notice,
         )
         return made if folder is None else write_profile(made, folder)
+
+
+def profile_lightly(
+    project: PathLike,
+    how: ProfileSettings,
+    *,
+    out: Path,
+    most_samples: int,
+    progress: Progress = silent,
+) -> Profile:
+    """As `profile`, with batch sizes, repeats and times of `how` in place of the project's, on some of its samples."""
+    from gearshift.measuring.front_end_time import front_end_beside
+    from gearshift.measuring.profile_project import profile_project
+
+    require_replaceable(out)
+    made = profile_project(
+        project_file(Path(project)),
+        progress=progress,
+        folder=out,
+        front_end=front_end_beside,
+        how=how,
+        most_samples=most_samples,
+    )
+    return write_profile(made, out)
 
 
 def profile_pipelines(

@@ -10,10 +10,20 @@ from gearshift.cli.common.option_table import PATH, flag_of, options_of, require
 from gearshift.cli.common.options import seconds_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.serving.door.settings import require_settings
-from gearshift.verbs.serve import ServeOptions, chosen_plan, serve
+from gearshift.verbs.quick.keeping import folder_of
+from gearshift.verbs.quick.serve import (
+    ServeOptions,
+    chosen_plan,
+    is_without_plan,
+    plan_found,
+    require_for_models,
+    require_local,
+    serve_plan,
+)
 
 GROUPS = {
     "The plan": ("--p95-ms", "--accuracy", "--profile", "--project", "--backend"),
+    "Models without a plan": ("--samples", "--example", "--keep"),
     "Addresses": ("--host", "--port", "--grpc-port", "--front-ends"),
     "Who may ask": (
         *("--api-keys", "--admin-keys", "--allowed-hosts"),
@@ -50,6 +60,8 @@ GROUPS = {
 
 EXAMPLES = """\b
 gearshift serve plan.json
+gearshift serve models.py:load --port 8000
+gearshift serve models.py --p95-ms 100 --keep task
 gearshift serve plan.json --host 0.0.0.0 --api-keys keys.txt --journal journal.jsonl
 gearshift serve plans --p95-ms 100 --plans plans --replan swap --admin-keys admins.txt
 """
@@ -58,21 +70,51 @@ gearshift serve plans --p95-ms 100 --plans plans --replan swap --admin-keys admi
 @click.command("serve", cls=Grouped, groups=GROUPS, epilog=EXAMPLES)
 @click.argument("plan", type=PATH)
 @click.option(
-    "--p95-ms", type=float, help="Of a folder of plans, serve the most accurate that is predicted within this."
+    "--p95-ms",
+    type=float,
+    help="Of a folder of plans, serve the most accurate that is predicted within this; plan models for it.",
 )
 @options_of(ServeOptions)
 @verb
-def command(output: Output, plan: Path, p95_ms: float | None, accuracy: float | None, **options: Any) -> None:
+def command(
+    output: Output,
+    plan: Path,
+    p95_ms: float | None,
+    accuracy: float | None,
+    samples: str | None,
+    example: str | None,
+    keep: Path | None,
+    **options: Any,
+) -> None:
     """Serve PLAN until Ctrl-C or SIGTERM; then answer all accepted requests, and end.
 
-    PLAN is a plan file, or a folder of plans with --p95-ms or --accuracy to choose one.
+    PLAN is a plan file, or a folder of plans with --p95-ms or --accuracy to choose one. It may also be
+    models that have no plan: models.py:load, an ONNX file, a file or a folder of models, or a
+    gearshift.toml. They are measured for seconds, planned for this machine, and served.
     """
     require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
-    chosen = chosen_plan(plan, latency_s=seconds_of(p95_ms), accuracy=accuracy)
-    if chosen != plan:
-        output.say(f"chose {chosen}")
-    code = serve(chosen, **options)
-    output.json({"plan": str(chosen), "exit_code": code})
+    asked = {"latency_s": seconds_of(p95_ms), "accuracy": accuracy}
+    if is_without_plan(plan):
+        require_local(options)
+        with folder_of(keep) as folder:
+            with output.progress() as tell:
+                made = plan_found(
+                    *(plan, folder), samples=samples, example=example, progress=tell, notice=_tell, **asked
+                )
+            if keep is not None:
+                output.say(f"wrote {made}")
+            code = serve_plan(made, **options)
+    else:
+        require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
+        made = chosen_plan(plan, **asked)
+        if made != plan:
+            output.say(f"chose {made}")
+        code = serve_plan(made, **options)
+    output.json({"plan": str(plan if is_without_plan(plan) else made), "exit_code": code})
     if code:
         raise SystemExit(code)
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)

@@ -46,12 +46,29 @@ def front_page(served: Sequence[Signature], *, has_keys: bool) -> bytes:
     return _page("Gearshift: " + ", ".join(each.name for each in served), body)
 
 
-def example_call(served: Signature, origin: str, *, has_keys: bool) -> str:
-    """A command that asks the server at `origin`; records too long for a line are to be in a file."""
+def example_call(served: Signature, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
+    """A command that asks the server at `origin`; a record too long for a line is written by Python.
+
+    KEY is to be replaced where the server has keys; `certificate` is the file that a client trusts.
+    """
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    trust = "" if certificate is None else f" --cacert {_quoted(certificate)}"
+    call = f"curl {origin}/predict/{served.name}{trust}{key} -d"
     short = all(prod(spec.shape[1:]) <= MOST_VALUES for spec in served.inputs) and len(served.inputs) <= MOST_VALUES
-    record = encode(example_record({spec.name: spec for spec in served.inputs})).decode() if short else "@record.json"
-    return f"curl {origin}/predict/{served.name}{key} -d {_quoted(record) if short else record}"
+    record = example_record({spec.name: spec for spec in served.inputs})
+    if short:
+        return f"{call} {_quoted(encode(record).decode())}"
+    program = f"import json; print(json.dumps({_expression(record)}))"
+    return f"python3 -c {_quoted(program)} | {call} @-"
+
+
+def _expression(value: Any) -> str:
+    """Of a record whose lists repeat one value, in Python and short: {"image": [[0.5]*28]*28}."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {_expression(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{_expression(value[0])}]*{len(value)}"
+    return repr(value)
 
 
 def docs_page(description: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,23 @@
+"""The folder in which models without a plan get one."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gearshift.errors import require
+from gearshift.support.files import PathLike
+
+
+@contextmanager
+def folder_of(keep: PathLike | None) -> Iterator[Path]:
+    """The folder for project, profile and plan: `keep`, or one that is removed when the block ends."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="gearshift-") as folder:
+            yield Path(folder)
+        return
+    path = Path(keep)
+    there = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    require(not there, "is there already", where=str(path), remedy="name a new or empty folder for --keep")
+    path.mkdir(parents=True, exist_ok=True)
+    yield path
