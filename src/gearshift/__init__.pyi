@@ -27,6 +27,7 @@ from gearshift.profiles.pipelines.profile_folder import read_profiles as read_pr
 from gearshift.profiles.profile import Profile as Profile
 from gearshift.profiles.store import read_profile as read_profile
 from gearshift.profiles.store import write_profile as write_profile
+from gearshift.traces.logs.journal import read_journal as read_journal
 from gearshift.traces.logs.read_log import read_log as read_log
 from gearshift.traces.read import read_trace as read_trace
 from gearshift.traces.read import write_trace as write_trace

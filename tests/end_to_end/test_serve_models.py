@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gearshift.traces.logs.journal import read_journal
+
 pytestmark = pytest.mark.long
 
 MODELS = """
@@ -77,3 +79,12 @@ def test_models_with_labels_become_gears_that_are_kept(tmp_path: Path) -> None:
         assert "label" in answer(call)
     plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
     assert plan["operators"]["models"]["gears"][0]["predicted"]["accuracy"] > 0.9
+
+
+def test_the_journal_of_a_server_that_ended_becomes_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODELS.format(samples="none"))
+    journal = tmp_path / "journal.jsonl"
+    with served("models.py:load", "--example", "[0.2, 0.4]", "--journal", str(journal), folder=tmp_path) as (_, call):
+        for _ in range(3):
+            answer(call)
+    assert read_journal(journal).requests == 3

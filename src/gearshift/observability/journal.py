@@ -15,6 +15,8 @@ from gearshift.support.files import is_plain, not_written, open_in_place
 from gearshift.support.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
+ARRIVALS = "arrivals"
+"""The event that has a pipeline's requests by second, from which `gearshift trace --from-journal` makes a trace."""
 
 log = logging.getLogger(__name__)
 

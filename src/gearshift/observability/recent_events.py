@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from gearshift.observability.journal import Journal
+from gearshift.observability.journal import ARRIVALS, Journal
 
 MOST_EVENTS = 100
 MOST_EVENT_BYTES = 2000
 
 
 class RecentEvents(Journal):
-    """Writes to another journal, and keeps the latest events as JSON."""
+    """Writes to another journal, and keeps the latest events as JSON, but for `arrivals`, which come all the time."""
 
     def __init__(self, journal: Journal, now_s: Callable[[], float] = time.time) -> None:
         self._journal, self._now_s = journal, now_s
@@ -22,6 +22,8 @@ class RecentEvents(Journal):
 
     def write(self, event: str, **facts: object) -> None:
         self._journal.write(event, **facts)
+        if event == ARRIVALS:
+            return
         self._count += 1
         at = round(self._now_s(), 3)
         head: dict[str, object] = {"number": self._count, "at": at, "event": event}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gearshift.clock import WallClock
 from gearshift.errors import require
 from gearshift.models.loaded_from import changes
-from gearshift.observability.journal import Journal, JournalFile
+from gearshift.observability.journal import ARRIVALS, Journal, JournalFile
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.recent_events import RecentEvents
@@ -209,6 +209,7 @@ class ServerProcess:
         self._metrics = Metrics([each.name for each in task.signatures])
         self._caches = make_cache_adaptation(task, settings, self._metrics.caches, journal)
         self._service = self._make_service(task, journal, self._metrics, self._drifted)
+        self._record_arrivals()
         self._control = Control(self._service, task.served)
         self._swaps = Swaps(
             self._control,
@@ -239,6 +240,15 @@ class ServerProcess:
         service = make_service(task, self._settings, metrics, journal, self._clock, drifts, self._caches)
         service.held.elsewhere = self._unsent
         return service
+
+    def _record_arrivals(self) -> None:
+        """Have the journal get the arrivals of all pipelines; plans swapped in later take them over."""
+
+        def record(name: str, requests: list[int], past_s: float) -> None:
+            self._journal.write(ARRIVALS, pipeline=name, requests=requests, past_s=round(past_s, 3))
+
+        for name, pipeline in self._service.pipelines.items():
+            pipeline.adapting.trace.record = partial(record, name)
 
     def _make_replans(self) -> Replans | None:
         settings = self._settings
@@ -326,6 +336,8 @@ class ServerProcess:
             return 0 if drained else 1
         finally:
             await self._end_replans()
+            for pipeline in self._control.service.pipelines.values():
+                pipeline.adapting.trace.end(self._clock.now_ns())
             await self._swaps.stop()
             if self._caches is not None:
                 await self._caches.stop()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gearshift.cli.common.output import Output, verb
 from gearshift.errors import InvalidInput, require
 from gearshift.support.files import write_atomically
+from gearshift.traces.logs.journal import read_journal
 from gearshift.traces.logs.read_log import LogRead, read_log
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -22,6 +23,7 @@ MOST_PATHS_SHOWN = 5
 EXAMPLES = """\b
 gearshift trace /var/log/nginx/access.log --path /predict --method POST
 gearshift trace requests.jsonl --time received_at --where model=fraud
+gearshift trace --from-journal journal.jsonl
 curl -s "$PROMETHEUS/api/v1/query_range?query=sum(rate(requests_total[1m]))&..." | gearshift trace -
 """
 
@@ -34,6 +36,7 @@ curl -s "$PROMETHEUS/api/v1/query_range?query=sum(rate(requests_total[1m]))&..."
 @click.option("--method", help="Only requests of this method.")
 @click.option("--status", metavar="CODE", help="Only requests with this status; 2xx for all that begin with 2.")
 @click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Only requests with this value; may be repeated.")
+@click.option("--from-journal", is_flag=True, help="LOG is the journal of a server, running or ended.")
 @click.option("--whole-seconds", is_flag=True, help="Write the number of requests in each second, not their times.")
 @verb
 def command(
@@ -45,18 +48,31 @@ def command(
     method: str | None,
     status: str | None,
     where: Sequence[str],
+    from_journal: bool,
     whole_seconds: bool,
 ) -> None:
-    """Make a trace of LOG: an access log, JSON lines, CSV, or a range of Prometheus; - is standard input."""
-    read = read_log(
-        log,
-        time_field=time_field,
-        path_prefix=path_prefix,
-        method=method,
-        status=status,
-        where=dict(_pair(one) for one in where),
-        whole_seconds=whole_seconds,
-    )
+    """Make a trace of LOG: an access log, JSON lines, CSV, or a range of Prometheus; - is standard input.
+
+    With --from-journal, LOG is what `gearshift serve --journal` wrote; with several pipelines,
+    --where pipeline=NAME chooses one.
+    """
+    fields = dict(_pair(one) for one in where)
+    if from_journal:
+        given = {"--time": time_field, "--path": path_prefix, "--method": method, "--status": status}
+        flags = [flag for flag, value in given.items() if value is not None]
+        others = flags + [f"--where {name}" for name in fields if name != "pipeline"]
+        require(not others, f"--from-journal and {', '.join(others)} are given", remedy="leave one of them out")
+        read = read_journal(log, pipeline=fields.get("pipeline"))
+    else:
+        read = read_log(
+            log,
+            time_field=time_field,
+            path_prefix=path_prefix,
+            method=method,
+            status=status,
+            where=fields,
+            whole_seconds=whole_seconds,
+        )
     require(str(out) != log, "the trace would take the place of the log", remedy="give another file with --out")
     write_atomically(out, read.csv())
     seconds, peak = len(read.counts), int(read.counts.max())
@@ -101,7 +117,7 @@ def chart(counts: NDArray[np.int64]) -> list[str]:
 
 def notes(read: LogRead) -> list[str]:
     said = []
-    if read.arrivals_ns is None:
+    if read.arrivals_ns is None and read.kind != "a journal":
         said.append("times are in whole seconds, so the trace has the number of requests in each second")
     if read.stamped_at_end:
         said.append("an access log has the times of answers: arrivals were earlier by as long as answers took")

@@ -1,7 +1,7 @@
 """Compares load and run times with those of the plan, and keeps arrivals to plan again from."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gearshift.clock import NS_PER_S
@@ -57,27 +57,52 @@ class LoadDrift:
         return True
 
 
+RECORD_S = 10
+"""Seconds of arrivals that are recorded at once."""
+Record = Callable[[list[int], float], None]
+"""Takes arrivals by whole second, and the seconds that have passed since the last of them ended."""
+
+
 class LiveTrace:
-    """Arrivals of each second, of the latest `LONGEST_WINDOW_S` seconds."""
+    """Arrivals of each second, of the latest `LONGEST_WINDOW_S` seconds; `record` gets all of them, in parts."""
 
     def __init__(self) -> None:
         self.arrived = 0
         self._counted = 0
         self._second = -1
         self._counts: deque[int] = deque(maxlen=int(LONGEST_WINDOW_S))
+        self._unrecorded: list[int] = []
+        self.record: Record | None = None
 
     def ticked(self, now_ns: int) -> None:
         second = now_ns // NS_PER_S
         if self._second >= 0 and second > self._second:
-            self._counts.append(self.arrived - self._counted)
-            self._counts.extend([0] * min(second - self._second - 1, int(LONGEST_WINDOW_S)))
+            ended = [self.arrived - self._counted, *[0] * min(second - self._second - 1, int(LONGEST_WINDOW_S))]
+            self._counts.extend(ended)
             self._counted = self.arrived
+            if self.record is not None:
+                self._unrecorded += ended
+                if len(self._unrecorded) >= RECORD_S:
+                    self._tell(now_ns - second * NS_PER_S)
         self._second = second
+
+    def end(self, now_ns: int) -> None:
+        """Record the rest, with the second that has begun as if it were over."""
+        if self._second >= 0:
+            self.ticked(max(now_ns, self._second * NS_PER_S))
+            self._unrecorded.append(self.arrived - self._counted)
+            self._counted = self.arrived
+            self._tell(now_ns - (self._second + 1) * NS_PER_S)
 
     def latest(self, seconds: float) -> list[int]:
         """Arrivals (seconds,) of the latest whole seconds, as many as are known."""
         counts = list(self._counts)
         return counts[-max(1, round(seconds)) :]
+
+    def _tell(self, past_ns: int) -> None:
+        if self.record is not None and any(self._unrecorded):
+            self.record(list(self._unrecorded), past_ns / NS_PER_S)
+        self._unrecorded.clear()
 
 
 SPAN_TICKS = 100

@@ -108,3 +108,38 @@ def test_a_night_that_does_not_end_is_a_drift() -> None:
     plan = diurnal(10.0, 90.0, SPAN_S, period_s=SPAN_S, seed=1)
     night = steady(10.0, 2 * SPAN_S, seed=2)
     assert any(drifts(planned(plan), night))
+
+
+def recorded(trace: LiveTrace) -> list[tuple[list[int], float]]:
+    told: list[tuple[list[int], float]] = []
+    trace.record = lambda counts, past_s: told.append((counts, round(past_s, 3)))
+    return told
+
+
+def test_arrivals_are_recorded_ten_seconds_at_once() -> None:
+    trace = LiveTrace()
+    told = recorded(trace)
+    for tenth in range(101):
+        trace.ticked(tenth * NS_PER_S // 10 + 1_000_000)
+        trace.arrived += 1
+    assert told == [([10] * 10, 0.001)]
+
+
+def test_the_end_records_the_second_that_has_begun() -> None:
+    trace = LiveTrace()
+    told = recorded(trace)
+    trace.ticked(0)
+    trace.arrived = 3
+    trace.ticked(NS_PER_S)
+    trace.arrived = 5
+    trace.end(NS_PER_S + NS_PER_S // 4)
+    trace.end(NS_PER_S + NS_PER_S // 2)
+    assert told == [([3, 2], -0.75)]
+
+
+def test_seconds_without_arrivals_are_not_recorded() -> None:
+    trace = LiveTrace()
+    told = recorded(trace)
+    for second in range(100):
+        trace.ticked(second * NS_PER_S)
+    assert told == []
