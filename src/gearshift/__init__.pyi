@@ -53,6 +53,7 @@ from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
 from gearshift.verbs.profile import profile_pipelines as profile_pipelines
 from gearshift.verbs.quick.serve import serve as serve
+from gearshift.verbs.records import records as records
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
 from gearshift.verbs.report import report_pipelines as report_pipelines

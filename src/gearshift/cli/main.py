@@ -17,7 +17,8 @@ VERBS = {
     "demo": "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes.",
     "init": "Write gearshift.toml and a small Python file to start from.",
     "profile": "Measure models, or import records of them.",
-    "trace": "Make a trace of an access log, or of what a monitor has.",
+    "trace": "Make a trace of an access log, or of what a monitor or a server's journal has.",
+    "records": "Make records of logs whose columns have other names.",
     "plan": "Search for the best gear plan within an objective.",
     "simulate": "Predict how a plan serves a trace.",
     "inspect": "Print and check a plan or a profile.",
@@ -39,7 +40,7 @@ VERBS = {
 }
 
 _ONLINE = {"serve", "status", "dashboard", "gear", "swap", "drain", "replay", "validate"}
-_DATA = {"trace"}
+_DATA = {"trace", "records"}
 
 
 class _Verbs(click.Group):
