@@ -1,35 +1,51 @@
 """Published traces of language models, as rows of `arrival_s,prompt_tokens,output_tokens`.
 
-Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`), Mooncake's as CSV
-(`timestamp_ms,input_tokens,output_tokens`), and BurstGPT's (`Timestamp`, `Request tokens`,
-`Response tokens` and others). Requests without an answer are left out, as nothing is known of them.
+Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`), Mooncake's as JSON lines (`timestamp`,
+`input_length`, `output_length`) or as CSV (`timestamp_ms,input_tokens,output_tokens`), and
+BurstGPT's (`Timestamp`, `Request tokens`, `Response tokens`), each beside columns of other names.
+Requests without an answer are left out, as nothing is known of them.
 """
 
 import csv
 import io
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
 
+NS_PER_MS = 1_000_000
 
-def clock_s(text: str) -> float:
-    """Seconds since 1970 of a time such as `2023-11-16 18:17:03.9799600`."""
-    whole, _, fraction = text.partition(".")
-    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction.rstrip('Z') or 0}")
+Names = tuple[str, str, str]
 
 
-def from_ms(text: str) -> float:
-    return float(text) / 1e3
+def of_clock(text: str) -> int:
+    """Nanoseconds since 1970, to the microsecond; without a zone in UTC."""
+    at = datetime.fromisoformat(text)
+    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1) * 1000
 
 
-FORMS: dict[tuple[str, str, str], Callable[[str], float]] = {
-    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"): clock_s,
-    ("timestamp_ms", "input_tokens", "output_tokens"): from_ms,
-    ("Timestamp", "Request tokens", "Response tokens"): float,
+def of_ms(text: str) -> int:
+    return round(float(text) * NS_PER_MS)
+
+
+def of_s(text: str) -> int:
+    return round(float(text) * NS_PER_S)
+
+
+FORMS: dict[Names, Callable[[str], int]] = {
+    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"): of_clock,
+    ("timestamp_ms", "input_tokens", "output_tokens"): of_ms,
+    ("Timestamp", "Request tokens", "Response tokens"): of_s,
 }
 """The columns of each form: its time, and the tokens of prompts and of answers; and how a time is read."""
+OF_LINES: Names = ("timestamp", "input_length", "output_length")
+"""The fields of Mooncake's JSON lines, whose times are in milliseconds."""
 
 
 def as_rows(path: Path, data: bytes) -> bytes:
@@ -37,31 +53,52 @@ def as_rows(path: Path, data: bytes) -> bytes:
 
     Times count from the first request. Raises `InvalidInput` for a line that cannot be read.
     """
-    header = data.partition(b"\n")[0].decode("utf-8", "replace").strip("\ufeff\r ").split(",")
+    first = data.partition(b"\n")[0]
+    if first.startswith(b"{") and all(name.encode() in first for name in OF_LINES):
+        return _converted(path, _json_lines(path, data), OF_LINES, of_ms)
+    header = first.decode("utf-8", "replace").strip("\ufeff\r ").split(",")
     names = next((form for form in FORMS if set(form) <= {name.strip(' "') for name in header}), None)
-    return data if names is None else _converted(path, data, names, FORMS[names])
+    return data if names is None else _converted(path, _csv_lines(data), names, FORMS[names])
 
 
-def _converted(path: Path, data: bytes, names: tuple[str, str, str], seconds: Callable[[str], float]) -> bytes:
-    rows: list[tuple[float, int, int]] = []
-    for row in csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace")), skipinitialspace=True):
-        if not any((value or "").strip() for value in row.values() if isinstance(value, str)):
-            continue
-        rows.append(_row(path, row, names, seconds, len(rows) + 2))
+def _csv_lines(data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace")), skipinitialspace=True)
+    for row in reader:
+        if any((value or "").strip() for value in row.values() if isinstance(value, str)):
+            yield reader.line_num, row
+
+
+def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.strip():
+            try:
+                row = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                raise _no_request(path, number, line.decode("utf-8", "replace"), OF_LINES) from None
+            yield number, row
+
+
+def _converted(
+    path: Path, lines: Iterator[tuple[int, Mapping[str, Any]]], names: Names, time_ns: Callable[[str], int]
+) -> bytes:
+    rows = [_row(path, row, names, time_ns, number) for number, row in lines]
     answered = sorted(row for row in rows if row[1] > 0 and row[2] > 0)
-    first_s = answered[0][0] if answered else 0.0
-    lines = [f"{at_s - first_s:.9f},{prompt},{output}\n" for at_s, prompt, output in answered]
-    return ("arrival_s,prompt_tokens,output_tokens\n" + "".join(lines)).encode()
+    first_ns = answered[0][0] if answered else 0
+    written = [f"{(at_ns - first_ns) / NS_PER_S:.9f},{prompt},{output}\n" for at_ns, prompt, output in answered]
+    return ("arrival_s,prompt_tokens,output_tokens\n" + "".join(written)).encode()
 
 
 def _row(
-    path: Path, row: Mapping[str, str], names: tuple[str, str, str], seconds: Callable[[str], float], line: int
-) -> tuple[float, int, int]:
+    path: Path, row: Mapping[str, Any], names: Names, time_ns: Callable[[str], int], line: int
+) -> tuple[int, int, int]:
     time, *tokens = names
     try:
         prompt, output = (int(float(row[name])) for name in tokens)
-        return seconds(row[time].strip()), prompt, output
-    except (TypeError, ValueError, AttributeError):
-        shown = ",".join(str(row.get(name)) for name in names)
-        remedy = f"give a time and whole numbers of tokens, as in the column {time}"
-        raise InvalidInput(f"{shown[:80]!r} is no request", where=f"{path}, line {line}", remedy=remedy) from None
+        return time_ns(str(row[time]).strip()), prompt, output
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise _no_request(path, line, ",".join(str(row.get(name)) for name in names), names) from None
+
+
+def _no_request(path: Path, line: int, shown: str, names: Names) -> InvalidInput:
+    remedy = f"give a time and whole numbers of tokens, as in the column {names[0]}"
+    return InvalidInput(f"{shown[:80]!r} is no request", where=f"{path}, line {line}", remedy=remedy)

@@ -9,10 +9,22 @@ from gearshift.traces.read import read_trace, write_trace
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"
 )
+AZURE_2024 = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:00.061930+00:00,9,7\n"
+)
 MOONCAKE = "timestamp_ms,input_tokens,output_tokens\n27000,6758,500\n27052,7322,490\n"
+MOONCAKE_LINES = (
+    '{"timestamp": 27000, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
+    '{"timestamp": 27052, "input_length": 7322, "output_length": 490, "hash_ids": [0, 2]}\n'
+)
 BURST = (
     "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,0,1087,Conversation log\n118,GPT-4,417,276,693,API log\n"
+)
+BURST_2 = (
+    "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5.5,a,2.1,ChatGPT,30,60,90,Conversation log\n18.0,,3.0,ChatGPT,40,70,110,API log\n"
 )
 
 
@@ -20,8 +32,11 @@ BURST = (
     ("text", "arrivals_s", "prompts", "outputs"),
     [
         (AZURE, [0.0, 0.052], [4808, 3180], [10, 8]),
+        (AZURE_2024, [0.0, 0.052], [2162, 9], [5, 7]),
         (MOONCAKE, [0.0, 0.052], [6758, 7322], [500, 490]),
+        (MOONCAKE_LINES, [0.0, 0.052], [6758, 7322], [500, 490]),
         (BURST, [0.0, 113.0], [472, 417], [18, 276]),  # one had no answer
+        (BURST_2, [0.0, 12.5], [30, 40], [60, 70]),
     ],
 )
 def test_published_traces_are_read_with_their_tokens(
@@ -53,6 +68,8 @@ def test_copies_of_requests_keep_their_tokens_and_files_are_read_back(tmp_path: 
     ("text", "problem"),
     [
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,3,4\n", "line 2: 'yesterday,3,4' is no request"),
+        (MOONCAKE_LINES + '{"timestamp": 1, "input_length": 4}\n', "line 3: '1,4,None' is no request"),
+        (MOONCAKE_LINES + "cut {off\n", "line 3: 'cut {off' is no request"),
         ("arrival_s,prompt_tokens,output_tokens\n0,0,5\n", "line 2, field 'prompt_tokens': 0 is no number of tokens"),
         ("arrival_s,prompt_tokens,output_tokens\n0,3,2.5\n", "2.5 is no number of tokens"),
     ],
