@@ -5,12 +5,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+KERNEL, KERNEL_OF_LANGUAGE = "gearshift.simulator.warm_up", "gearshift.simulator.engines.warm_up"
+
 
 @contextmanager
-def compiling(*flags: str) -> Iterator[None]:
-    """Run `gearshift.simulator.warm_up` with `flags` beside the block, and wait for it at its end."""
+def compiling(*flags: str, module: str = KERNEL) -> Iterator[None]:
+    """Run `module` with `flags` beside the block, and wait for it at its end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "gearshift.simulator.warm_up", *flags],
+        [sys.executable, "-m", module, *flags],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

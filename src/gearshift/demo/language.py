@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gearshift.cascade import Cascade
-from gearshift.demo.compiling import compiling
+from gearshift.demo.compiling import KERNEL_OF_LANGUAGE, compiling
 from gearshift.demo.run import GIVE_UP_S, SEED, Tell
 from gearshift.gear import GearPlan, LoadRange, ReplicaSettings
 from gearshift.models.config import PROJECT_FILE
@@ -57,7 +57,7 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
     content = project_files() | {PROJECT_FILE: PROJECT.replace(*QUICKER).encode()}
     for name, data in content.items():
         write_atomically(folder / name, data)
-    with compiling():
+    with compiling(module=KERNEL_OF_LANGUAGE):
         profile = _recorded(folder) if emulated else _profiled(folder, tell)
         tell("compiling the simulator, once after an install", 0.40)
     capacity_qps = _capacity_qps(profile, profile.models[-1])

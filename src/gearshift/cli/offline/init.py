@@ -20,5 +20,8 @@ def command(output: Output, folder: Path, **options: Any) -> None:
     output.json({"files": [str(path) for path in paths]})
     for path in paths:
         output.say(f"wrote {path}")
-    own = f"name your own engines in {paths[0]}" if options["llm"] else f"put your own models into {paths[1]}"
+    if options["urls"]:
+        own = f"check {paths[0]}" + ("" if options["prompts"] else f", put your prompts into {paths[2]}")
+    else:
+        own = f"name your own engines in {paths[0]}" if options["llm"] else f"put your own models into {paths[1]}"
     output.say(f"next: {own}, then run `gearshift profile {paths[0]}`")

@@ -1,12 +1,15 @@
 """Create a project to start from: `gearshift.toml`, and the files that it names."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import PROJECT_FILE
+from gearshift.profiles.engines.prompts import read_prompts
 from gearshift.support.files import write_atomically
-from gearshift.verbs.init import language, one_operator, strip_of_digits
+from gearshift.verbs.init import endpoints, language, one_operator, strip_of_digits
 from gearshift.verbs.options import Option
 
 MODELS_FILE = "models.py"
@@ -17,15 +20,35 @@ def init(
     *,
     pipeline: Annotated[bool, Option("Write a pipeline: a strip of digits is split, read and joined.")] = False,
     llm: Annotated[bool, Option("Write language models: two tiny ones that read lines about orders.")] = False,
+    urls: Annotated[
+        Sequence[str],
+        Option(
+            "With --llm: endpoints of your own, from the smallest model to the largest.",
+            "--endpoints",
+            metavar="URL,URL",
+        ),
+    ] = (),
+    prompts: Annotated[
+        Path | None,
+        Option("With --endpoints: the JSONL file of your prompts, a line each: id, messages, reference."),
+    ] = None,
 ) -> tuple[Path, ...]:
     """Write the files into `folder`, the project file first; raises `InvalidInput` where one exists already.
 
     With `pipeline` they are those of a pipeline of two functions and a cascade of four models,
     which need scikit-learn. With `llm` they are two language models with prompts and a judge, for
-    llama.cpp's server.
+    llama.cpp's server; or those at `urls`, which are asked for their names, and `prompts`.
     """
     require(not (pipeline and llm), "pipeline and llm are both given", remedy="give one of them")
-    if llm:
+    require(llm or not urls, "endpoints are given, which only language models have", remedy="give llm, too")
+    require(bool(urls) or prompts is None, "prompts are given, and no endpoints", remedy="give the endpoints, too")
+    if urls:
+        named = None
+        if prompts is not None:
+            read_prompts(prompts)
+            named = os.path.relpath(prompts.resolve(), Path(folder).resolve())
+        content = endpoints.endpoint_files(urls, named)
+    elif llm:
         content = language.project_files()
     else:
         template = strip_of_digits if pipeline else one_operator

@@ -1,5 +1,12 @@
+import json
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -63,3 +70,70 @@ def test_the_models_that_come_with_it_answer_many_lines_right(folder: Path) -> N
             texts = answers_of(url, model.engine.model, prompts)
         shares.append(sum(text.strip() == one.reference for text, one in zip(texts, prompts, strict=True)) / 60)
     assert 0.3 < shares[0] < 0.75 < shares[1]
+
+
+@contextmanager
+def listing(models: object) -> Iterator[str]:
+    """The URL of an endpoint that answers nothing but which models it has."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(models).encode())
+
+        def log_message(self, *said: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "context"),
+    [
+        ({"data": [{"id": "org/model", "max_model_len": 4096}]}, "org/model", 4096),  # vLLM
+        ({"data": [{"id": "tiny", "meta": {"n_ctx": 512}}]}, "tiny", 512),  # llama.cpp
+        ({"data": [{"id": "hosted"}]}, "hosted", 8192),
+        ({"data": []}, "small", 8192),
+        (["nothing"], "small", 8192),
+    ],
+)
+def test_endpoints_are_asked_for_model_and_context(models: object, name: str, context: int, tmp_path: Path) -> None:
+    with listing(models) as url:
+        gearshift.init(tmp_path, llm=True, urls=[url, "http://127.0.0.1:1/v1"])
+    project = read_language_project(tmp_path / "gearshift.toml")
+    small = project.models["small"].engine
+    assert (small.urls, small.model, small.context_tokens) == ((url,), name, context)
+    assert project.models["large"].engine.model == "large"
+    assert len(read_prompts(tmp_path / project.prompts)) == 6
+    assert f"put its {'name' if name == 'small' else 'own'} here" in (tmp_path / "gearshift.toml").read_text()
+
+
+def test_prompts_of_ones_own_are_named_from_the_project(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n')
+    url = "http://127.0.0.1:1/v1"
+    paths = gearshift.init(tmp_path / "project", llm=True, urls=[url, url.replace("1/v1", "2/v1")], prompts=mine)
+    assert [path.name for path in paths] == ["gearshift.toml", "judge.py"]
+    assert read_language_project(paths[0]).prompts == "../mine.jsonl"
+    mine.write_text("{}")
+    with pytest.raises(InvalidInput, match=r"mine\.jsonl, line 1"):
+        gearshift.init(tmp_path / "other", llm=True, urls=[url, url], prompts=mine)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"llm": True, "urls": ["http://a/v1"]}, "1 endpoint is given, and a cascade needs two"),
+        ({"llm": True, "urls": ["http://a/v1", "gpu-2:8000"]}, "url is 'gpu-2:8000'"),
+        ({"urls": ["http://a/v1", "http://b/v1"]}, "endpoints are given, which only language models have"),
+        ({"llm": True, "prompts": Path("mine.jsonl")}, "prompts are given, and no endpoints"),
+    ],
+)
+def test_endpoints_that_make_no_project_are_a_sentence(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
+        gearshift.init(tmp_path / "project", **options)
+    assert not (tmp_path / "project").exists()

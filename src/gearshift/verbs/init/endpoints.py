@@ -1,0 +1,98 @@
+"""The files of a project of language models around endpoints that run already."""
+
+import json
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gearshift.errors import require
+from gearshift.models.language_config import EngineSettings
+
+NAMES = {2: ("small", "large"), 3: ("small", "medium", "large")}
+LONGEST_ANSWER_S = 5.0
+LARGEST_ANSWER_BYTES = 1 << 20
+CONTEXT_TOKENS = 8192
+
+HEAD = """# Language models behind OpenAI-compatible endpoints, from the smallest to the largest.
+# Clients ask /v1/chat/completions for the model of this name.
+
+operator = "chat"
+prompts = {prompts}
+judge = "judge.py:score"            # quality in [0, 1] of an answer to a prompt
+certainty = "mean_logprob"          # or least_logprob, first_logprob, margin, sum_logprob, judge
+most_tokens = 256
+"""
+
+ENGINE = """
+[models.{name}.engine]
+url = {url}
+model = {model}
+context_tokens = {context}
+largest_running = 16                # requests that it runs at a time; vLLM: --max-num-seqs, llama.cpp: -np
+largest_batched_tokens = 2048       # tokens of one step; vLLM: --max-num-batched-tokens, llama.cpp: -ub
+# kv_tokens = 100000                # vLLM's log: "GPU KV cache size"; without it, full contexts of all that run
+# api_key_env = "MY_KEY"            # the environment variable with the key, if there is one
+"""
+
+TAIL = """
+[profile]
+# most_calls = 2000                 # ask no more than that; `gearshift profile` says how many there will be
+"""
+
+EXAMPLES = (
+    ("What is the capital of Norway? One word.", "Oslo"),
+    ("What is 17 times 23? Only the number.", "391"),
+    ("Which planet is the largest of the solar system? One word.", "Jupiter"),
+    ("Write 'seven hundred and four' in digits.", "704"),
+    ("Which chemical element has the symbol K? One word.", "potassium"),
+    ("How many days has March? Only the number.", "31"),
+)
+
+JUDGE = '''"""Quality of an answer: 1 where it contains the reference, else 0. Put your own measure here."""
+
+
+def score(prompt, answer, reference):
+    return float(str(reference).lower() in answer.lower())
+'''
+
+
+def endpoint_files(urls: Sequence[str], prompts: str | None) -> dict[str, bytes]:
+    """Each file's content by its name; the first is the project file. Endpoints are asked for model and context.
+
+    Raises `InvalidInput` for fewer than two URLs, and for one that is none.
+    """
+    require(len(urls) >= 2, f"{len(urls)} endpoint is given, and a cascade needs two", remedy="give URL,URL")
+    names = NAMES.get(len(urls)) or tuple(f"model-{i + 1}" for i in range(len(urls)))
+    text = HEAD.format(prompts=json.dumps(prompts or "prompts.jsonl"))
+    for name, url in zip(names, urls, strict=True):
+        EngineSettings(url=url, model=name)  # checks the URL
+        model, context = served_model(url)
+        text += ENGINE.format(
+            name=name,
+            url=json.dumps(url),
+            model=f"{json.dumps(model)}  # as it says" if model else f'"{name}"  # it did not say: put its name here',
+            context=f"{context}  # as it says" if context else f"{CONTEXT_TOKENS}  # it did not say: put its own here",
+        )
+    files = {"gearshift.toml": (text + TAIL).encode(), "judge.py": JUDGE.encode()}
+    if prompts is None:
+        rows = [
+            {"id": number, "messages": [{"role": "user", "content": asked}], "reference": reference}
+            for number, (asked, reference) in enumerate(EXAMPLES)
+        ]
+        files["prompts.jsonl"] = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    return files
+
+
+def served_model(url: str) -> tuple[str, int | None]:
+    """The name of the first model at an endpoint, and its context where it tells; empty where it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/models", timeout=LONGEST_ANSWER_S) as answer:
+            first: Any = msgspec.json.decode(answer.read(LARGEST_ANSWER_BYTES))["data"][0]
+        name = first["id"]
+        context = first.get("max_model_len") or first.get("meta", {}).get("n_ctx")  # vLLM's and llama.cpp's
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # an endpoint may send anything
+        return "", None
+    usable = isinstance(name, str) and name.isprintable()
+    return (name if usable else ""), (context if isinstance(context, int) and context > 0 else None)
