@@ -29,9 +29,9 @@ from gearshift.verbs.language.validate import LanguageValidation, validate_langu
 from gearshift.verbs.plan import plan
 
 ENGINE = "llama-server-vulkan"
-DEVICES = 2
-"""Where an engine's memory is not known, each model has a device of its own."""
-BASE_LOAD, PEAK_LOAD, BURSTS = 0.3, 2.5, 2
+DEVICES, EMULATED_DEVICES = 1, 2
+"""Real engines share one processor, as router and load generator take the other; emulated ones cannot share."""
+BASE_LOAD, PEAK_LOAD, BURSTS = 0.4, 2.0, 2
 """Shares of what the largest model alone can carry."""
 LEAST_MARGIN = 1.35
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
@@ -60,7 +60,8 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
     with compiling(module=KERNEL_OF_LANGUAGE):
         profile = _recorded(folder) if emulated else _profiled(folder, tell)
         tell("compiling the simulator, once after an install", 0.40)
-    capacity_qps = _capacity_qps(profile, profile.models[-1])
+    devices = EMULATED_DEVICES if emulated else DEVICES
+    capacity_qps = devices * capacity_of_device_qps(profile, profile.models[-1])
     made = bursty(BASE_LOAD * capacity_qps, PEAK_LOAD * capacity_qps, trace_s, bursts=BURSTS, seed=SEED)
     write_trace(made, folder / "trace.csv")
     trace = read_trace(folder / "trace.csv")
@@ -69,7 +70,7 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
         folder / "profile",
         folder / "trace.csv",
         ttft_s=ttft_s,
-        devices=DEVICES,
+        devices=devices,
         least_margin=LEAST_MARGIN,
         out=folder / "plan.json",
     )
@@ -143,10 +144,9 @@ def _recorded(folder: Path) -> LanguageProfile:
     return write_language_profile(folder / "profile", replace(profile, project=f"../{PROJECT_FILE}"))
 
 
-def _capacity_qps(profile: LanguageProfile, model: str) -> float:
-    """Requests a second that all devices carry with this model alone."""
+def capacity_of_device_qps(profile: LanguageProfile, model: str) -> float:
+    """Requests a second that one device carries with this model alone, each with a prompt of mean length."""
     engine, row = next(one for one in profile.engines if one.model == model), profile.models.index(model)
-    prompt_s, output_s = work_rates(engine, profile)
-    answers = profile.answers
-    work_s = answers.prompt_tokens[row].mean() * prompt_s + answers.output_tokens[row].mean() * output_s
-    return float(DEVICES / work_s)
+    prompt, output = profile.answers.prompt_tokens[row].mean(), profile.answers.output_tokens[row].mean()
+    _, output_s = work_rates(engine, profile)
+    return 1 / (engine.prefill.seconds(round(prompt)) + float(output) * output_s)

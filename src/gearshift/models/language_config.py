@@ -31,7 +31,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `longest_start_s`. `model` is the name at the endpoint. `api_key_env` names the environment
     variable with the key. `context_tokens` bounds prompt and answer of one request together;
     `kv_tokens` is what the engine's memory holds of all requests: `largest_running` full contexts
-    where it is not given. `body` has further fields for the requests that profiling sends.
+    where it is not given. With `weights_bytes`, over all its devices, and `kv_bytes_per_token` of
+    every model (2 x layers x heads for keys x their width x bytes of a number), plans may put several
+    on one device; without, each has its own. An engine of kind `cpu` is profiled on `cores`
+    processors for each device, as it is served on those of the plan's hardware, by default one.
+    `body` has further fields for the requests that profiling sends.
     """
 
     url: str | tuple[str, ...] = ()
@@ -47,6 +51,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     block_tokens: int = 16
     tensor_parallel: int = 1
     device_kind: str = ""
+    weights_bytes: int = 0
+    kv_bytes_per_token: int = 0
+    cores: int = 1
     body: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -64,9 +71,20 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name in ("longest_start_s", "longest_s"):
             value = getattr(self, name)
             require(0 < value <= 86_400, f"{name} is {value}, needs more than 0, up to 86400")
-        for name in ("context_tokens", "largest_running", "largest_batched_tokens", "block_tokens", "tensor_parallel"):
+        counts = (
+            "context_tokens",
+            "largest_running",
+            "largest_batched_tokens",
+            "block_tokens",
+            "tensor_parallel",
+            "cores",
+        )
+        for name in counts:
             value = getattr(self, name)
             require(1 <= value <= 1 << 30, f"{name} is {value}, needs 1 or more")
+        for name in ("weights_bytes", "kv_bytes_per_token"):
+            value = getattr(self, name)
+            require(0 <= value <= 1 << 50, f"{name} is {value}, needs 0 (not known) or more")
         least = self.block_tokens
         enough = self.kv_tokens is None or self.kv_tokens >= least
         require(enough, f"kv_tokens is {self.kv_tokens}, needs at least one block of {least}")

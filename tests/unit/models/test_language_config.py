@@ -80,6 +80,8 @@ def test_language_projects_are_told_from_others_even_where_they_are_damaged(tmp_
         ("{tp}", "{tp", "command cannot be split into words"),
         ("kv_tokens = 50_000", "kv_tokens = 3", "kv_tokens is 3, needs at least one block of 16"),
         ("tensor_parallel = 2", "tensor_parallel = 0", "tensor_parallel is 0, needs 1 or more"),
+        ("tensor_parallel = 2", "cores = 0", "cores is 0, needs 1 or more"),
+        ("tensor_parallel = 2", "weights_bytes = -1", "weights_bytes is -1, needs 0 (not known) or more"),
         ("longest_start_s = 600", "longest_start_s = -1", "longest_start_s is -1.0"),
         ("longest_start_s = 600", 'body = {stream = true}', "body holds 'stream', which is set otherwise"),
         ("[1, 2, 4]", "[2, 4]", "concurrency begins at 2, needs 1"),

@@ -11,7 +11,17 @@ from gearshift.models.language_config import EngineSettings, LanguageProject
 
 SUFFIX = ".partial"
 VERSION = 2
-OF_REACHING = ("api_key_env", "longest_start_s", "longest_s", "kv_tokens", "block_tokens")
+OF_REACHING = (
+    *(
+        "api_key_env",
+        "longest_start_s",
+        "longest_s",
+        "kv_tokens",
+        "block_tokens",
+        "weights_bytes",
+        "kv_bytes_per_token",
+    ),
+)
 """Settings that neither answers nor times depend on."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gearshift.errors import require
+from gearshift.hardware import identical_devices, is_cuda, is_remote
 from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
@@ -22,6 +23,7 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.runtime.backends.local import assign_cores, available_cores
 from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.engine_replica import EngineReplica
 
@@ -207,10 +209,13 @@ async def _running(name: str, settings: EngineSettings, folder: Path) -> AsyncIt
     if settings.urls:
         yield settings.urls[0]
         return
-    environment = engine_environment(None, 0)
+    cores = _cores_as_served(settings)
+    environment = engine_environment(None, len(cores))
 
     def make() -> EngineProcess:
-        return EngineProcess(name, lambda port: settings.argv(port=port), folder=folder, environment=environment)
+        return EngineProcess(
+            name, lambda port: settings.argv(port=port), folder=folder, environment=environment, cores=cores
+        )
 
     replica = EngineReplica(
         0, name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
@@ -221,3 +226,18 @@ async def _running(name: str, settings: EngineSettings, folder: Path) -> AsyncIt
         yield replica.link.url
     finally:
         await replica.stop()
+
+
+def _cores_as_served(settings: EngineSettings) -> frozenset[int]:
+    """The processors that an engine of kind `cpu` has where it is served; none are set for other kinds."""
+    if is_cuda(settings.kind) or is_remote(settings.kind):
+        return frozenset()
+    there = available_cores()
+    wanted = settings.cores * settings.tensor_parallel
+    require(
+        wanted <= len(there),
+        f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(there)}",
+        remedy="lower its cores",
+    )
+    devices = identical_devices(settings.tensor_parallel, kind=settings.kind, cores=settings.cores)
+    return frozenset().union(*assign_cores(devices, there).values())

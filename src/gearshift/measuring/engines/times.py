@@ -85,6 +85,8 @@ def engine_from_times(
         kv_blocks=max(1, settings.held_tokens // settings.block_tokens),
         largest_batched_tokens=batched,
         largest_running=running,
+        weights_bytes=settings.weights_bytes,
+        kv_bytes_per_token=settings.kv_bytes_per_token,
     )
     return engine, overhead_s, warnings
 

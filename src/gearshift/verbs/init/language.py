@@ -31,6 +31,8 @@ context_tokens = 512                # of prompt and answer of one request
 kv_tokens = 2048                    # of all requests, in the engine's memory
 largest_running = 4
 largest_batched_tokens = 512
+weights_bytes = 247_168             # with both of every model, plans may put several on one device
+kv_bytes_per_token = 512            # 2 x layers x width x 2 bytes
 
 [models.medium.engine]
 command = """llama-server-vulkan -m medium.gguf --alias medium --host 127.0.0.1 --port {port}
@@ -41,6 +43,8 @@ context_tokens = 512
 kv_tokens = 2048
 largest_running = 4
 largest_batched_tokens = 512
+weights_bytes = 1_273_600
+kv_bytes_per_token = 1536
 
 # An endpoint that runs already:
 #   url = "http://gpu-1:8000/v1"

@@ -1,4 +1,5 @@
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -250,6 +251,22 @@ def test_an_engine_command_that_exits_is_told_with_what_it_said(tmp_path: Path) 
     (tmp_path / "engine.py").write_text("import sys\nprint('no GPU found')\nsys.exit(3)\n")
     command = f'command = "{shlex.quote(sys.executable)} engine.py {{port}}"\nmodel = "tiny"'
     with pytest.raises(ModelFailed, match=r"engine of replica 'small' does not answer.*no GPU found"):
+        profile_language(project(tmp_path, {"small": command}))
+
+
+@pytest.mark.parametrize(("kind", "pinned"), [("cpu", True), ("cuda", False)])
+def test_an_engine_on_processors_is_measured_on_those_of_one_device(tmp_path: Path, kind: str, pinned: bool) -> None:
+    (tmp_path / "engine.py").write_text("import os\nprint(sorted(os.sched_getaffinity(0)))\n")
+    command = f'command = "{shlex.quote(sys.executable)} engine.py {{port}}"\nmodel = "tiny"\ndevice_kind = "{kind}"'
+    there = sorted(os.sched_getaffinity(0))
+    with pytest.raises(ModelFailed) as caught:
+        profile_language(project(tmp_path, {"small": command}))
+    assert f"it said: {there[-1:] if pinned else there}" in str(caught.value)
+
+
+def test_more_cores_than_there_are_is_a_sentence(tmp_path: Path) -> None:
+    command = 'command = "engine {port}"\nmodel = "tiny"\ndevice_kind = "cpu"\ncores = 4096'
+    with pytest.raises(InvalidInput, match="the engine of model 'tiny' has 4096 cores, and this machine has"):
         profile_language(project(tmp_path, {"small": command}))
 
 

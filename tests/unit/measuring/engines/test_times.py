@@ -111,6 +111,12 @@ def test_what_was_not_measured_bounds_the_engine_and_is_told() -> None:
     ]
 
 
+def test_memory_that_the_project_states_is_kept() -> None:
+    settings = msgspec.structs.replace(SETTINGS, weights_bytes=10_000_000, kv_bytes_per_token=512)
+    found, _, _ = engine_from_times("small", settings, PREFILL, DECODE)
+    assert (found.weights_bytes, found.kv_bytes_per_token) == (10_000_000, 512)
+
+
 def test_a_bound_between_two_prompts_is_interpolated() -> None:
     settings = msgspec.structs.replace(SETTINGS, largest_batched_tokens=300)
     found, _, _ = engine_from_times("small", settings, PREFILL[:3], DECODE)
