@@ -21,14 +21,14 @@ print("pid", one.pid, flush=True)
 if sys.argv[2] == "stays":
     time.sleep(600)
 """
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('pid 0', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('pid 0', flush=True); time.sleep(600)"
+)
 
 
 def with_engine(command: list[str], use: Callable[[EngineProcess], Awaitable[None]]) -> None:
     async def main() -> None:
-        engine = EngineProcess(
-            "e-0", lambda port: command, folder=Path.cwd(), environment=engine_environment(None, 0)
-        )
+        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=engine_environment(None, 0))
         async with asyncio.timeout(30):
             await engine.start()
             try:
