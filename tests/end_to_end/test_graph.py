@@ -17,7 +17,7 @@ from gearshift.errors import TooLarge
 from gearshift.gear import GearPlan
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import PlanTables, plan_tables
-from gearshift.request import Answer, MissingNode
+from gearshift.request import Answer, BulkWork, MissingNode
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers_backend import WorkersBackend
@@ -89,9 +89,11 @@ def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: 
         return await asyncio.gather(
             *(pipeline.infer(pairs(row)) for row in (ALL_EVEN, MIXED, EMPTY, FAILS, BROKEN)),
             pipeline.infer(pairs(MIXED, EMPTY, ALL_EVEN)),
+            pipeline.infer(pairs(MIXED, EMPTY, FAILS), bulk=BulkWork()),
+            pipeline.infer(pairs(ALL_EVEN, BROKEN), bulk=BulkWork()),
         )
 
-    even, mixed, empty, fails, broken, rows = serve(tmp_path, use, backend_of=backend_of)
+    even, mixed, empty, fails, broken, rows, bulk, broken_bulk = serve(tmp_path, use, backend_of=backend_of)
     assert text_of(even) == ["even even even"]
     assert text_of(mixed) == ["odd even odd 6 14"]
     assert text_of(empty) == ["nothing"]
@@ -99,6 +101,9 @@ def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: 
     assert fails.missing == (MissingNode(node="check", row=0, reason="model 'check' failed on this sample"),)
     assert (broken.outcome, broken.errors) == ("failed", ("model 'split' failed on this sample",))
     assert text_of(rows) == ["odd even odd 6 14", "nothing", "even even even"]
+    assert (text_of(bulk), bulk.outcome) == (["odd even odd 6 14", "nothing", "odd even odd 14"], "degraded")
+    assert [(one.node, one.row, one.is_output) for one in bulk.missing] == [("check", 2, False)]
+    assert (broken_bulk.outcome, broken_bulk.outputs) == ("failed", None)
     assert [answer.outcome for answer in (even, mixed, empty, rows)] == ["answered"] * 4
     assert sorted((item.node, item.model) for item in mixed.items) == [
         *[("check", "check")] * 2,

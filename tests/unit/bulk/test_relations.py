@@ -192,7 +192,10 @@ def test_progress_is_told(folder, sums):
     told: list[tuple[str, float]] = []
     table = pa.table({"x": [[1.0, 2.0]] * 4096})
     gearshift.map(table, sums, progress=lambda what, share: told.append((what, share)))
-    assert told == [("2,048 rows answered", 0.5), ("4,096 rows answered", 1.0)]
+    assert [one for one in dict.fromkeys(told) if one[1] > 0] == [
+        ("2,048 rows answered", 0.5),
+        ("4,096 rows answered", 1.0),
+    ]
 
 
 CTRL_C = """
