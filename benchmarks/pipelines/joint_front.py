@@ -5,7 +5,7 @@ samples are drawn together independently. Every model is on each of four devices
 most accurate tuple that keeps the latency of all nodes together, at the 95th percentile, in a simulation at its upper
 end; a range never gets more work than a lower one.
 
-- joint: the joint front, by bisection in each range
+- joint: the joint front, by bisection in each range, and a look at tuples off it
 - exhaustive: all tuples, the most accurate first; those whose work alone exceeds the devices, or that did not hold in a
   lower range, are not simulated
 - greedy: Ken's steps (section 4.3.1): from the tuple before, the next cheaper cascade of one operator, the one with
@@ -13,7 +13,7 @@ end; a range never gets more work than a lower one.
 - apart: each operator alone with its share of devices and of the latency
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -40,6 +40,15 @@ from gearshift.planner.joint.answers import Answers, answers
 from gearshift.planner.joint.composed import composed_query
 from gearshift.planner.joint.front import joint_front, judged
 from gearshift.planner.joint.measures import ACCURACY
+from gearshift.planner.joint.off_front import (
+    LEAST_GAIN,
+    LEAST_SEEN,
+    MOST_TRIED,
+    NEARBY,
+    likely,
+    tails_s,
+    two_changed,
+)
 from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.cascade_search import pareto_cascades, work_per_request_s
 from gearshift.planner.space.request import UNKNOWN_SOURCE
@@ -191,6 +200,8 @@ class Scores:
     accuracy: NDArray[np.float64]
     work_s: NDArray[np.float64]
     front: tuple[Tuple_, ...]
+    tails_s: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    """The 95th percentile (n,) of the work of tuples (n, operators)."""
 
 
 def scores_of(world: World) -> Scores:
@@ -206,7 +217,9 @@ def scores_of(world: World) -> Scores:
     work, accuracy = judged(query, candidates, every, ACCURACY)
     front = joint_front(query, candidates)
     chosen = tuple(tuple(row) for row in front.chosen.tolist())
-    return Scores(accuracy.reshape(sizes), work.reshape(sizes), chosen)
+    return Scores(
+        accuracy.reshape(sizes), work.reshape(sizes), chosen, lambda some: tails_s(query, candidates, some, 0.95)
+    )
 
 
 def work_of(profiles: Mapping[str, Profile]) -> dict[str, float]:
@@ -215,13 +228,41 @@ def work_of(profiles: Mapping[str, Profile]) -> dict[str, float]:
 
 
 def jointly(world: World, scores: Scores, ends: Sequence[float]) -> list[Tuple_]:
-    """The most accurate of the front that holds in each range, by bisection."""
-    most, chosen = len(scores.front), []
+    """The most accurate that holds in each range, by bisection over the front, or beside it."""
+    most, most_s, chosen = len(scores.front), np.inf, []
     for end in ends:
         allowed = scores.front[:most]
         most = max(1, 1 + last_that_holds(lambda i: world.holds(allowed[i], end), len(allowed)))  # noqa: B023
-        chosen.append(scores.front[most - 1])
+        tried = off_front(world, scores, scores.front[most - 1], end, most_s)
+        best = next((each for each in tried if world.holds(each, end)), scores.front[most - 1])
+        most_s = scores.work_s[best]
+        chosen.append(best)
     return chosen
+
+
+def off_front(world: World, scores: Scores, chosen: Tuple_, end: float, most_s: float) -> list[Tuple_]:
+    """The tuples that `planner.joint.off_front` would try for a range."""
+    seen = [
+        (each, qps, cell.latency_s)
+        for (each, qps), cell in world._cells.items()
+        if abs(qps - end) <= NEARBY * end and np.isfinite(cell.latency_s)
+    ]
+    near = two_changed(chosen, scores.accuracy.shape)
+    accuracy, work_s = scores.accuracy[tuple(near.T)], scores.work_s[tuple(near.T)]
+    fits = np.flatnonzero((accuracy > scores.accuracy[chosen] + LEAST_GAIN) & (work_s <= most_s))
+    if len(seen) < LEAST_SEEN or not len(fits):
+        return []
+    tuples, loads_qps, latency_s = zip(*seen, strict=True)
+    known = np.array(tuples)
+    hold = likely(
+        np.column_stack([work_s[fits] * end, scores.tails_s(near[fits])]),
+        np.column_stack([scores.work_s[tuple(known.T)] * np.array(loads_qps), scores.tails_s(known)]),
+        np.array(latency_s),
+        world.latency_s,
+    )
+    by_accuracy = fits[hold][np.argsort(-accuracy[fits[hold]], kind="stable")]
+    found = [tuple(row) for row in near[by_accuracy].tolist()]
+    return [each for each in found if (each, end) not in world._cells][:MOST_TRIED]
 
 
 def exhaustively(world: World, scores: Scores, ends: Sequence[float]) -> list[Tuple_]:

@@ -104,6 +104,7 @@ def test_what_cannot_run_is_one_sentence(folder, sql, arguments, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_while_a_model_runs(folder):
     (folder / "waits.sql").write_text("SELECT sum(sums_label([4.0, i])) FROM range(5000) r(i)")
     with closed(folder):

@@ -18,7 +18,7 @@ from gearshift.sql import Registered
 from tests.graph_task import write_graph_plan
 from tests.little_task import closed, renamed, two_gear_plan, write_little_task
 
-LONG_S = 20.0
+LONG_S = 60.0
 WAITS = 4.0
 
 
@@ -241,7 +241,7 @@ with gearshift.sql.register(connection, sys.argv[1], label="sum") as sums:
 """
 
 
-@pytest.mark.parametrize("rows", [3000, 400_000])
+@pytest.mark.parametrize("rows", [pytest.param(3000, marks=pytest.mark.long), 400_000])
 def test_ctrl_c_ends_the_query_at_once_and_duckdb_lives_on(folder, rows):
     """With one thread of DuckDB that calls, and with several."""
     with closed(folder):

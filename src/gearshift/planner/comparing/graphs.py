@@ -10,7 +10,8 @@ from gearshift.gear import GearPlan
 from gearshift.planner.baselines.greedy_steps import plan_greedily
 from gearshift.planner.baselines.nodes_apart import plan_apart
 from gearshift.planner.compare import Run, ran
-from gearshift.planner.joint.candidates import Tuples, candidates_of, query_of, work_of_all
+from gearshift.planner.joint.candidates import Tuples, query_of, tuples_of, work_of_all
+from gearshift.planner.joint.off_front import OffFront
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.space.request import Progress, silent
@@ -18,7 +19,9 @@ from gearshift.profiles.profile import PART_B, Profile
 
 
 def plan_jointly(request: PipelineRequest, *, progress: Progress = silent) -> GearPlan:
-    return plan_pipeline(request, candidates_of(request), progress=progress)
+    tuples = tuples_of(request)
+    front = tuples.candidates(tuples.front().chosen)
+    return plan_pipeline(request, front, off_front=OffFront(tuples), progress=progress)
 
 
 PLANNERS: dict[str, Callable[..., GearPlan]] = {

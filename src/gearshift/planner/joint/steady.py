@@ -62,6 +62,8 @@ class SteadyTuples:
     _records: NDArray[np.int32] = field(init=False)
     _shares: dict[int, dict[str, float]] = field(default_factory=dict)
     _cells: dict[tuple[int, float, int], Cell] = field(default_factory=dict)
+    _simulated: dict[int, Candidate] = field(default_factory=dict)
+    """By the number that cells know them by, so that no other gets it."""
     _last_held: int = 0
 
     def __post_init__(self) -> None:
@@ -136,7 +138,16 @@ class SteadyTuples:
             request = self.request
             gear = request.gear(LoadRange(from_=0.0), candidate.cascades, self.settings(candidate, largest))
             self._cells[key] = self.judged(self.run(gear, load_qps))
+            self._simulated[id(candidate)] = candidate
         return self._cells[key]
+
+    def seen_near(self, load_qps: float, share: float) -> list[tuple[Candidate, float, float]]:
+        """What was simulated at loads up to this share away: tuple, load, and the least latency of its batches."""
+        least_s: dict[tuple[int, float], float] = {}
+        for (number, qps, _), cell in self._cells.items():
+            if abs(qps - load_qps) <= share * load_qps and math.isfinite(cell.latency_s):
+                least_s[number, qps] = min(cell.latency_s, least_s.get((number, qps), math.inf))
+        return [(self._simulated[number], qps, latency_s) for (number, qps), latency_s in least_s.items()]
 
     def run(self, gear: Gear, load_qps: float) -> Simulation:
         """One gear, whatever its range, at a constant load."""

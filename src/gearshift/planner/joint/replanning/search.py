@@ -9,6 +9,7 @@ several implementations where choosing among them by the time left helps (`choic
 tuple carries a load alone, all gears get them.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
 from gearshift.planner.joint.fastest_path import fastest_path
+from gearshift.planner.joint.off_front import OffFront
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
@@ -46,9 +48,16 @@ class Confirmed(NamedTuple):
     predicted: ServingResult
 
 
-def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate], *, progress: Progress = silent) -> GearPlan:
+def plan_pipeline(
+    request: PipelineRequest,
+    front: Sequence[Candidate],
+    *,
+    off_front: OffFront | None = None,
+    progress: Progress = silent,
+) -> GearPlan:
     """The most accurate plan within the latency objective; `front` rises in work and in quality.
 
+    Tuples `off_front` are looked at, too, if they are given.
     Where no tuple carries a load alone, gears that choose may. Ctrl-C ends the search for gears that
     choose, and the plan so far is the answer. Raises `Infeasible` where all miss the objective, or
     where the accuracy that was asked for is out of reach.
@@ -57,7 +66,7 @@ def plan_pipeline(request: PipelineRequest, front: Sequence[Candidate], *, progr
     progress(f"choosing among {len(front)} tuples", 0.2)
     steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
     try:
-        found = confirmed(steady, lambda margin: assigned(steady, front, margin))
+        found = confirmed(steady, lambda margin: assigned(steady, front, margin, off_front))
     except Infeasible:
         by_choices = _by_choices_alone(steady, front) if request.may_choose else None
         if by_choices is None:
@@ -102,17 +111,22 @@ def confirmed(steady: SteadyTuples, assign: Callable[[float], Assignment]) -> Co
     )
 
 
-def assigned(steady: SteadyTuples, front: Sequence[Candidate], margin: float) -> Assignment:
+def assigned(
+    steady: SteadyTuples, front: Sequence[Candidate], margin: float, off_front: OffFront | None = None
+) -> Assignment:
     """The tuple of each range; raises `Infeasible` that names the range, model and device where none holds."""
     chosen: list[tuple[Candidate, int]] = []
-    most = len(front)
+    most, most_work_s = len(front), math.inf
     for load_range, end_qps in zip(_ranges(steady.request), steady.request.upper_ends(), strict=True):
         load_qps, allowed = margin * end_qps, front[:most]
         last = last_that_holds(lambda i: steady.holding(allowed[i], load_qps) is not None, len(allowed))  # noqa: B023
         if last < 0:
             raise too_slow(steady, front[0], load_range, load_qps)
-        chosen.append((front[last], steady.holding(front[last], load_qps) or 1))
-        most = last + 1
+        best, most = front[last], last + 1
+        if off_front is not None:
+            best = off_front.better(steady, best, load_qps, most_work_s)
+        chosen.append((best, steady.holding(best, load_qps) or 1))
+        most_work_s = best.work_s
     return tuple(chosen)
 
 
@@ -123,7 +137,7 @@ def replayed(made: GearPlan, request: PipelineRequest, *, part: int) -> ServingR
 def _choosing(found: Confirmed, steady: SteadyTuples, front: Sequence[Candidate], progress: Progress) -> Confirmed:
     """The plan with choices by the time left; the plain one where it does not help."""
     request = steady.request
-    places = [front.index(candidate) for candidate, _ in found.assignment]
+    places = [sum(each.work_s <= candidate.work_s for each in front) - 1 for candidate, _ in found.assignment]
     made = with_choices(found.plan, found.on_part_a, steady, front, places, found.margin, progress)
     found = found._replace(plan=msgspec.structs.replace(found.plan, unfinished=made.unfinished))
     if made == found.plan:
