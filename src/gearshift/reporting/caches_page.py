@@ -53,7 +53,7 @@ def hits_chart(manifest: Manifest) -> Chart:
 
     kinds = colours.of_names([_kind(entry) for entry in manifest.variants])
     marks = [
-        dots(kind, [entry for entry in manifest.variants if _kind(entry) == kind and not entry.chosen], colour, 6)
+        dots(kind, [entry for entry in manifest.variants if _kind(entry) == kind], colour, 6)
         for kind, (colour, _) in kinds.items()
     ]
     chosen = list(manifest.chosen)

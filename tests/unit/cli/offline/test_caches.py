@@ -18,6 +18,7 @@ from gearshift.caches.store.manifest import Measured, read_manifest
 from gearshift.cli.common.cache_tables import margin, no_gain
 from gearshift.cli.offline.caches import load_module
 from gearshift.reporting.caches_page import exits_chart, hits_chart
+from gearshift.reporting.drawing.charts import Blocks, Dots
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
@@ -159,14 +160,17 @@ def test_charts_have_a_dot_for_every_variant_a_ring_for_each_chosen_and_all_samp
         for k, one in enumerate(manifest.variants)
     )
     manifest = msgspec.structs.replace(manifest, variants=few[:4])
-    *kinds, chosen = hits_chart(manifest).figure["data"]
-    dots = {(x, y) for trace in kinds for x, y in zip(trace["x"], trace["y"], strict=True)}
-    assert sum(len(trace["x"]) for trace in kinds) == len(manifest.variants) == 4
-    assert (chosen["name"], len(chosen["x"])) == ("chosen", 2)
-    assert set(zip(chosen["x"], chosen["y"], strict=True)) <= dots
-    (bars,) = exits_chart(manifest).figure["data"]
-    assert bars["x"] == list(manifest.blocks)
-    assert sum(bars["y"]) == pytest.approx(100, abs=0.1)
+    (panel,) = hits_chart(manifest).panels
+    *kinds, chosen = (mark for mark in panel.marks if isinstance(mark, Dots))
+    dots = {(x, y) for mark in kinds for x, y in zip(mark.x, mark.y, strict=True)}
+    assert sum(len(mark.x) for mark in kinds) == len(manifest.variants) == 4
+    assert (chosen.name, len(chosen.x), chosen.ringed) == ("chosen", 2, True)
+    assert set(zip(chosen.x, chosen.y, strict=True)) <= dots
+    (panel,) = exits_chart(manifest).panels
+    (bars,) = panel.marks
+    assert isinstance(bars, Blocks)
+    assert [name for _, name in panel.x.ticks] == list(manifest.blocks)
+    assert sum(bars.y1) == pytest.approx(100, abs=0.1)
 
 
 def test_evaluate_says_where_samples_are_those_of_the_build(built: Path, tmp_path: Path) -> None:
