@@ -49,6 +49,7 @@ from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier
 from gearshift.verbs.plan import plan_together as plan_together
+from gearshift.verbs.plan import what_if as what_if
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
 from gearshift.verbs.profile import profile_pipelines as profile_pipelines

@@ -293,14 +293,24 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reading: Reading | None = None
 
 
+class OtherDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same planner's prediction on another number of devices, or the `reason` why it has no plan."""
+
+    devices: int
+    price_per_hour: float
+    predicted: ServingResult | None = None
+    reason: str = ""
+
+
 class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A placement of replicas on hardware, and for each pipeline one gear per load range.
 
     `profiles` are those of the operators, `traces` those of the pipelines. `predictions` maps each
     pipeline to the results of simulation; `planner` names the planner; `unfinished` marks a plan
-    whose search was interrupted. Of the fields that are left out by default, `most_outstanding`,
-    `decide_at_tokens`, `kv_tokens`, `metric` and `tokens` are for language models, whose plans
-    have another load unit; the others are for choices by time and for refinement.
+    whose search was interrupted; `what_if` are predictions for other numbers of devices. Of the
+    fields that are left out by default, `most_outstanding`, `decide_at_tokens`, `kv_tokens`,
+    `metric` and `tokens` are for language models, whose plans have another load unit; the others
+    are for choices by time and for refinement.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -313,6 +323,7 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     traces: dict[str, SourceFile]
     predictions: dict[str, ServingResult] = {}
     unfinished: bool = False
+    what_if: tuple[OtherDevices, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         require(

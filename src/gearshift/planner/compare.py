@@ -18,6 +18,7 @@ from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.space.pareto import hypervolume
 from gearshift.planner.space.request import PlanRequest
+from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
 from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
@@ -62,6 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     The objective is kept by `percentile` of the requests. `unfinished` is a plan that the budget
     cut short. For Cocktail+ `devices` is the average over the trace; 0 where it failed. A plan of
     several `pipelines` has their predictions there, and the longest of their objectives.
+    `price_per_hour` is that of all devices.
     """
 
     planner: str
@@ -72,6 +74,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: bool = False
     predicted: ServingResult | None = None
     pipelines: dict[str, Predicted] | UnsetType = UNSET
+    price_per_hour: float | None = None
     error: dict[str, Any] | None = None
 
     @property
@@ -203,9 +206,17 @@ def died(planner: str, request: Asked, how: str) -> Run:
 
 
 def _run(planner: str, request: Asked, **found: Any) -> Run:
-    asked = {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
+    hardware, asked = request.hardware, {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
     latency_s, percentile = request.latency_s, request.percentile
-    return Run(planner=planner, latency_objective_s=latency_s, percentile=percentile, **(asked | found))
+    facts = asked | found
+    each = price_per_hour(hardware) / len(hardware.devices)
+    return Run(
+        planner=planner,
+        latency_objective_s=latency_s,
+        percentile=percentile,
+        price_per_hour=facts["devices"] * each,
+        **facts,
+    )
 
 
 def rows_of_grid(runs: Sequence[Run], worst: float, accuracies: Sequence[float] | None = None) -> tuple[float, ...]:

@@ -171,25 +171,29 @@ def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Prog
     For a latency and an accuracy (fewest devices), one device more is planned for the latency
     alone.
     """
-    pipeline = plan.pipeline
-    asked = pipeline.asked or _as_made(pipeline)
-    request = PlanRequest(
+    request = request_of(plan, profile, trace)
+    more = request
+    if request.objective.latency_s is not None:
+        for_latency = msgspec.structs.replace(request.objective, accuracy=None, confidence=None)
+        more = dataclasses.replace(request, objective=for_latency)
+    found: list[Neighbour] = []
+    for on, hardware in ((request, one_fewer(plan.hardware)), (more, one_more(plan.hardware))):
+        if hardware is not None:
+            progress(f"planning for {len(hardware.devices)} devices", 0.3 if not found else 0.65)
+            found.append(_neighbour(plan.planner, dataclasses.replace(on, hardware=hardware)))
+    return tuple(found)
+
+
+def request_of(plan: GearPlan, profile: Profile, trace: Trace) -> PlanRequest:
+    """The request that the plan answers, as far as the plan tells."""
+    asked = plan.pipeline.asked or _as_made(plan.pipeline)
+    return PlanRequest(
         profile=profile,
         trace=trace,
         hardware=plan.hardware,
         seed=plan.seed,
         **{name: getattr(asked, name) for name in asked.__struct_fields__},
     )
-    more = request
-    if asked.objective.latency_s is not None:
-        for_latency = msgspec.structs.replace(asked.objective, accuracy=None, confidence=None)
-        more = dataclasses.replace(request, objective=for_latency)
-    found: list[Neighbour] = []
-    for on, hardware in ((request, _one_fewer(plan.hardware)), (more, _one_more(plan.hardware))):
-        if hardware is not None:
-            progress(f"planning for {len(hardware.devices)} devices", 0.3 if not found else 0.65)
-            found.append(_neighbour(plan.planner, dataclasses.replace(on, hardware=hardware)))
-    return tuple(found)
 
 
 def _as_made(pipeline: PipelinePlan) -> Asked:
@@ -206,11 +210,11 @@ def _neighbour(planner: str, request: PlanRequest) -> Neighbour:
     return Neighbour(devices=devices, predicted=made.predictions.get(request.profile.operator))
 
 
-def _one_fewer(hardware: Hardware) -> Hardware | None:
+def one_fewer(hardware: Hardware) -> Hardware | None:
     return Hardware(devices=hardware.devices[:-1]) if len(hardware.devices) > 1 else None
 
 
-def _one_more(hardware: Hardware) -> Hardware:
+def one_more(hardware: Hardware) -> Hardware:
     last, ids = hardware.devices[-1], {device.id for device in hardware.devices}
     new = next(name for i in range(len(ids) + 1) if (name := f"{last.kind}-{len(ids) + i}") not in ids)
     return Hardware(devices=(*hardware.devices, msgspec.structs.replace(last, id=new)))

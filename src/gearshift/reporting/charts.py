@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import UNSET
 
+from gearshift.gear import OtherDevices
+from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, ReportContent
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
-from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
+from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
+from gearshift.reporting.headline import counted
 
 OPEN_END = 0.12
 """A range without upper end is drawn as wide as this share of the others."""
@@ -153,6 +157,55 @@ def objective_rule(slo_s: float) -> Rule:
 
 def model_colours(content: ReportContent) -> dict[str, str]:
     return colours.of_models([model.name for model in content.models])
+
+
+# What it costs ----------------------------------------------------------------------------------
+
+
+def devices_chart(content: ReportContent) -> Chart | None:
+    """Accuracy and p95 on other numbers of devices, where the plan has predictions for them."""
+    plan = content.plan
+    if plan is None or plan.what_if is UNSET or plan.name not in plan.predictions:
+        return None
+    own = OtherDevices(
+        devices=len(plan.hardware.devices),
+        price_per_hour=price_per_hour(plan.hardware),
+        predicted=plan.predictions[plan.name],
+    )
+    known = sorted(
+        ((other, other.predicted) for other in (*plan.what_if, own) if other.predicted is not None),
+        key=lambda pair: pair[0].devices,
+    )
+    counts = [float(other.devices) for other, _ in known]
+    x = scales.Scale(
+        counts[0] - 0.5,
+        counts[-1] + 0.5,
+        tuple((float(other.devices), f"{other.devices} ({money(other.price_per_hour)})") for other, _ in known),
+    )
+    texts = [
+        f"{counted(other.devices, 'device')}, {money(other.price_per_hour)} an hour\n"
+        f"accuracy {percent(found.accuracy)}, p95 {milliseconds(found.latency_s.p95)}"
+        for other, found in known
+    ]
+    at, rules = counts.index(float(own.devices)), () if content.slo_s is None else (objective_rule(content.slo_s),)
+
+    def panel(title: str, values: list[float], y: scales.Scale, colour: str, rules: tuple[Rule, ...]) -> Panel:
+        line = Line("other numbers of devices", counts, values, colour, texts=texts, dots=True)
+        mark = Dots("this plan", counts[at : at + 1], values[at : at + 1], colour, 9, texts[at : at + 1], ringed=True)
+        return Panel(title, x, y, (line, mark), rules, height=140)
+
+    accuracy = [100 * found.accuracy for _, found in known]
+    ms = [1e3 * found.latency_s.p95 for _, found in known]
+    return Chart(
+        "devices",
+        "One device more, and one fewer",
+        "The same planner on other numbers of devices, for the same latency: its most accurate plan on each.",
+        "devices (cost an hour)",
+        (
+            panel("accuracy (%)", accuracy, scales.linear(accuracy, zero=False, most=4), colours.ACCURACY, ()),
+            panel("p95 (ms)", ms, scales.linear([*ms, *(r.y for r in rules)], most=4), colours.LATENCY, rules),
+        ),
+    )
 
 
 # What was assumed -------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import msgspec
 from msgspec import UNSET
 
 from gearshift.planner.compare import Run
+from gearshift.reporting.cost import per_million
 from gearshift.result import ServingResult
 
-Kind = Literal["text", "share", "seconds"]
+Kind = Literal["text", "share", "seconds", "money"]
 
 
 class Column(NamedTuple):
@@ -33,9 +34,16 @@ def _predicted(value: Callable[[ServingResult], float]) -> Callable[[Run], float
     return lambda run: None if run.predicted is None else value(run.predicted)
 
 
+def _per_million(run: Run) -> float | None:
+    known = run.predicted is not None and run.price_per_hour is not None
+    return per_million(run.price_per_hour or 0.0, run.predicted) if known and run.predicted is not None else None
+
+
 COLUMNS = (
     Column("planner", "planner", lambda run: run.planner),
     Column("devices", "devices", lambda run: run.devices),
+    Column("price_per_hour", "an hour", lambda run: run.price_per_hour, "money"),
+    Column("price_per_million", "a million", _per_million, "money"),
     Column("latency_objective_s", "SLO", lambda run: run.latency_objective_s, "seconds"),
     Column("percentile", "", lambda run: run.percentile),
     Column("accuracy", "accuracy", lambda run: run.accuracy, "share"),

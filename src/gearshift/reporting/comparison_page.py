@@ -10,11 +10,11 @@ from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.comparison_columns import Kind, cells, planned_in, titles, why_not
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel
-from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
+from gearshift.reporting.drawing.numbers import digits, milliseconds, money, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.headline import counted
 
-FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds}
+FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:

@@ -14,4 +14,8 @@ def requests_per_s(result: ServingResult) -> float | None:
 def per_million(price_per_hour: float, result: ServingResult) -> float | None:
     """The cost of a million requests at the load of a run, on devices that cost this much an hour."""
     qps = requests_per_s(result)
-    return None if qps is None else price_per_hour / (qps * HOUR_S) * MILLION
+    return None if qps is None else cost_of_million(price_per_hour, qps)
+
+
+def cost_of_million(price_per_hour: float, qps: float) -> float:
+    return price_per_hour / (qps * HOUR_S) * MILLION

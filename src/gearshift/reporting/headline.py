@@ -8,6 +8,8 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
+from gearshift.reporting.cost import cost_of_million, requests_per_s
+from gearshift.reporting.drawing.numbers import money
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -56,8 +58,14 @@ def cost_in_words(plan: GearPlan) -> str:
         held = None if result is None else result.core_s
         return "of unknown cost" if held is None else f"{held:.1f} core-seconds held"
     prices = [device.price_per_hour for device in plan.hardware.devices]
-    each = f" at {prices[0]:.2f} each" if len(set(prices)) == 1 else ""
-    return f"{sum(prices):.2f} an hour{each}"
+    each = f" at {money(prices[0])} each" if len(set(prices)) == 1 else ""
+    return f"{money(sum(prices))} an hour{each}{_per_million(plan, sum(prices))}"
+
+
+def _per_million(plan: GearPlan, price_per_hour: float) -> str:
+    loads = [requests_per_s(result) for result in plan.predictions.values()]
+    qps = sum(each or 0.0 for each in loads)
+    return f" ({money(cost_of_million(price_per_hour, qps))} a million requests)" if qps > 0 else ""
 
 
 def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
@@ -65,7 +73,7 @@ def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
         return largest.why
     differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1
     like = f" like {largest.like}" if differ else ""
-    needed = f"{counted(largest.devices, 'device')}{like}, {largest.price_per_hour:.2f} an hour"
+    needed = f"{counted(largest.devices, 'device')}{like}, {money(largest.price_per_hour or 0.0)} an hour"
     return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
 
 

@@ -5,8 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import UNSET
+
 from gearshift.gear import GearPlan, PipelinePlan, SourceFile
-from gearshift.reporting.charts import cascades_chart, loads_chart, run_times_chart
+from gearshift.plans.prices import price_per_hour
+from gearshift.reporting.charts import cascades_chart, devices_chart, loads_chart, run_times_chart
 from gearshift.reporting.content import RangePoint, ReportContent
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.drawing.charts import Chart
@@ -34,22 +37,23 @@ def write_report(path: Path, content: ReportContent) -> None:
 
 def page_of(content: ReportContent) -> str:
     works = [c for c in (loads_chart(content), cascades_chart(content)) if c is not None]
-    day, tail, run_times = day_chart(content), latency_chart(content), run_times_chart(content)
+    devices, run_times = devices_chart(content), run_times_chart(content)
+    day, tail = day_chart(content), latency_chart(content)
     sections = [
-        _promised(content),
+        _promised(content, devices),
         _works(content, works),
         "" if day is None else chart_section(day),
         _sure(content, tail),
         _assumed(content, run_times),
     ]
-    charts = [*works, *(chart for chart in (day, tail, run_times) if chart is not None)]
+    charts = [*works, *(chart for chart in (devices, day, tail, run_times) if chart is not None)]
     return html_page(content.title, content.note, sections, charts)
 
 
 # What is promised -------------------------------------------------------------------------------
 
 
-def _promised(content: ReportContent) -> str:
+def _promised(content: ReportContent, devices: Chart | None) -> str:
     if content.plan is None:
         return ""
     plan, bodies = content.plan, list[str]()
@@ -57,8 +61,9 @@ def _promised(content: ReportContent) -> str:
     result = plan.predictions.get(plan.name) if len(plan.pipelines) == 1 else None
     if result is not None:
         bodies.append(tiles(_figures(content, plan, result)))
-        if content.largest is not None:
-            bodies.append(_beside_largest(content, plan, result))
+        bodies.append(_costs(content, plan, result))
+        if devices is not None:
+            bodies.append(chart_below(devices))
     return section("What is promised", f"Asked for: {sentence}. Predicted by simulation of the trace.", *bodies)
 
 
@@ -76,7 +81,7 @@ def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> l
     ]
     if plan.hardware.pool_cores is not None:
         return [("cores", f"{plan.hardware.pool_cores}", cost_in_words(plan)), *figures]
-    price = sum(device.price_per_hour for device in plan.hardware.devices)
+    price = price_per_hour(plan.hardware)
     kinds = Counter(device.kind for device in plan.hardware.devices)
     devices = ("devices", f"{len(plan.hardware.devices)}", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()))
     million = per_million(price, result)
@@ -84,30 +89,57 @@ def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> l
     return [devices, ("an hour costs", money(price), more), *figures]
 
 
-def _beside_largest(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
-    largest = content.largest
-    assert largest is not None
-    if largest.devices is None or largest.price_per_hour is None:
-        return f"<p>{html.escape(largest.why)}.</p>"
-    price = sum(device.price_per_hour for device in plan.hardware.devices)
-    limit = "" if content.slo_s is None else f"within {milliseconds(content.slo_s)}"
-    rows = [
-        ("this plan", len(plan.hardware.devices), price, result.accuracy, milliseconds(result.latency_s.p95)),
-        (f"{largest.model} alone", largest.devices, largest.price_per_hour, largest.accuracy, limit),
+def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
+    """The plan beside other numbers of devices and the largest model alone; nothing where none is known."""
+    largest, what_if = content.largest, () if plan.what_if is UNSET else plan.what_if
+    price, limit = price_per_hour(plan.hardware), content.slo_s
+    if largest is None and not what_if:
+        return ""
+    rows = [_cost_row("this plan", len(plan.hardware.devices), price, result, result, own=True)]
+    rows += [
+        _cost_row("other devices", other.devices, other.price_per_hour, other.predicted, result, why=other.reason)
+        for other in what_if
     ]
-    cells = "".join(
-        f"<tr{' class=own' if not n else ''}><th scope='row'>{html.escape(name)}</th><td>{devices}</td>"
-        f"<td>{money(cost)}</td><td>{_or_unknown(per_million(cost, result))}</td><td>{percent(accuracy)}</td>"
-        f"<td>{latency}</td></tr>"
-        for n, (name, devices, cost, accuracy, latency) in enumerate(rows)
+    sentence = "What the same load would cost."
+    if largest is not None and largest.devices is not None and largest.price_per_hour is not None:
+        within = "" if limit is None else f"within {milliseconds(limit)}"
+        cells = [percent(largest.accuracy), within, ""]
+        rows.append(_row(f"{largest.model} alone", largest.devices, largest.price_per_hour, result, cells))
+        saved = f", {digits(largest.price_per_hour / price)} times the cost" if price > 0 else ""
+        needed = counted(largest.devices, "device")
+        sentence = f"The largest model alone would need {needed} for the same latency at the same load{saved}."
+    elif largest is not None:
+        sentence = f"{largest.why[:1].upper()}{largest.why[1:]}."
+    names = ("", "devices", "an hour", "a million requests", "accuracy", "p95", "late")
+    return below("What else it could be", sentence, html_table(names, "".join(rows)))
+
+
+def _cost_row(
+    name: str,
+    devices: int,
+    price: float,
+    found: ServingResult | None,
+    result: ServingResult,
+    *,
+    own: bool = False,
+    why: str = "",
+) -> str:
+    if found is None:
+        return (
+            f"<tr><th scope='row'>{name}</th><td>{devices}</td><td>{money(price)}</td>"
+            f"<td class='text' colspan='4'>{html.escape(why)}</td></tr>"
+        )
+    cells = [percent(found.accuracy), milliseconds(found.latency_s.p95), percent(found.share_late)]
+    return _row(name, devices, price, result, cells, own=own)
+
+
+def _row(
+    name: str, devices: int, price: float, result: ServingResult, cells: Sequence[str], *, own: bool = False
+) -> str:
+    shown = "".join(
+        f"<td>{cell}</td>" for cell in (devices, money(price), _or_unknown(per_million(price, result)), *cells)
     )
-    names = ("", "devices", "an hour", "a million requests", "accuracy", "p95")
-    saved = largest.price_per_hour / price if price > 0 else 1.0
-    sentence = (
-        f"The largest model would need {counted(largest.devices, 'device')} to keep the same latency at the same load, "
-        f"{digits(saved)} times the cost."
-    )
-    return below("Beside the largest model alone", sentence, html_table(names, cells))
+    return f"<tr{' class=own' if own else ''}><th scope='row'>{html.escape(name)}</th>{shown}</tr>"
 
 
 def _or_unknown(amount: float | None) -> str:

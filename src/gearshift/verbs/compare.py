@@ -71,7 +71,7 @@ def compare(
     plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
     require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    hardware = by_count(devices, measured, asked.pop("memory_bytes", None))
+    hardware = by_count(devices, measured, asked.pop("memory_bytes", None), asked.pop("price_per_hour", None))
 
     def request(count: int, latency_s: float) -> PlanRequest:
         return plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked)
@@ -114,12 +114,15 @@ def compare_language(
 
 
 def by_count(
-    devices: Sequence[int | Hardware | PathLike], profile: Profile, memory_bytes: int | None
+    devices: Sequence[int | Hardware | PathLike],
+    profile: Profile,
+    memory_bytes: int | None,
+    price: str | float | None = None,
 ) -> dict[int, Hardware]:
     """The hardwares by their number of devices; raises `InvalidInput` where two have the same."""
     hardware: dict[int, Hardware] = {}
     for each in devices:
-        on = hardware_of(each, profile, memory_bytes=memory_bytes)
+        on = hardware_of(each, profile, memory_bytes=memory_bytes, price=price)
         count = len(on.devices)
         require(hardware.setdefault(count, on) == on, f"two hardwares of {count} devices", remedy="compare them apart")
     return hardware

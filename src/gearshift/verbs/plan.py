@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
+import msgspec
+
 from gearshift.errors import require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
@@ -190,6 +192,28 @@ def plan_together(
         **asked,
     )
     made = PLANNERS[planner](request, progress=progress)
+    if out is not None:
+        write_plan(made, Path(out))
+    return made
+
+
+def what_if(
+    plan: GearPlan,
+    profile: Profile | PathLike,
+    trace: Trace | PathLike,
+    *,
+    out: PathLike | None = None,
+    progress: Progress = silent,
+) -> GearPlan:
+    """The plan with predictions for up to two devices fewer and more, as `what_if`; written to `out` if given.
+
+    Each is planned as the plan was, which takes as long; the report of the plan then has a chart.
+    """
+    from gearshift.planner.what_if import what_if as find
+
+    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+    found = find(plan, measured, trace_for(plan, plan, trace), progress=progress)
+    made = msgspec.structs.replace(plan, what_if=found)
     if out is not None:
         write_plan(made, Path(out))
     return made

@@ -15,6 +15,7 @@ from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest, Policy
 from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
+from gearshift.plans.prices import AS_OF, PER_HOUR, priced
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.profiles.store import read_profile
@@ -60,6 +61,14 @@ class SearchOptions(TypedDict, total=False):
     memory_bytes: Annotated[
         int | None,
         Option("Memory of each device; by default enough for every model.", "--memory-gib", unit=GIBIBYTES),
+    ]
+    price_per_hour: Annotated[
+        str | float | None,
+        Option(
+            f"What each device costs for an hour: a number, or one of {', '.join(PER_HOUR)} for its price of {AS_OF} "
+            "[default: 1; a file's own].",
+            metavar="NUMBER|KIND",
+        ),
     ]
     seed: int
 
@@ -162,13 +171,15 @@ def plan_request(
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     for name in LanguageOptions.__annotations__:
         require(name not in given, f"{name} is given, which is for language models", remedy="leave it out")
-    devices, cores, memory_bytes = (given.pop(name, None) for name in ("devices", "cores", "memory_bytes"))
-    for name, value in (("devices", devices), ("memory_bytes", memory_bytes)):
+    devices, cores, memory_bytes, price = (
+        given.pop(name, None) for name in ("devices", "cores", "memory_bytes", "price_per_hour")
+    )
+    for name, value in (("devices", devices), ("memory_bytes", memory_bytes), ("price_per_hour", price)):
         require(value is None or cores is None, f"{name} and cores are both given", remedy="give one of them")
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     if cores is None:
-        hardware = hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes)
+        hardware = hardware_of(1 if devices is None else devices, measured, memory_bytes=memory_bytes, price=price)
     else:
         hardware = host_of(measured, cores)
     sources = {
@@ -179,7 +190,18 @@ def plan_request(
     return PlanRequest(profile=measured, trace=arrivals, hardware=hardware, objective=objective, **sources | given)
 
 
-def hardware_of(devices: int | Hardware | PathLike, profile: Profile, *, memory_bytes: int | None = None) -> Hardware:
+def hardware_of(
+    devices: int | Hardware | PathLike,
+    profile: Profile,
+    *,
+    memory_bytes: int | None = None,
+    price: str | float | None = None,
+) -> Hardware:
+    """The hardware; `price`, where given, is that of each device, and replaces a file's."""
+    return priced(_hardware_of(devices, profile, memory_bytes), price)
+
+
+def _hardware_of(devices: int | Hardware | PathLike, profile: Profile, memory_bytes: int | None) -> Hardware:
     if isinstance(devices, Hardware):
         return devices
     if isinstance(devices, int):
@@ -244,12 +266,13 @@ def several_request(
     for what, by_name in (("trace", traces), ("latency", latency_s), ("accuracy", accuracy)):
         _require_named(what, by_name, measured, all_of_them=what != "accuracy")
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    memory_bytes = options.pop("memory_bytes", None)
+    memory_bytes, price = (options.pop(name, None) for name in ("memory_bytes", "price_per_hour"))
     fixed, requests = None, dict[str, PlanRequest]()
     if beside is None:
-        hardware = hardware_of(1 if devices is None else devices, as_one(measured), memory_bytes=memory_bytes)
+        count = 1 if devices is None else devices
+        hardware = hardware_of(count, as_one(measured), memory_bytes=memory_bytes, price=price)
     else:
-        given = devices is not None or memory_bytes is not None
+        given = devices is not None or memory_bytes is not None or price is not None
         require(not given, "devices and a plan are both given", remedy="leave devices out: they are the plan's")
         found, fixed_profiles = plan_and_profiles(beside, beside_profiles)
         known = sorted(fixed_profiles.keys() & measured.keys())

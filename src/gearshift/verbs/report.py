@@ -2,37 +2,61 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, plan_and_records, trace_for, traces_for
 from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
-from gearshift.verbs.options import ProfileOfPlan
+from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
 
 
 def report(
-    plan: PathLike, out: PathLike, *, trace: Trace | PathLike | None = None, profile: ProfileOfPlan = None
+    plan: PathLike,
+    out: PathLike,
+    *,
+    trace: Trace | PathLike | None = None,
+    profile: ProfileOfPlan = None,
+    replay: Annotated[
+        PathLike | None,
+        Option("Also show this measurement: what `gearshift replay` wrote with --json, or the .csv of its --log."),
+    ] = None,
 ) -> Path:
     """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.
 
-    Without any trace the page has no simulation. Plans of language models have a page in tokens.
+    Without any trace the page has no simulation. `replay` is a file with a measured run, which is
+    shown beside what is predicted. Plans of language models have a page in tokens.
     """
     if plans_language(plan):
+        require(
+            replay is None,
+            "a page about language models shows no measured run",
+            where="replay",
+            remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
+        )
         return _of_language(Path(plan), Path(out), trace, profile)
     from gearshift.planner.largest_alone import largest_alone
-    from gearshift.reporting.content import compose
+    from gearshift.reporting.content import accuracy_of_gears, compose
+    from gearshift.reporting.measured_file import read_measured
     from gearshift.reporting.report_page import write_report
 
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
+    measured_runs = []
+    if replay is not None:
+        devices, slo_s = len(made.hardware.devices), made.pipeline.objective.latency_s
+        of_gears = accuracy_of_gears(made.pipeline)
+        measured_runs.append(read_measured(replay, "gear plan", slo_s=slo_s, devices=devices, of_gears=of_gears))
     content = compose(
         made,
         measured,
         title=f"Gear plan for {made.name}",
         simulations=runs,
+        others=measured_runs,
         largest=None if arrivals is None else largest_alone(made, measured, arrivals),
         trace=arrivals,
     )

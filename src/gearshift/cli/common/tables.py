@@ -8,18 +8,23 @@ from rich.table import Table
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.drawing.numbers import money
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
+    from gearshift.planner.largest_alone import LargestAlone
     from gearshift.simulator.as_ran import LatencySplit
     from gearshift.simulator.flow import PipelineFlow
     from gearshift.verbs.validate import Errors, Validation
 
 MOST_NAMED = 6
+RESULT_COLUMNS = "accuracy", "p50", "p95", "p99", "late"
 ALL_CLASSES = "accuracy", "agreement"
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
 THIS_TRACE_ALONE = (
@@ -163,6 +168,27 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
     output.show(made)
     if (beyond := beyond_the_top(rows)) is not None:
         output.say(beyond)
+
+
+def devices_table(plan: GearPlan, largest: "LargestAlone | None") -> Table:
+    """The plan beside other numbers of devices, and beside the largest model alone."""
+    made, result = table("Devices and cost", "", "devices", "an hour", "a million", *RESULT_COLUMNS), plan.predictions
+    own = result[plan.name]
+    known: list[tuple[str, int, float, ServingResult | None]] = []
+    known += [("this plan", len(plan.hardware.devices), price_per_hour(plan.hardware), own)]
+    known += [] if plan.what_if is UNSET else [("", o.devices, o.price_per_hour, o.predicted) for o in plan.what_if]
+
+    def costs(devices: int, price: float) -> tuple[str, str, str]:
+        million = per_million(price, own)
+        return str(devices), money(price), "" if million is None else money(million)
+
+    for name, devices, price, found in sorted(known, key=lambda row: row[1]):
+        shown = ("no plan", *[""] * 4) if found is None else figures(found)
+        made.add_row(name, *costs(devices, price), *shown)
+    if largest is not None and largest.devices is not None:
+        alone = costs(largest.devices, largest.price_per_hour or 0.0)
+        made.add_row(f"{largest.model} alone", *alone, percent(largest.accuracy))
+    return made
 
 
 def predicted_latency(row: GearRow) -> str:

@@ -32,12 +32,13 @@ from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
+from gearshift.reporting.drawing.numbers import money
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare, compare_language
 
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
-FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds}
+FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 
 
 @click.command("compare")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
+from msgspec import UNSET
 
 from gearshift.cli.common.named import Named, NamedNumber, Repeated, require_only, the_last
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
@@ -23,6 +24,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import (
     NO_LABELS,
     THIS_TRACE_ALONE,
+    devices_table,
     results_table,
     show_gears,
     tell_overheads,
@@ -38,15 +40,18 @@ from gearshift.objective import Scope
 from gearshift.planner import planners
 from gearshift.planner.space.request import Policy
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
+from gearshift.reporting.cost import per_million
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.plan import largest_alone, plan, plan_frontier
+from gearshift.verbs.plan import what_if as other_devices
 from gearshift.verbs.plan_request import DeviceOptions, LanguageOptions, source_file, trace_file
 from gearshift.workload import Trace
 
@@ -106,6 +111,11 @@ STEADY, LEAST_GAPS = 0.2, 10
 @click.option("--recall", type=float, help="Certify that this share of a pipeline's answers --positive is found.")
 @click.option("--precision", type=float, help="Certify that this share of a pipeline's answers --positive is right.")
 @click.option("--positive", metavar="CLASS", help="The class that --recall and --precision are of.")
+@click.option(
+    "--what-if",
+    is_flag=True,
+    help="Also plan for up to two devices fewer and more, and show what they cost; for one operator, takes longer.",
+)
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
 def command(
@@ -117,6 +127,7 @@ def command(
     accuracy: tuple[Named[float], ...],
     percentile: float | None,
     frontier: bool,
+    what_if: bool,
     beside: Path | None,
     pipeline: str | None,
     out: Path | None,
@@ -136,6 +147,12 @@ def command(
     --p95-ms are then given for each, by its name.
     """
     _require_alone(profiles, beside, options)
+    require(
+        not what_if or _of_one(profiles, beside),
+        "--what-if is for one operator that is planned alone",
+        remedy="leave it out",
+    )
+    require(not (what_if and frontier), "--what-if and --frontier are both given", remedy="give one of them")
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
     if is_language_profile(profiles[0]):
         options["planner"] = options["planner"] or planners.DEFAULT
@@ -178,17 +195,21 @@ def command(
     else:
         require(planner in planners.MODULES, f"planner {planner!r} plans no operator alone", remedy="leave it out")
         options["accuracy"] = the_last(accuracy)
-        _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options)
+        _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options, what_if=what_if)
 
 
 def _require_alone(profiles: tuple[Path, ...], beside: Path | None, options: dict[str, Any]) -> None:
     """Refinement is for one operator, not of language models: remove its options elsewhere."""
-    first = profiles[0]
-    if len(profiles) == 1 and beside is None and not holds_profiles(first) and not is_language_profile(first):
+    if _of_one(profiles, beside):
         return
     policy, median_s = options.pop("policy"), options.pop("median_s")
     for flag, given in (("--policy", policy != "gears"), ("--p50-ms", median_s is not None)):
         require(not given, f"{flag} is for one operator that is planned alone", remedy="leave it out")
+
+
+def _of_one(profiles: tuple[Path, ...], beside: Path | None) -> bool:
+    first = profiles[0]
+    return len(profiles) == 1 and beside is None and not holds_profiles(first) and not is_language_profile(first)
 
 
 def _plan_operator(
@@ -200,6 +221,8 @@ def _plan_operator(
     frontier: bool,
     out: Path | None,
     options: dict[str, Any],
+    *,
+    what_if: bool,
 ) -> None:
     p95_ms, latency_ms = the_last(named["--p95-ms"]), the_last(named["--latency-ms"])
     _require_one_objective(p95_ms, latency_ms, percentile, frontier=frontier, options=options)
@@ -224,6 +247,8 @@ def _plan_operator(
         if error.by_load and (hint := steady_hint(arrivals, of_trace, options["scope"])):
             output.say(hint)
         raise
+    if what_if and isinstance(found, GearPlan):
+        found = _with_what_if(output, found, measured, arrivals, out)
     planning_s = time.perf_counter() - began
     notes = _notes(measured, arrivals, profile, scope=options["scope"])
     notes = notes._replace(sentences=(*notes.sentences, *_refinement_told(found, options["policy"])))
@@ -252,6 +277,7 @@ def _require_one_objective(
         of_devices = {
             "--devices": options["devices"] is not None,
             "--memory-gib": options["memory_bytes"] is not None,
+            "--price-per-hour": options["price_per_hour"] is not None,
             "--frontier": frontier,
             "--planner": options["planner"] != planners.DEFAULT,
         }
@@ -281,6 +307,15 @@ def _search(
         two_objectives = options["latency_s"] is not None and options["accuracy"] is not None
         fewest = two_objectives and options["devices"] is None and options["cores"] is None
         return plan(measured, arrivals, fewest=fewest, out=out, progress=tell, **options)
+
+
+def _with_what_if(output: Output, found: GearPlan, measured: Profile, arrivals: Trace, out: Path) -> GearPlan:
+    """The plan as it is after Ctrl-C, because it is already written."""
+    try:
+        with output.progress() as tell:
+            return other_devices(found, measured, arrivals, out=out, progress=tell)
+    except KeyboardInterrupt:
+        return found
 
 
 class Notes(NamedTuple):
@@ -329,6 +364,8 @@ def show_plan(
     notes.say(output, unfinished=found.unfinished)
     show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))
+    if found.what_if is not UNSET:
+        output.show(devices_table(found, largest))
     tell_overheads(output, overheads)
     output.say(f"wrote {out} after {planning_s:.1f} s")
 
@@ -365,7 +402,9 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "asked": pipeline.asked.objective if pipeline.asked else pipeline.objective,
         "objective": pipeline.objective,
         "devices": len(plan.hardware.devices),
-        "price_per_hour": sum(device.price_per_hour for device in plan.hardware.devices),
+        "price_per_hour": price_per_hour(plan.hardware),
+        "price_per_million": per_million(price_per_hour(plan.hardware), result_of(plan)),
+        "what_if": plan.what_if,
         "pool_cores": plan.hardware.pool_cores,
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,

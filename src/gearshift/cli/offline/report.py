@@ -18,11 +18,13 @@ from gearshift.verbs.report import report, report_pipelines
 @options_of(report)
 @click.option("--out", type=PATH, default="report.html", show_default=True, help="The page to write.")
 @verb
-def command(output: Output, plan: Path, profile: Path | None, out: Path, **trace_arguments: Any) -> None:
+def command(
+    output: Output, plan: Path, profile: Path | None, replay: Path | None, out: Path, **trace_arguments: Any
+) -> None:
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made = read_plan(plan)
     if not made.is_plain:
-        require_none({"--profile": profile})
+        require_none({"--profile": profile, "--replay": replay})
         named = all(source.path for source in made.traces.values()) or bool(trace_arguments["trace"])
         traces = take_traces(output.say, made, plan, trace_arguments) if named else None
         if not named:
@@ -36,6 +38,6 @@ def command(output: Output, plan: Path, profile: Path | None, out: Path, **trace
         trace = take_trace(output.say, made, plan, trace_arguments)
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
-    path = report(plan, out, trace=trace, profile=profile)
+    path = report(plan, out, trace=trace, profile=profile, replay=replay)
     output.json({"report": str(path)})
     output.say(f"wrote {path}")

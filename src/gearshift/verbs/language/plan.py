@@ -12,6 +12,7 @@ from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import require_plans_replaceable, write_plans
+from gearshift.plans.prices import priced
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
@@ -105,6 +106,7 @@ def language_request(
         memory_bytes=given.pop("memory_bytes", None),
         memory_share=given.get("memory_share", MEMORY_SHARE),
     )
+    hardware = priced(hardware, given.pop("price_per_hour", None))
     times = {name: given.pop(name) for name in TIMES if name in given}
     require(len(times) <= 1, f"{' and '.join(times)} are both given", remedy="give one of them")
     metric: Metric = TIMES[next(iter(times))] if times else "ttft"

@@ -57,8 +57,9 @@ def compare_graph(
     require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     slos_s = sorted(set(latencies_s))
     objective = Objective(percentile=percentile, latency_s=slos_s[0])
+    price = asked.pop("price_per_hour", None)
     base = pipeline_request(profiles, trace, objective=objective, pipeline=pipeline, devices=1, **asked)
-    hardware = by_count(devices, as_one(base.profiles), memory_bytes)
+    hardware = by_count(devices, as_one(base.profiles), memory_bytes, price)
 
     def request(count: int, latency_s: float) -> "PipelineRequest":
         return replace(
