@@ -1,5 +1,9 @@
 """Fit step times of Llamas on two GPUs to the published percentiles of each model alone, and report the errors.
 
+Answers whose recorded text was cut at about 1,000 tokens may have gone on when they were served:
+how many times as long they were is one more number, the same for all models (`--longer 1` leaves
+them as recorded).
+
 `--leave-out` predicts each run of the 70b from the other rate alone: only that model was run at two
 rates, so it is the only one whose errors are of a run that was not seen. `--out FILE` writes what
 was fitted, for the other scripts.
@@ -10,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import differential_evolution
 
 from benchmarks.llm.mt_bench import (
     MODELS,
@@ -31,9 +35,15 @@ from gearshift.result import percentile
 from gearshift.simulator.engines.simulate_language import simulate_language
 
 FIGURES = ("ttft_p50_ms", "ttft_p95_ms", "total_p50_ms", "total_p95_ms")
-STARTS = ((1.5, 2.0, 0.2), (0.5, 1.0, 0.02), (1.0, 1.0, 1.0))
-MOST_TRIED = 160
+BOUNDS = [(-2.0, 1.5), (-1.5, 1.5), (-7.0, 1.0), (-1.0, 4.5)]
+"""Logarithms: both scales, and the milliseconds for each request in a step and beside the engine."""
+ROUNDS = 20
 KINDS = ((512, "mixed"), (2048, "mixed"), (2048, "prefill_first"))
+LONGER = (1.0, 2.0, 2.4)
+
+Kind = tuple[int, str, float]
+"""Tokens of the largest step, the scheduler, and `Fitted.longer`."""
+
 WEIGHTS = {"ttft_p50_ms": 1.0, "ttft_p95_ms": 2.0, "total_p50_ms": 1.0, "total_p95_ms": 1.0}
 
 
@@ -42,7 +52,9 @@ def profile_of(data: Path, fitted: dict[str, Fitted], *, certainty_by: str | Non
     return LanguageProfile(
         operator="chat",
         engines=tuple(engine_of(data, model, fitted[model]) for model in models),
-        answers=answers_of(data, certainty_by=certainty_by, models=models),
+        answers=answers_of(
+            data, certainty_by=certainty_by, models=models, longer={model: fitted[model].longer for model in models}
+        ),
         ranks=models,
     )
 
@@ -58,12 +70,12 @@ def figures_of(data: Path, model: str, fitted: Fitted, workload: LanguageWorkloa
     return {name: percentile(ms, 0.5 if "p50" in name else 0.95) for name, ms in zip(FIGURES, times, strict=True)}
 
 
-def fit(data: Path, model: str, runs: Sequence[dict[str, str]], kind: tuple[int, str]) -> tuple[float, Fitted]:
+def fit(data: Path, model: str, runs: Sequence[dict[str, str]], kind: Kind) -> tuple[float, Fitted]:
     """The least squared logarithmic errors with an engine of a kind, and what has them."""
     workloads = [workload_at(data, run["rate_scale"]) for run in runs]
 
     def fitted_of(x: np.ndarray) -> Fitted:
-        prefill, decode, running_ms, beside_ms = np.exp(np.clip(x, -9, 8)).tolist()
+        prefill, decode, running_ms, beside_ms = np.exp(x).tolist()
         return Fitted(prefill, decode, running_ms / 1e3, beside_ms / 1e3, *kind)
 
     def error(x: np.ndarray) -> float:
@@ -73,20 +85,14 @@ def fit(data: Path, model: str, runs: Sequence[dict[str, str]], kind: tuple[int,
             squared += sum(w * np.log(found[name] / float(run[name])) ** 2 for name, w in WEIGHTS.items())
         return squared
 
-    best: tuple[float, Fitted] | None = None
-    for start in STARTS:
-        given = {"maxfev": MOST_TRIED, "xatol": 1e-3, "fatol": 1e-5}
-        found = minimize(error, np.log([*start, 5.0]), method="Nelder-Mead", options=given)
-        if best is None or found.fun < best[0]:
-            best = float(found.fun), fitted_of(found.x)
-    assert best is not None
-    return best
+    found = differential_evolution(error, BOUNDS, maxiter=ROUNDS, popsize=8, seed=0, tol=1e-6, polish=False)
+    return float(found.fun), fitted_of(found.x)
 
 
-def best_kind(data: Path, runs: Sequence[dict[str, str]]) -> tuple[tuple[int, str], dict[str, Fitted]]:
+def best_kind(data: Path, runs: Sequence[dict[str, str]], longer: Sequence[float]) -> tuple[Kind, dict[str, Fitted]]:
     """The kind of engine with the least errors of all models together, as all were served by one software."""
-    tried: list[tuple[float, tuple[int, str], dict[str, Fitted]]] = []
-    for kind in KINDS:
+    tried: list[tuple[float, Kind, dict[str, Fitted]]] = []
+    for kind in ((*engine, times) for times in longer for engine in KINDS):
         each = {model: fit(data, model, [run for run in runs if run["model"] == model], kind) for model in MODELS}
         tried.append((sum(error for error, _ in each.values()), kind, {model: one for model, (_, one) in each.items()}))
         print(
@@ -105,11 +111,13 @@ def rows_of(data: Path, run: dict[str, str], fitted: Fitted) -> list[str]:
 def main() -> None:
     parser = parser_of(__doc__, data=True)
     parser.add_argument("--leave-out", action="store_true", help="predict each rate of the 70b from the other")
+    parser.add_argument("--longer", default=",".join(map(str, LONGER)), help="`Fitted.longer` to try, between commas")
     parser.add_argument("--out", type=Path, help="where to write what was fitted")
     options = parser.parse_args()
     data, rows = data_of(options), []
     runs = single_runs(data)
-    kind, found = best_kind(data, runs)
+    longer = [float(each) for each in options.longer.split(",")]
+    kind, found = best_kind(data, runs, longer)
     for model, fitted in found.items():
         mine = [run for run in runs if run["model"] == model]
         print(f"{model}: {fitted}", flush=True)
