@@ -113,7 +113,6 @@ async def _send_all(
 ) -> list[StreamedRequest]:
     link = EngineLink(url, key=key)
     log = [StreamedRequest(one.due_s, one.record) for one in requests]
-    bodies = [(one.path, msgspec.json.encode(one.body), one.id) for one in requests]
     done, all_done = 0, asyncio.Event()
     began_s = time.monotonic()
 
@@ -130,11 +129,12 @@ async def _send_all(
 
     calls = []
     try:
-        for request, (path, body, request_id) in zip(log, bodies, strict=True):
+        for request, one in zip(log, requests, strict=True):
+            body = msgspec.json.encode(one.body)  # before it is due
             if (left_s := request.due_s - now_s()) > 0:
                 await asyncio.sleep(left_s)
             request.sent_s = now_s()
-            calls.append(link.post(path, body, _Stream(request, now_s, ended), request_id=request_id))
+            calls.append(link.post(one.path, body, _Stream(request, now_s, ended), request_id=one.id))
         last_s = max(one.due_s for one in log) + longest_s
         try:
             async with asyncio.timeout(max(0.0, last_s - now_s())):

@@ -66,25 +66,31 @@ def language_profile_from_records(
     quality = np.array([[found[model][one].score for one in shared] for model in models])
     records, judges = records_of(certainty, models, rows, quality, judged=True, seed=seed)
     left_out = max(len(one) for one in found.values()) - len(shared)
+    engines = [_engine(folder, model) for model in models]
+    told = [text for _, _, texts in engines for text in texts]
+    if left_out:
+        told.append(f"{left_out} prompts were left out, as not every model has an answer")
     made = LanguageProfile(
         operator=operator,
-        engines=tuple(_engine(folder, model) for model in models),
+        engines=tuple(engine for engine, _, _ in engines),
         answers=records,
         certainty=certainty,  # type: ignore[arg-type]
         judges=judges,
-        warnings=(f"{left_out} prompts were left out, as not every model has an answer",) if left_out else (),
+        overhead_s=float(np.mean([overhead_s for _, overhead_s, _ in engines])),
+        warnings=tuple(told),
     )
     ranked = rankings(made, seed=seed)
     doubts = tuple(str(one) for one in ranked if one.decide_at is None and not one.ranks)
     return replace(made, ranks=models_that_rank(ranked), warnings=(*made.warnings, *doubts))
 
 
-def _engine(folder: Path, model: str) -> EngineProfile:
+def _engine(folder: Path, model: str) -> tuple[EngineProfile, float, list[str]]:
+    """The engine, the seconds that a lone request takes beside it, and what is to be known about both."""
     path = folder / f"{model}{ENGINE}"
     if path.exists():
         engine = decode_json(read_bytes(path), EngineProfile, where=str(path), remedy="mend the file")
         require(engine.model == model, f"is of model {engine.model!r}", where=str(path), remedy="mend its name")
-        return engine
+        return engine, 0.0, []
     results = sorted(folder.glob(f"{model}.bench*.json"))
     require(
         bool(results),

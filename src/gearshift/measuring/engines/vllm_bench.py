@@ -31,8 +31,8 @@ class BenchResult(msgspec.Struct, frozen=True):
     model_id: str = ""
 
 
-def engine_from_results(model: str, paths: Sequence[Path]) -> EngineProfile:
-    """The engine of results at rising concurrency, of which 1 must be one; raises `InvalidInput`."""
+def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfile, float, list[str]]:
+    """As `engine_from_times`, of results at rising concurrency, of which 1 must be one; raises `InvalidInput`."""
     results = []
     for path in paths:
         result = decode_json(read_bytes(path), BenchResult, where=str(path), remedy=REMEDY)
@@ -53,6 +53,12 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> EngineProfile:
         for tokens, first_s in zip(one.input_lens, one.ttfts, strict=True)
         if first_s > 0 and tokens > 0
     ]
+    require(
+        bool(prefill),
+        f"the results of model {model!r} at concurrency 1 have no answer",
+        where=str(paths[0]),
+        remedy=REMEDY,
+    )
     decode = [_decode(one) for one in results]
     longest = max(one.prompt_tokens for one in prefill)
     settings = EngineSettings(
@@ -62,8 +68,7 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> EngineProfile:
         largest_running=counts[-1],
         largest_batched_tokens=max(longest, counts[-1]),
     )
-    engine, _, _ = engine_from_times(model, settings, prefill, decode)
-    return engine
+    return engine_from_times(model, settings, prefill, decode)
 
 
 def _decode(result: BenchResult) -> DecodeTime:

@@ -127,7 +127,7 @@ def outgoing(workload: LanguageWorkload, profile: LanguageProfile, asking: Askin
     require(
         prompts is None or len(prompts) == count,
         f"there are {0 if prompts is None else len(prompts)} prompts, and the profile has answers to {count}",
-        remedy="give the file that was profiled",
+        remedy="give the file that was profiled, without the prompts that `profile` says it left out",
     )
     asked = []
     for i, record in enumerate(workload.record.tolist()):

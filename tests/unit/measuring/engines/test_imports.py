@@ -128,7 +128,10 @@ def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) 
     write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
     for concurrency, step_s in ((1, 0.010), (4, 0.012), (16, 0.020)):
         (tmp_path / f"small.bench-{concurrency}.json").write_text(json.dumps(bench(concurrency, step_s)))
-    engine = language_profile_from_records(tmp_path, operator="chat").engines[0]
+    made = language_profile_from_records(tmp_path, operator="chat")
+    engine = made.engines[0]
+    assert made.overhead_s + engine.prefill.seconds(100) == pytest.approx(0.03, rel=0.01)  # as a client waits
+    assert any("kv_tokens" in warning for warning in made.warnings)
     assert engine.decode.tokens == (1, 4, 16)
     assert engine.decode.step_s == pytest.approx((0.010, 0.012, 0.020))
     assert engine.largest_batched_tokens == 400
@@ -143,6 +146,7 @@ def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) 
         ({"itls": [[]] * 6}, "has no inter-token time"),
         ({"ttfts": [0.1]}, "its lists differ in length"),
         ({"ttfts": "none"}, "bench-1.json"),
+        ({"ttfts": [0.0] * 6}, "at concurrency 1 have no answer"),
     ],
 )
 def test_a_bad_result_is_a_sentence(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
