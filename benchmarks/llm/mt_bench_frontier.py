@@ -9,6 +9,7 @@ every plan's point as soon as it is made, and goes on with a file that has some;
 
 import argparse
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,17 +114,22 @@ def main() -> None:
             if any((one["rate"], one["asked_s"], one["kind"]) == (options.rate, latency_s, name) for one in points):
                 continue
             point: dict[str, Any] = {"rate": options.rate, "asked_s": latency_s, "kind": name}
+            began_s = time.process_time()
             try:
                 made = planners.plan(planner, request_of(of, workload, latency_s, options))
                 gears = "; ".join(f"{gear.load_range} {gear.cascade}" for gear in made.pipeline.gears)
                 point |= judged(made, of, workload, known) | {"gears": gears}
             except Infeasible as error:
                 point |= {"refused": str(error)}
+            point["planning_cpu_s"] = time.process_time() - began_s
             points.append(point)
             print(*point.values(), flush=True)
             if options.points is not None:
                 options.points.write_text(json.dumps(points, indent=1))
-    print_table(["asked", "kind", "score", "p95 TTFT, s", "gears"], [row_of(one) for one in points])
+    print_table(
+        ["asked", "kind", "score", "p95 TTFT, s", "p95 total, s", "planning, CPU s", "gears"],
+        [row_of(one) for one in points],
+    )
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
         print(bars_of(points))
 
@@ -131,8 +137,9 @@ def main() -> None:
 def row_of(point: dict[str, Any]) -> list[str]:
     told = [f"{point['asked_s']:g} s", point["kind"]]
     if "refused" in point:
-        return [*told, "", "", point["refused"][:60]]
-    return [*told, f"{point['score']:.3f}", f"{point['p95_s']:.3f}", point["gears"]]
+        return [*told, "", "", "", f"{point['planning_cpu_s']:.1f}", point["refused"][:60]]
+    figures = f"{point['score']:.3f}", f"{point['p95_s']:.3f}", f"{point['total_p95_s']:.1f}"
+    return [*told, *figures, f"{point['planning_cpu_s']:.1f}", point["gears"]]
 
 
 def bars_of(points: list[dict[str, Any]]) -> Bars:
