@@ -79,7 +79,7 @@ class EmulatedService:
         self.engines = [EmulatedEngine(self.profile, one) for one in self.tables.engines]
         ports = [await engine.start() for engine in self.engines]
         self.all = [
-            EngineReplica(n, id, self.engines[n].name, url=f"http://127.0.0.1:{ports[n]}/v1", **self._replica_options)
+            EngineReplica(id, self.engines[n].name, url=f"http://127.0.0.1:{ports[n]}/v1", **self._replica_options)
             for n, id in enumerate(self.tables.replicas)
         ]
         for replica in self.all:
@@ -92,8 +92,8 @@ class EmulatedService:
             ),
             **self._options,
         )
-        for replica in self.all:
-            replica.watch(self.service)
+        for number, replica in enumerate(self.all):
+            replica.watch(self.service, number)
         self.service.start()
         return self
 

@@ -59,6 +59,7 @@ class LanguageMetrics:
         self._output = counter("gearshift_output_tokens", "Tokens of answers that were given.", ["model"])
         self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
         self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
+        self._changes = counter("gearshift_engine_changes", "Engines that said they are others.", ["replica"])
         self._shifts = counter("gearshift_shifts", "Gear shifts.")
         self._last_answer_s = 0.0
         for outcome in OUTCOMES:
@@ -72,6 +73,7 @@ class LanguageMetrics:
                 times.labels(model)
         for replica in replicas:
             self._restarts.labels(replica)
+            self._changes.labels(replica)
 
     def watch(self, serving: LanguageServing, last_gear: int) -> None:
         def gauge(name: str, text: str, value: Callable[[], float]) -> None:
@@ -117,6 +119,9 @@ class LanguageMetrics:
 
     def lost(self, replica: str) -> None:
         self._restarts.labels(replica).inc()
+
+    def engine_changed(self, replica: str) -> None:
+        self._changes.labels(replica).inc()
 
     def shifted(self) -> None:
         self._shifts.labels().inc()

@@ -218,7 +218,7 @@ async def _running(name: str, settings: EngineSettings, folder: Path) -> AsyncIt
         )
 
     replica = EngineReplica(
-        0, name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
+        name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
         longest_start_s=settings.longest_start_s,
     )  # fmt: skip
     try:

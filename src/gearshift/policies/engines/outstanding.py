@@ -33,11 +33,12 @@ def replica_with_room(
 ) -> int:
     """The replica of a model with the least work for its share that may have one more; -1: none.
 
-    The gear's row begins at `base`. Where the gear gives no replica a share, all have the same.
+    The gear's row begins at `base`. Where the gear gives no replica that is there a share, all have the same.
     """
     shared = 0
     for replica in range(begin, end):
-        shared += shares[base + replica]
+        if not lost[replica]:
+            shared += shares[base + replica]
     best, least, share_of_best = -1, 0.0, 1
     for replica in range(begin, end):
         share = shares[base + replica] if shared > 0 else 1

@@ -100,6 +100,10 @@ class Owner(Protocol):
 
     def tokens_came(self, stream: "AnswerStream") -> None: ...
 
+    def begun(self, stream: "AnswerStream", model: str | None, fingerprint: str | None) -> None:
+        """The first chunk of an engine's answer, by which it says what it is."""
+        ...
+
     def stage_ended(self, stream: "AnswerStream") -> None: ...
 
     def stage_failed(self, stream: "AnswerStream", fault: Fault) -> None: ...
@@ -118,9 +122,9 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_done", "_finished", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked", "broken",
-        "call", "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader", "request",
-        "stages", "usage", "whole_answer", "whole_usage",
+        "_done", "_finished", "_is_new", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked",
+        "broken", "call", "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader",
+        "request", "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -145,7 +149,7 @@ class AnswerStream:
         self.begin_stage(None)
 
     def begin_stage(self, given: GivenTokens | None) -> None:
-        self.given, self.count, self.usage, self._done = given, 0, None, False
+        self.given, self.count, self.usage, self._done, self._is_new = given, 0, None, False, True
         self._finished: set[int] = set()
         """Choices that told why they ended."""
 
@@ -188,6 +192,9 @@ class AnswerStream:
         if chunk.error is not None:
             self._break(Fault("an engine ended its answer with an error", body=data[:2000]))
             return
+        if self._is_new:
+            self._is_new = False
+            self._owner.begun(self, chunk.model, chunk.system_fingerprint)
         self.usage = chunk.usage or self.usage
         if not chunk.choices:
             return

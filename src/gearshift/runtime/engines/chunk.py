@@ -122,6 +122,8 @@ class Usage(msgspec.Struct):
 
 class Chunk(msgspec.Struct):
     choices: list[Choice] = []
+    model: str | None = None
+    system_fingerprint: str | None = None
     usage: Usage | None = None
     error: Any = None
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, Protocol
 
-from gearshift.errors import ModelFailed
+from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.runtime.engines.engine_process import EngineProcess
+from gearshift.runtime.engines.identity import listed_as
 from gearshift.runtime.engines.link import EngineLink, Fault
 
 Health = Literal["healthy", "busy", "unreachable", "refusing"]
@@ -25,16 +26,23 @@ class OnChange(Protocol):
 
     def found(self, replica: int) -> None: ...
 
+    def said(self, replica: int, what: str, value: str) -> None:
+        """The engine has told something of itself, which should stay the same."""
+        ...
+
+
+LISTED = "its entry in the list of models"
+
 
 class EngineReplica:
-    """`number` is the replica's in the tables; `name` is its model's at the endpoint.
+    """`name` is its model's at the endpoint.
 
-    `make` makes the process to start, or None where the endpoint of `url` runs already.
+    `make` makes the process to start, or None where the endpoint of `url` runs already. Services
+    that have it `watch` it; while one is swapped for another, both do.
     """
 
     def __init__(
         self,
-        number: int,
         id: str,
         name: str,
         *,
@@ -46,31 +54,50 @@ class EngineReplica:
         probe_s: float = 3.0,
         longest_probe_s: float = 10.0,
     ) -> None:
-        self.number, self.id, self.name = number, id, name
+        self.id, self.name = id, name
         self._url, self._make, self._key = url, make, key
         self._longest_start_s, self._longest_silence_s = longest_start_s, longest_silence_s
         self._probe_s, self._longest_probe_s = probe_s, longest_probe_s
         self.process: EngineProcess | None = None
         self.link = self._new_link(url or "http://127.0.0.1:1/v1")
-        self._on_change: OnChange | None = None
+        self._services: dict[OnChange, int] = {}
+        """With the replica's number in the tables of each."""
         self._suspected = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._is_lost = False
+        self._listed = ""
+        self.is_lost = False
 
     async def start(self) -> None:
         """Start the engine and wait until it answers; raises `ModelFailed`."""
-        await self._begin()
+        try:
+            await self._begin()
+        except OSError as error:
+            raise ModelFailed(f"the engine of replica {self.id!r} cannot be started: {error}") from None
         why = await self._until_healthy()
         if why:
             raise ModelFailed(f"the engine of replica {self.id!r} does not answer: {why}")
 
-    def watch(self, on_change: OnChange) -> None:
-        self._on_change = on_change
-        self._watch = asyncio.get_running_loop().create_task(self._keep_watching())
+    def watch(self, service: OnChange, number: int) -> None:
+        """Tell the service from now on when the replica, which has this number there, is lost or found."""
+        self._services[service] = number
+        service.said(number, LISTED, self._listed)
+        if self.is_lost:
+            service.lost(number)
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().create_task(self._watch_for_ever())
+
+    def leave(self, service: OnChange) -> None:
+        """Tell the service nothing more."""
+        self._services.pop(service, None)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._services)
 
     def suspect(self, fault: Fault) -> None:
         """It could not be reached: it counts as lost until it answers."""
-        log.warning("replica %r: %s", self.id, fault.reason)
+        if not self.is_lost:
+            log.warning("replica %r: %s", self.id, fault.reason)
         self._lose()
         self._suspected.set()
 
@@ -84,6 +111,18 @@ class EngineReplica:
             await self.process.stop()
 
     # Watching ------------------------------------------------------------------------------------
+
+    async def _watch_for_ever(self) -> None:
+        """Watch again after whatever goes wrong in watching; the same is logged once."""
+        logged = ""
+        while True:
+            try:
+                await self._keep_watching()
+            except Exception as error:
+                if repr(error) != logged:
+                    logged = repr(error)
+                    log.exception("fault while replica %r was watched; watching goes on", self.id)
+            await asyncio.sleep(self._probe_s)
 
     async def _keep_watching(self) -> None:
         while True:
@@ -118,12 +157,15 @@ class EngineReplica:
     async def _restart(self) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
+            self.link.fail_all(Fault(f"the engine of replica {self.id!r} is gone"))
             if self.process is not None:
                 log.warning("the engine of replica %r is started again: %s", self.id, self.process.said or "it is gone")
                 await self.process.stop()
-            self.link.fail_all(Fault(f"the engine of replica {self.id!r} is gone"))
-            await self._begin()
-            why = await self._until_healthy()
+            try:
+                await self._begin()
+                why = await self._until_healthy()
+            except (GearshiftError, OSError) as error:
+                why = str(error)
             if not why:
                 return
             log.error("the engine of replica %r does not start: %s", self.id, why)
@@ -137,27 +179,35 @@ class EngineReplica:
             pause_s = min(LONGEST_PAUSE_S / 10, 2 * pause_s)
 
     def _lose(self) -> None:
-        if not self._is_lost:
-            self._is_lost = True
-            if self._on_change is not None:
-                self._on_change.lost(self.number)
+        if not self.is_lost:
+            self.is_lost = True
+            self._tell("lost")
 
     def _find(self) -> None:
         self._suspected.clear()
-        if self._is_lost:
-            self._is_lost = False
-            if self._on_change is not None:
-                self._on_change.found(self.number)
+        if self.is_lost:
+            self.is_lost = False
+            self._tell("found")
+
+    def _tell(self, what: Literal["lost", "found"]) -> None:
+        """Tell all services, also where one raises."""
+        for service, number in list(self._services.items()):
+            try:
+                (service.lost if what == "lost" else service.found)(number)
+            except Exception:
+                log.exception("fault when replica %r was %s", self.id, what)
 
     # Starting ------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
         if self._make is None:
             return
-        self.process = self._make()
-        await self.process.start()
+        process = self._make()
+        await process.start()
+        self.process = process
+        self.link.fail_all(Fault(f"the engine of replica {self.id!r} is another now"))
         self.link.close()
-        self.link = self._new_link(f"http://127.0.0.1:{self.process.port}/v1")
+        self.link = self._new_link(f"http://127.0.0.1:{process.port}/v1")
 
     def _new_link(self, url: str) -> EngineLink:
         return EngineLink(url, key=self._key, longest_silence_s=self._longest_silence_s)
@@ -191,6 +241,10 @@ class EngineReplica:
             call.cancel()
         if fault is None:
             return "healthy"
+        if fault.status == 200:
+            self._listed = listed_as(fault.body, self.name)
+            for service, number in list(self._services.items()):
+                service.said(number, LISTED, self._listed)
         if fault.status in (401, 403):
             return "refusing"
         if fault.status == 0:

@@ -17,6 +17,7 @@ from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
 from gearshift.runtime.engines.given_tokens import GivenTokens
+from gearshift.runtime.engines.identity import Identity
 from gearshift.runtime.engines.link import Fault
 from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
@@ -31,6 +32,8 @@ LONGEST_RETRY_S = 60
 TICKS_PER_LOOK = 10
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
+
+REPLAN = "if it is, profile and plan anew, as certainty, quality and times may have changed"
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class LanguageService:
         self.held = HeldBytes(most_held_bytes)
         self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
         self._sizes = PromptSizes(len(tables.models))
+        self._identities = [Identity() for _ in tables.replicas]
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self._none_open = asyncio.Event()
@@ -290,6 +294,19 @@ class LanguageService:
             self._journal.write("lost", replica=self.tables.replicas[replica])
             self.router.lost(replica, self._clock.now_ns())
             self._dispatch_soon()
+
+    def begun(self, stream: AnswerStream, model: str | None, fingerprint: str | None) -> None:
+        replica = stream.request.replica
+        self.said(replica, "the model that it names", model or "")
+        self.said(replica, "its fingerprint", fingerprint or "")
+
+    def said(self, replica: int, what: str, value: str) -> None:
+        """As `engine_replica.OnChange`; an engine that was replaced under its address is told."""
+        if sentence := self._identities[replica].told(what, value):
+            id = self.tables.replicas[replica]
+            log.warning("the engine of replica %r may be another than was planned for: %s; %s", id, sentence, REPLAN)
+            self._journal.write("engine_changed", replica=id, what=sentence)
+            self.metrics.engine_changed(id)
 
     def found(self, replica: int) -> None:
         self._journal.write("found", replica=self.tables.replicas[replica])

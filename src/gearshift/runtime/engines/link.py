@@ -7,6 +7,7 @@ endpoint learns that a request is cancelled.
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -17,8 +18,10 @@ from gearshift.runtime.engines.server_sent import EventTooLarge, ServerSentEvent
 from gearshift.support.retry_after import asked_pause_s
 
 LARGEST_ERROR_BYTES = 64 << 10
-EVENT_STREAM = b"text/event-stream"
+EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
 CONNECT_S = 5.0
+LONGEST_REST_S = 5.0
+"""For the end of an answer whose `[DONE]` has come; its connection is then given up."""
 MOST_KEPT = 256
 """Idle connections that are kept."""
 
@@ -41,7 +44,7 @@ class Fault:
 
 
 class Listener(Protocol):
-    """Receives the answer of one request; after `ended` or `failed` nothing more."""
+    """Receives the answer of one request; after `ended`, which may follow on `[DONE]`, or `failed` nothing more."""
 
     def event(self, data: bytes) -> None: ...
 
@@ -114,6 +117,8 @@ class EngineLink:
         self.calls: set[Call] = set()
         """Those that are not over."""
         self._kept: list[UpstreamConnection] = []
+        self.resting: dict[UpstreamConnection, float] = {}
+        """Connections whose answer is over but for its last bytes, and since when."""
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -131,6 +136,9 @@ class EngineLink:
 
     def look(self) -> None:
         """Fail the requests whose endpoint has been silent for too long."""
+        for connection, since_s in list(self.resting.items()):
+            if since_s < self.now_s() - LONGEST_REST_S:
+                connection.drop()
         due_s = self.now_s() - self._longest_silence_s
         for call in [call for call in self.calls if call.heard_s < due_s and not call.paused]:
             call.cancel()
@@ -152,9 +160,10 @@ class EngineLink:
             call.cancel()
         for task in self._opening:
             task.cancel()
-        for connection in self._kept:
+        for connection in (*self._kept, *self.resting):
             connection.transport.abort()
         self._kept.clear()
+        self.resting.clear()
 
     def _send(self, call: Call) -> Call:
         self.calls.add(call)
@@ -178,7 +187,7 @@ class EngineLink:
                 _, connection = await self._loop.create_connection(
                     lambda: UpstreamConnection(self), self._host, self._port, ssl=self._tls
                 )
-        except (OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001  a name that cannot be encoded is no OSError
             if call in self.calls:
                 self.calls.discard(call)
                 said = str(error) or f"no connection within {CONNECT_S:g} s"
@@ -196,16 +205,21 @@ class EngineLink:
             self._kept.append(connection)
 
     def forget(self, connection: "UpstreamConnection") -> None:
+        self.resting.pop(connection, None)
         if connection in self._kept:
             self._kept.remove(connection)
+
+
+class SecondAnswer(Exception):
+    """An endpoint gave more than one answer to a request."""
 
 
 class UpstreamConnection(asyncio.Protocol):
     """One connection, which has one request at a time; httptools calls its `on_` methods."""
 
     __slots__ = (
-        "_body", "_call", "_events", "_fresh", "_keeps", "_length", "_link", "_parser", "_retry_after", "_status",
-        "_whole", "transport",
+        "_body", "_call", "_done", "_events", "_fresh", "_keeps", "_length", "_link", "_parser", "_retry_after",
+        "_status", "_whole", "transport",
     )  # fmt: skip
 
     def __init__(self, link: EngineLink) -> None:
@@ -214,7 +228,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser: Any = None
         self._call: Call | None = None
         self._events: ServerSentEvents | None = None
-        self._body, self._status, self._retry_after, self._whole = b"", 0, "", False
+        self._body, self._status, self._retry_after, self._whole, self._done = b"", 0, "", False, False
         self._keeps, self._fresh = False, True
         """Whether it has answered no request yet."""
 
@@ -223,7 +237,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def send(self, call: Call) -> None:
         self._call, self._parser = call, httptools.HttpResponseParser(self)
-        self._events, self._body, self._status, self._retry_after, self._whole = None, b"", 0, "", False
+        self._events, self._body, self._status, self._retry_after = None, b"", 0, ""
+        self._whole = self._done = False
         call.sent_by(self)
         call.heard_s = self._link.now_s()
         self.transport.write(call.message)
@@ -232,23 +247,57 @@ class UpstreamConnection(asyncio.Protocol):
 
     def drop(self) -> None:
         self._call = None
+        self._link.forget(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         call = self._call
-        if call is None:  # bytes that nobody asked for
-            self._link.forget(self)
-            self.transport.abort()
+        if call is None:
+            self._after_the_end(data)
             return
         call.heard_s = self._link.heard_s = self._link.now_s()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, EventTooLarge) as error:
+            if self._call is None:
+                self._link.forget(self)
+                self.transport.abort()
+                return
+            if self._whole or self._done:  # what follows is no part of the answer
+                self._end(keep=False)
+                return
             why = error.__context__ if isinstance(error.__context__, EventTooLarge) else error
             self._fail(Fault(f"{self._link.url} gave an answer that cannot be read: {why or type(why).__name__}"))
             return
-        if self._whole and self._call is not None:
+        if self._call is not call:  # the listener has cancelled it
+            return
+        if self._whole:
             self._end(keep=self._keeps)
+        elif self._done:
+            self._rest()
+
+    def _after_the_end(self, data: bytes) -> None:
+        """The last bytes of an answer whose `[DONE]` came, or bytes that nobody asked for."""
+        if self in self._link.resting:
+            with suppress(httptools.HttpParserError):
+                self._parser.feed_data(data)
+                if not self._whole:
+                    return
+                self._link.forget(self)
+                if self._keeps:
+                    self._fresh = False
+                    self._link.keep(self)
+                    return
+        self._link.forget(self)
+        self.transport.abort()
+
+    def _rest(self) -> None:
+        """The answer is over; the connection is kept once its message has ended."""
+        call, _ = self._let_go()
+        if call.paused:
+            self.transport.resume_reading()
+        self._link.resting[self] = self._link.now_s()
+        call.listener.ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.forget(self)
@@ -259,7 +308,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._call = None
             call.sent_by(None)
             self._link.send_anew(call)
-        elif self._status and self._closes_the_body():
+        elif self._status >= 200 and self._closes_the_body():
             self._end(keep=False)
         else:
             self._fail(Fault(f"{self._link.url} closed the connection before its answer was whole"))
@@ -271,6 +320,8 @@ class UpstreamConnection(asyncio.Protocol):
     # Of httptools --------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._whole:
+            raise SecondAnswer
         self._length: str | None = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -287,6 +338,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._status, self._keeps = self._parser.get_status_code(), self._parser.should_keep_alive()
         if self._status != 200:
             self._events = None
+        if self._call is not None:
+            self._call.message = b""  # it is not sent again
 
     def on_body(self, part: bytes) -> None:
         call = self._call
@@ -297,6 +350,9 @@ class UpstreamConnection(asyncio.Protocol):
                 self._body += part
             return
         for data in self._events.feed(part):
+            if self._done:  # what follows is no part of the answer
+                return
+            self._done = data == DONE
             call.listener.event(data)
             if self._call is not call:  # the listener has cancelled it
                 return

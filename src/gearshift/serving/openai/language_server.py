@@ -188,8 +188,8 @@ class LanguageServer:
             for one in starting:
                 one.cancel()
             await asyncio.gather(*starting, return_exceptions=True)
-        for engine in self.all:
-            engine.watch(self.service)
+        for number, engine in enumerate(self.all):
+            engine.watch(self.service, number)
         self.service.start()
 
     def _signalled(self) -> None:

@@ -94,7 +94,7 @@ def make_replicas(task: LanguageTask, settings: ServerSettings) -> list[EngineRe
     made = []
     for number, id in enumerate(task.tables.replicas):
         replica = placed[id]
-        watched = partial(EngineReplica, number, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
+        watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
             command = _emulated_command(task, replica)
             made.append(watched(replica.model, make=_maker(task, replica, command, Path.cwd()), longest_start_s=60.0))

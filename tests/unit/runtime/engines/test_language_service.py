@@ -3,6 +3,7 @@ import dataclasses
 import math
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from gearshift.errors import NotReady, QueueFull
@@ -156,7 +157,7 @@ def test_an_engine_that_cannot_be_reached_is_lost_until_it_is_back() -> None:
             await asyncio.sleep(0.01)
         assert (await service.ask(UNSURE)).text == f"large:{UNSURE}{TEXT}"
 
-    served(language_plan([SPLIT]), use)
+    served(language_plan([SPLIT]), use, probe_s=0.1)
 
 
 def test_another_replica_answers_in_place_of_a_lost_one() -> None:
@@ -350,3 +351,35 @@ def test_an_engine_that_gives_more_than_was_asked_for_is_cut_off() -> None:
         assert "and 10 were asked for" in reading.fault.reason
 
     served(language_plan([SMALL_ALONE]), use)
+
+
+def test_an_engine_that_was_replaced_under_its_address_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def use(service: EmulatedService) -> None:
+        await service.ask(SURE)
+        assert 'gearshift_engine_changes_total{replica="small-0"} 0.0' in service.service.metrics.text().decode()
+        service.engines[0].name = service.all[0].name = "smaller"
+        for _ in range(3):
+            assert (await service.ask(SURE)).text.endswith(TEXT)
+        assert 'gearshift_engine_changes_total{replica="small-0"} 1.0' in service.service.metrics.text().decode()
+
+    served(language_plan([SMALL_ALONE]), use)
+    (told,) = [record.getMessage() for record in caplog.records if "another than was planned for" in record.message]
+    assert "the model that it names is 'smaller', and was 'small'" in told
+
+
+def test_a_replica_without_a_share_answers_where_those_with_one_are_lost() -> None:
+    plan = language_plan([SMALL_ALONE], replicas={"small": 2, "large": 1})
+    settings = plan.pipeline.gears[0].replicas
+    first_alone = tuple(
+        msgspec.structs.replace(one, load_share=float(place == 0)) for place, one in enumerate(settings)
+    )
+    gear = msgspec.structs.replace(plan.pipeline.gears[0], replicas=first_alone)
+    pipeline = msgspec.structs.replace(plan.pipeline, gears=(gear,))
+
+    async def use(service: EmulatedService) -> None:
+        await service.ask(SURE)
+        await service.engines[0].stop()
+        service.service.lost(0)
+        assert (await service.ask(SURE)).text.endswith(TEXT)
+
+    served(msgspec.structs.replace(plan, pipelines={"chat": pipeline}), use)

@@ -223,3 +223,41 @@ def test_an_endpoint_has_to_wait_while_a_call_is_paused() -> None:
         assert len(heard.events) == 2000
 
     with_server(serve, use)
+
+
+@pytest.mark.parametrize("rest", [b"", chunk(b"data: more\n\n"), b"0\r\n\r\n" + HEAD, b"rubbish\r\n\r\n"])
+def test_an_answer_is_over_at_its_done_whatever_follows(rest: bytes) -> None:
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(HEAD + chunk(b"data: x\n\ndata: [DONE]\n\n"))
+        await writer.drain()
+        writer.write(rest)
+        with suppress(ConnectionResetError):
+            await reader.read()
+        closed.set()
+
+    async def use(link: EngineLink) -> None:
+        heard = await ask(link)
+        assert (heard.events, heard.fault) == ([b"x", b"[DONE]"], None)
+        assert not link.calls
+        link.now_s = lambda: asyncio.get_running_loop().time() + 60
+        while not closed.is_set():
+            link.look()
+            await asyncio.sleep(0.001)
+        assert not link.resting
+
+    with_server(serve, use)
+
+
+def test_an_endpoint_whose_name_cannot_be_looked_up_is_told() -> None:
+    async def use(_: EngineLink) -> None:
+        nobody = await ask(EngineLink(f"http://{'a' * 70}.example:1/v1"))
+        assert nobody.fault is not None
+        assert nobody.fault.unreachable
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    with_server(serve, use)
