@@ -11,6 +11,7 @@ from gearshift.observability.glance import Glance, summed
 from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
 
 OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
+SWAPS = "taken_over", "failed"
 REASONS = "queue_full", "not_ready", "no_engine", "deadline"
 
 
@@ -61,11 +62,17 @@ class LanguageMetrics:
         self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
         self._changes = counter("gearshift_engine_changes", "Engines that said they are others.", ["replica"])
         self._shifts = counter("gearshift_shifts", "Gear shifts.")
+        self._swaps = counter("gearshift_swaps", "Swaps of the plan by outcome.", ["outcome"])
         self._last_answer_s = 0.0
+        self._serving: LanguageServing | None = None
+        self._last_gear = 0
+        self._add_gauges()
         for outcome in OUTCOMES:
             self._requests.labels(operator, outcome)
         for reason in REASONS:
             self._refused.labels(reason)
+        for outcome in SWAPS:
+            self._swaps.labels(outcome)
         for model in models:
             for family in (self._answers, self._prompt, self._output, self._discarded):
                 family.labels(model)
@@ -75,23 +82,41 @@ class LanguageMetrics:
             self._restarts.labels(replica)
             self._changes.labels(replica)
 
-    def watch(self, serving: LanguageServing, last_gear: int) -> None:
-        def gauge(name: str, text: str, value: Callable[[], float]) -> None:
-            Gauge(name, text, registry=self._registry).set_function(value)
+    def _add_gauges(self) -> None:
+        def gauge(name: str, text: str, value: Callable[[LanguageServing], float]) -> None:
+            def now() -> float:
+                return 0.0 if self._serving is None else value(self._serving)
 
-        gauge("gearshift_ready", "1 when requests are let in and no model lacks an engine.", lambda: serving.ready)
-        gauge("gearshift_gear", "The gear in force, from 0.", lambda: serving.gear)
-        gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", lambda: last_gear)
-        gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", lambda: serving.pinned)
-        gauge("gearshift_load", "The load that was measured last, in the plan's unit.", lambda: serving.load)
-        gauge("gearshift_waiting_requests", "Requests that wait for an engine.", lambda: serving.waiting)
-        gauge("gearshift_open_requests", "Requests whose answer has not ended.", lambda: serving.open_requests)
-        ready = Gauge("gearshift_replicas_ready", "Engines that serve.", ["model"], registry=self._registry)
-        for number, model in enumerate(self._models):
-            ready.labels(model).set_function(partial(serving.replicas_ready, number))
-        sent = Gauge("gearshift_outstanding", "Requests that an engine has.", ["replica"], registry=self._registry)
-        for number, replica in enumerate(self._replicas):
-            sent.labels(replica).set_function(partial(serving.outstanding, number))
+            Gauge(name, text, registry=self._registry).set_function(now)
+
+        gauge("gearshift_ready", "1 when requests are let in and no model lacks an engine.", lambda of: of.ready)
+        gauge("gearshift_gear", "The gear in force, from 0.", lambda of: of.gear)
+        gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", lambda _: self._last_gear)
+        gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", lambda of: of.pinned)
+        gauge("gearshift_load", "The load that was measured last, in the plan's unit.", lambda of: of.load)
+        gauge("gearshift_waiting_requests", "Requests that wait for an engine.", lambda of: of.waiting)
+        gauge("gearshift_open_requests", "Requests whose answer has not ended.", lambda of: of.open_requests)
+        registry = self._registry
+        self._ready = Gauge("gearshift_replicas_ready", "Engines that serve.", ["model"], registry=registry)
+        self._sent = Gauge("gearshift_outstanding", "Requests that an engine has.", ["replica"], registry=registry)
+
+    @property
+    def is_watching(self) -> bool:
+        return self._serving is not None
+
+    def watch(
+        self, serving: LanguageServing, last_gear: int, models: Sequence[str] = (), replicas: Sequence[str] = ()
+    ) -> None:
+        """Tell of this service from now on; with its models and replicas where another plan took over."""
+        self._serving, self._last_gear = serving, last_gear
+        models, replicas = models or self._models, replicas or self._replicas
+        self._models = list(dict.fromkeys((*self._models, *models)))
+        self._ready.clear()
+        for number, model in enumerate(models):
+            self._ready.labels(model).set_function(partial(serving.replicas_ready, number))
+        self._sent.clear()
+        for number, replica in enumerate(replicas):
+            self._sent.labels(replica).set_function(partial(serving.outstanding, number))
 
     def answered(self, model: str, outcome: str, *, ttft_s: float, total_s: float, output_tokens: int) -> None:
         self._requests.labels(self._operator, outcome).inc()
@@ -122,6 +147,9 @@ class LanguageMetrics:
 
     def engine_changed(self, replica: str) -> None:
         self._changes.labels(replica).inc()
+
+    def swapped(self, outcome: str) -> None:
+        self._swaps.labels(outcome).inc()
 
     def shifted(self) -> None:
         self._shifts.labels().inc()

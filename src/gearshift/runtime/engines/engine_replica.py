@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Literal, Protocol
 
@@ -38,7 +38,8 @@ class EngineReplica:
     """`name` is its model's at the endpoint.
 
     `make` makes the process to start, or None where the endpoint of `url` runs already. Services
-    that have it `watch` it; while one is swapped for another, both do.
+    that have it `watch` it; while one is swapped for another, both do. Replicas of one `origin` are
+    made alike, so that one may stand for another.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class EngineReplica:
         longest_silence_s: float = 300.0,
         probe_s: float = 3.0,
         longest_probe_s: float = 10.0,
+        origin: Hashable = None,
     ) -> None:
-        self.id, self.name = id, name
+        self.id, self.name, self.origin = id, name, origin
         self._url, self._make, self._key = url, make, key
         self._longest_start_s, self._longest_silence_s = longest_start_s, longest_silence_s
         self._probe_s, self._longest_probe_s = probe_s, longest_probe_s

@@ -42,7 +42,8 @@ class LanguageService:
     """Serves one pipeline of language models.
 
     `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
-    other tokens too. At most `most_waiting` requests wait for engines. Where a deadline
+    other tokens too. At most `most_waiting` requests wait for engines. `held` counts bytes together
+    with another service, whose place this one takes. Where a deadline
     passes before a stage has decided, what there is is given; if there is nothing, it is refused
     unless the service `gives_late_answers`.
     """
@@ -56,6 +57,7 @@ class LanguageService:
         likeliest_other: bool = False,
         most_waiting: int = 10_000,
         most_held_bytes: int = 256 << 20,
+        held: HeldBytes | None = None,
         gives_late_answers: bool = True,
         clock: Clock | None = None,
         metrics: LanguageMetrics | None = None,
@@ -66,7 +68,7 @@ class LanguageService:
         self.metrics = metrics or LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
         self._certainty_of, self._least_top = certainty_of, 2 if likeliest_other else 0
         self.router = EngineRouter(tables, self)
-        self.held = HeldBytes(most_held_bytes)
+        self.held = held or HeldBytes(most_held_bytes)
         self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
         self._sizes = PromptSizes(len(tables.models))
         self._identities = [Identity() for _ in tables.replicas]
@@ -82,15 +84,32 @@ class LanguageService:
         self._loop = asyncio.get_running_loop()
         self._logged = set[str]()
         """Errors of this process that were logged: each kind once."""
-        self.metrics.watch(self, len(tables.stage_count) - 1)
+        if not self.metrics.is_watching:
+            self._report()
 
     # Life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to accept requests; the engines are there."""
+        self._report()
         self._tick()
         self.accepting = not (self._drained or self._ending)
         self._journal.write("ready", replicas=len(self.tables.replicas))
+
+    def _report(self) -> None:
+        tables = self.tables
+        self.metrics.watch(self, len(tables.stage_count) - 1, tables.models, tables.replicas)
+
+    def take_over_from(self, before: "LanguageService") -> None:
+        """Begin in the gear for the load of `before`, with what it has learned of prompts; call `start` next."""
+        tables = self.tables
+        if tables.load_unit == before.tables.load_unit:
+            self.router.begin_at(before.load)
+        if tables.models == before.tables.models:
+            self._sizes = before._sizes
+        self.accepting = self._drained = False
+        if not before.accepting:
+            self._drained = True
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""

@@ -155,6 +155,11 @@ class EngineRouter:
         if gear != self.gear and not self.pinned:
             self._shift(gear, now_ns)
 
+    def begin_at(self, load: float) -> None:
+        """Begin in the gear for this load, before there are requests."""
+        starts = self._range_starts
+        self.load, self.gear = load, gear_asked_for(METER_BACKLOG, self.gear, load, 0, 0.0, starts, len(starts))
+
     def pin(self, gear: int, now_ns: int) -> None:
         """Keep a gear until `pinned` is unset."""
         self.pinned = True

@@ -57,8 +57,12 @@ class OpenAIHandlers:
     ) -> None:
         self._tracing = tracing
         self._service, self._largest_body_bytes, self._times = service, largest_body_bytes, times
-        self._name, self._models = service.tables.pipeline, service.tables.models
+        self._name = service.tables.pipeline
         self._model = Model(id=self._name, created=int(time.time()))
+
+    def put_in_force(self, service: LanguageService) -> None:
+        """Let another service of the same pipeline answer from now on."""
+        self._service = service
 
     @property
     def routes(self) -> list[Found]:
@@ -112,11 +116,8 @@ class OpenAIHandlers:
         asked.id = exchange.id
         if deadline_ns != NO_DEADLINE_NS:
             asked.deadline_s = max(0.0, (deadline_ns - service.now_ns()) / NS_PER_S)
-        reader: StreamedAnswer | WholeAnswer
-        if wanted.stream:
-            reader = StreamedAnswer(exchange, self._name, self._models, wanted)
-        else:
-            reader = WholeAnswer(exchange, self._name, self._models, wanted)
+        kind = StreamedAnswer if wanted.stream else WholeAnswer
+        reader = kind(exchange, self._name, service.tables.models, wanted)
         stream = service.submit(asked, reader)
         exchange.on_gone = partial(service.withdraw, stream)
         return None

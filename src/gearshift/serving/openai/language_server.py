@@ -5,8 +5,8 @@ import gc
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
@@ -17,10 +17,7 @@ from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.engines.engine_replica import EngineReplica
-from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.link import Fault
-from gearshift.runtime.service.room import Unsent
-from gearshift.runtime.service.service import Service
+from gearshift.runtime.service.room import HeldBytes, Unsent
 from gearshift.serving.door.bounds import most_waiting_bytes, with_memory_bounds
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.keys import Keys, read_keys
@@ -29,9 +26,10 @@ from gearshift.serving.door.sockets import bound_sockets, is_loopback
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.handlers import Handlers
 from gearshift.serving.http.server import HttpServer
+from gearshift.serving.openai.deployment import Deployment
 from gearshift.serving.openai.handlers import OpenAIHandlers
-from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, require_servable
-from gearshift.serving.openai.operated import OperatedLanguage
+from gearshift.serving.openai.language_swap import LanguageSwaps
+from gearshift.serving.openai.language_task import LanguageTask, read_language_task, require_servable
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.promise import promise_of
 from gearshift.serving.operate.task import BackendKind
@@ -47,7 +45,7 @@ from gearshift.serving.serve import (
 from gearshift.support.event_loop import allow_many_connections, require_own_process
 from gearshift.support.files import PathLike
 
-MOST_WAITING = 10_000
+Read = Callable[[Path], LanguageTask]
 Say = Callable[[str], None]
 
 log = logging.getLogger(__name__)
@@ -66,12 +64,13 @@ def serve_language(
     """Serve the plan of language models as `serve` does other plans."""
     require_own_process("a server")
     require_servable(settings)
-    task = read_language_task(
-        Path(plan_path),
-        backend,
+    read = partial(
+        read_language_task,
+        backend=backend,
         profile_path=None if profile_path is None else Path(profile_path),
         project_path=None if project_path is None else Path(project_path),
     )
+    task = read(Path(plan_path))
     settings = with_memory_bounds(settings)
     require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
@@ -85,7 +84,7 @@ def serve_language(
                 log.warning(OPEN_TO_ALL)
 
             async def main() -> int:
-                return await LanguageServer(task, settings, keys, journal, socks, say, tracing).main()
+                return await LanguageServer(task, read, settings, keys, journal, socks, say, tracing).main()
 
             return run_loop(main())
         finally:
@@ -98,6 +97,7 @@ class LanguageServer:
     def __init__(
         self,
         task: LanguageTask,
+        read: Read,
         settings: ServerSettings,
         keys: Keys | None,
         journal: RecentEvents,
@@ -106,28 +106,25 @@ class LanguageServer:
         tracing: Tracing | None = None,
     ) -> None:
         self._task, self._settings, self._socks, self._say = task, settings, socks, say
-        self.all: Sequence[EngineReplica] = make_replicas(task, settings)
         tables = task.tables
         self._metrics = LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
-        self.service = LanguageService(
-            tables,
-            self,
-            certainty_of=lambda model, so_far, prompt_tokens, decide_at: task.profile.certainty_of(
-                model, so_far, prompt_tokens=prompt_tokens, decide_at=decide_at
-            ),
-            likeliest_other=task.profile.certainty in ("margin", "judge"),
-            most_waiting=settings.most_waiting_requests or MOST_WAITING,
-            most_held_bytes=most_waiting_bytes(settings),
-            gives_late_answers=settings.late == "answer",
-            clock=WallClock(),
+        self._held, self._clock = HeldBytes(most_waiting_bytes(settings)), WallClock()
+        self._held.elsewhere = unsent = Unsent()
+        deployment = self._make(task, journal, ())
+        control, times = Control(deployment.operated, task.served), SendingTimes(settings.trust_clock_s)
+        openai = OpenAIHandlers(
+            deployment.service, largest_body_bytes=settings.largest_body_bytes, times=times, tracing=tracing
+        )
+        self._swaps = LanguageSwaps(
+            control,
+            openai,
+            deployment,
+            plans=None if settings.plans is None else Path(settings.plans),
+            read=read,
+            make=self._make,
             metrics=self._metrics,
             journal=journal,
         )
-        unsent = Unsent()
-        self.service.held.elsewhere = unsent
-        operated = OperatedLanguage(self.service, task.plan, self.all)
-        times = SendingTimes(settings.trust_clock_s)
-        control = Control(cast(Service, operated), task.served)
         metric = task.plan.pipeline.objective.metric
         self._live = Live(
             control, self._metrics.glance, journal, metric="latency" if metric is msgspec.UNSET else metric
@@ -138,20 +135,26 @@ class LanguageServer:
             largest_body_bytes=settings.largest_body_bytes,
             metrics=self._metrics,
             tracing=tracing,
+            swaps=self._swaps,
             times=times,
             events=journal,
-            promise=lambda: promise_of(task.plan),
+            promise=lambda: promise_of(self._swaps.deployment.task.plan),
             live=self._live,
-        )
-        openai = OpenAIHandlers(
-            self.service, largest_body_bytes=settings.largest_body_bytes, times=times, tracing=tracing
         )
         application = Application(handlers, keys=keys, names=settings.names, others=openai.routes)
         self._http = HttpServer(application, settings, count_unsent=unsent.count)
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
-    def suspect(self, replica: int, fault: Fault) -> None:
-        self.all[replica].suspect(fault)
+    def _make(self, task: LanguageTask, journal: Journal, running: Sequence[EngineReplica]) -> Deployment:
+        return Deployment(
+            task,
+            self._settings,
+            held=self._held,
+            clock=self._clock,
+            metrics=self._metrics,
+            journal=journal,
+            running=running,
+        )
 
     async def main(self) -> int:
         loop = asyncio.get_running_loop()
@@ -169,28 +172,19 @@ class LanguageServer:
             self._say(f"watch it at {self._origin()}/dashboard")
             await self._first_signal.wait()
             self._http.stop_listening()
-            drained = await done_before(self.service.drain(self._settings.drain_s), self._second_signal)
+            drained = await done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
             return 0 if drained else 1
         finally:
-            self.service.stop()
             self._live.stop()
-            await asyncio.gather(*(engine.stop() for engine in self.all))
+            await self._swaps.stop()
             await self._http.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
             for number in ending:
                 loop.remove_signal_handler(number)
 
     async def _start(self) -> None:
         """Start all engines; raises `ModelFailed` where one does not answer."""
-        starting = [asyncio.ensure_future(engine.start()) for engine in self.all]
-        try:
-            await asyncio.gather(*starting)
-        finally:
-            for one in starting:
-                one.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
-        for number, engine in enumerate(self.all):
-            engine.watch(self.service, number)
-        self.service.start()
+        await self._swaps.deployment.start_engines()
+        self._swaps.deployment.serve()
 
     def _signalled(self) -> None:
         if self._first_signal.is_set():

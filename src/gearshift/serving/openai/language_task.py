@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -88,28 +88,47 @@ def read_language_task(
     )
 
 
-def make_replicas(task: LanguageTask, settings: ServerSettings) -> list[EngineReplica]:
-    """The engines of a task, in the order of its tables, not started; in a running event loop."""
+def make_replicas(
+    task: LanguageTask, settings: ServerSettings, running: Sequence[EngineReplica] = ()
+) -> list[EngineReplica]:
+    """The engines of a task, in the order of its tables; in a running event loop.
+
+    Those among `running` that would be made alike are adopted; the others are not started.
+    """
+    left, engines = list(running), list[EngineReplica]()
+    for made in _made_replicas(task, settings):
+        alike = [one for one in left if one.origin == made.origin]
+        alike.sort(key=lambda one: one.id != made.id)
+        engines.append(alike[0] if alike else made)
+        if alike:
+            left.remove(alike[0])
+            made.link.close()
+    return engines
+
+
+def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[EngineReplica]:
     placed = {replica.id: replica for replica in task.plan.placement.replicas}
-    made = []
     for number, id in enumerate(task.tables.replicas):
         replica = placed[id]
         watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
             command = _emulated_command(task, replica)
-            made.append(watched(replica.model, make=_maker(task, replica, command, Path.cwd()), longest_start_s=60.0))
+            make = _maker(task, replica, command, Path.cwd())
+            yield watched(replica.model, make=make, longest_start_s=60.0, origin=_origin(replica, command(0), make))
             continue
         engine = task.project.models[replica.model].engine
+        key = engine.key(f"{task.project_path}, models.{replica.model}.engine.api_key_env")
         common = partial(
             watched,
             engine.model,
-            key=engine.key(f"{task.project_path}, models.{replica.model}.engine.api_key_env"),
+            key=key,
             longest_start_s=engine.longest_start_s,
             longest_silence_s=engine.longest_s,
         )
         if engine.command:
             command = partial(_command, engine, _memory_share(task.plan, replica))
-            made.append(common(make=_maker(task, replica, command, task.project_path.parent)))
+            make = _maker(task, replica, command, task.project_path.parent)
+            yield common(make=make, origin=(*_origin(replica, command(0), make), engine.model, key))
         else:
             place = number - int(task.tables.replica_begin[task.tables.replica_model[number]])
             require(
@@ -118,8 +137,27 @@ def make_replicas(task: LanguageTask, settings: ServerSettings) -> list[EngineRe
                 where=str(task.project_path),
                 remedy="give one URL for each replica",
             )
-            made.append(common(url=engine.urls[place]))
-    return made
+            url = engine.urls[place]
+            yield common(url=url, origin=(url, engine.model, key))
+
+
+def _origin(replica: Replica, command: Sequence[str], make: "Maker") -> tuple[Hashable, ...]:
+    """All that decides how an engine is started, but for its port."""
+    return replica.model, tuple(command), make.folder, make.cores, tuple(sorted(make.environment.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the process of a replica's engine."""
+
+    id: str
+    command: Callable[[int], Sequence[str]]
+    folder: Path
+    environment: Mapping[str, str]
+    cores: frozenset[int]
+
+    def __call__(self) -> EngineProcess:
+        return EngineProcess(self.id, self.command, folder=self.folder, environment=self.environment, cores=self.cores)
 
 
 def _command(engine: EngineSettings, memory_share: float, port: int) -> list[str]:
@@ -140,10 +178,8 @@ def _memory_share(plan: GearPlan, replica: Replica) -> float:
     return MEMORY_SHARE / len(beside)
 
 
-def _maker(
-    task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path
-) -> Callable[[], EngineProcess]:
-    """A function that makes the process of the replica's engine; raises `InvalidInput` where its devices are absent."""
+def _maker(task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path) -> Maker:
+    """Raises `InvalidInput` where the replica's devices are absent."""
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
     cores: frozenset[int] = frozenset()
@@ -156,7 +192,7 @@ def _maker(
             assigned = assign_cores(hardware, available_cores())
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
-    return lambda: EngineProcess(replica.id, command, folder=folder, environment=environment, cores=cores)
+    return Maker(replica.id, command, folder, environment, cores)
 
 
 def require_servable(settings: ServerSettings) -> None:

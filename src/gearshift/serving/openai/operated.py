@@ -1,6 +1,7 @@
 """A service of language models as operators see it: what `Control` asks of a service."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
@@ -23,7 +24,7 @@ class OperatedLanguage:
     def __init__(self, service: LanguageService, plan: GearPlan, engines: Sequence[EngineReplica]) -> None:
         self._service, self._plan, self._engines = service, plan, engines
         self.name = service.tables.pipeline
-        self.pipelines = {self.name: self}
+        self.pipelines: Mapping[str, Any] = {self.name: self}
 
     @property
     def accepting(self) -> bool:

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -39,6 +39,32 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     undo: bool = False
 
 
+@runtime_checkable
+class Operated(Protocol):
+    """What operators see and steer: a `Service`, or a service of language models."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def pipelines(self) -> Mapping[str, "Readable"]: ...
+
+    def status(self, plan: ServedPlan) -> Status: ...
+
+    def pin_gear(self, gear: int, pipeline: str | None = None) -> None: ...
+
+    def free_gear(self, pipeline: str | None = None) -> None: ...
+
+    def refuse_new(self) -> None: ...
+
+    def undo_drain(self) -> None: ...
+
+
+class Readable(Protocol):
+    @property
+    def ready(self) -> bool: ...
+
+
 NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
 
 
@@ -72,18 +98,24 @@ class Control:
         return cast(Service, self._serving)
 
     @property
+    def operated(self) -> Operated:
+        """What is steered; only the router's process may ask for it."""
+        assert isinstance(self._serving, Operated), "a front end's process has nothing to steer"
+        return self._serving
+
+    @property
     def accepting(self) -> bool:
         return self._serving.accepting
 
     @property
     def ready(self) -> bool:
-        return self.service.ready
+        return self.operated.ready
 
     def ready_by_name(self) -> dict[str, bool]:
-        return {name: pipeline.ready for name, pipeline in self.service.pipelines.items()}
+        return {name: pipeline.ready for name, pipeline in self.operated.pipelines.items()}
 
     def status(self) -> Status:
-        replan, status = self.replan, self.service.status(self.plan)
+        replan, status = self.replan, self.operated.status(self.plan)
         if replan is not None and replan.offered == Path(self.plan.path).name:  # now in force
             replan = msgspec.structs.replace(replan, offered=None)
         pipelines = [msgspec.structs.replace(each, replan=replan) for each in status.pipelines]
@@ -93,9 +125,9 @@ class Control:
         """Pin or free the gear as `body`, a `GearBody`, says; raises `InvalidInput`."""
         asked = decode(body, GearBody)
         if asked.pin is None:
-            self.service.free_gear(asked.pipeline)
+            self.operated.free_gear(asked.pipeline)
         else:
-            self.service.pin_gear(asked.pin, asked.pipeline)
+            self.operated.pin_gear(asked.pin, asked.pipeline)
         return self.status()
 
     def drain_or_not(self, body: bytes) -> Status:
@@ -105,9 +137,9 @@ class Control:
         """
         asked = decode(body, DrainBody) if body else DrainBody()
         if asked.undo:
-            self.service.undo_drain()
+            self.operated.undo_drain()
         else:
-            self.service.refuse_new()
+            self.operated.refuse_new()
         return self.status()
 
 

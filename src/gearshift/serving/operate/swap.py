@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -61,6 +62,12 @@ class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
     plan: ServedPlan
     comparison: Comparison | None
     comparisons: dict[str, Comparison] | UnsetType = UNSET
+
+
+class Swapping(Protocol):
+    """What swaps plans: `Swaps`, or one for language models."""
+
+    async def swap(self, asked: SwapBody) -> SwapResult: ...
 
 
 class Swaps:

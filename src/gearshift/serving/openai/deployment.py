@@ -1,0 +1,94 @@
+"""A plan of language models at work: its engines, and the service before them."""
+
+import asyncio
+from collections.abc import Sequence
+
+from gearshift.clock import Clock
+from gearshift.errors import ModelFailed
+from gearshift.observability.journal import Journal
+from gearshift.observability.language_metrics import LanguageMetrics
+from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.language_service import LanguageService
+from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.service.room import HeldBytes
+from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.openai.language_task import LanguageTask, make_replicas
+from gearshift.serving.openai.operated import OperatedLanguage
+
+MOST_WAITING = 10_000
+
+
+class Deployment:
+    """Nothing is started; engines among `running` that the plan has too are adopted as they are."""
+
+    def __init__(
+        self,
+        task: LanguageTask,
+        settings: ServerSettings,
+        *,
+        held: HeldBytes,
+        clock: Clock,
+        metrics: LanguageMetrics,
+        journal: Journal,
+        running: Sequence[EngineReplica] = (),
+    ) -> None:
+        self.task = task
+        self.all: Sequence[EngineReplica] = make_replicas(task, settings, running)
+        self.service = LanguageService(
+            task.tables,
+            self,
+            certainty_of=lambda model, so_far, prompt_tokens, decide_at: task.profile.certainty_of(
+                model, so_far, prompt_tokens=prompt_tokens, decide_at=decide_at
+            ),
+            likeliest_other=task.profile.certainty in ("margin", "judge"),
+            most_waiting=settings.most_waiting_requests or MOST_WAITING,
+            held=held,
+            gives_late_answers=settings.late == "answer",
+            clock=clock,
+            metrics=metrics,
+            journal=journal,
+        )
+        self.operated = OperatedLanguage(self.service, task.plan, self.all)
+
+    def suspect(self, replica: int, fault: Fault) -> None:
+        """As `served_engines.Engines`."""
+        self.all[replica].suspect(fault)
+
+    async def start_engines(self) -> None:
+        """Start those that do not run yet; raises `ModelFailed` where one does not answer, and leaves none of them."""
+        starting = [asyncio.ensure_future(engine.start()) for engine in self._own]
+        try:
+            await asyncio.gather(*starting)
+            self._require_all()
+        except BaseException:
+            for one in starting:
+                one.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await self._stop_own()
+            raise
+
+    def serve(self) -> None:
+        """Accept requests; the engines are there."""
+        for number, engine in enumerate(self.all):
+            engine.watch(self.service, number)
+        self.service.start()
+
+    async def stop(self) -> None:
+        """End at once, with all engines that no other deployment has."""
+        self.service.stop()
+        for engine in self.all:
+            engine.leave(self.service)
+        await self._stop_own()
+
+    async def _stop_own(self) -> None:
+        await asyncio.gather(*(engine.stop() for engine in self._own))
+
+    @property
+    def _own(self) -> list[EngineReplica]:
+        """The engines that no service watches."""
+        return [engine for engine in self.all if not engine.is_watched]
+
+    def _require_all(self) -> None:
+        lost = [engine.id for engine in self.all if engine.is_lost]
+        if lost:
+            raise ModelFailed(f"the engines of its replicas {lost}, which run already, do not answer")
