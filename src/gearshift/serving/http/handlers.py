@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from gearshift.errors import InvalidInput
+from gearshift.observability.glance import Glance
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import CONTENT_TYPE, Metrics
 from gearshift.observability.recent_events import RecentEvents
@@ -48,8 +49,9 @@ class Handlers:
         promise: Callable[[], Promise] | None = None,
         live: Live | None = None,
     ) -> None:
-        self._control, self._swaps, self._live = control, swaps, live
+        self._control, self._swaps = control, swaps
         self._events, self._promise = events or RecentEvents(Journal()), promise or (lambda: Promise(pipelines=[]))
+        self._live = live or Live(control, lambda _: Glance(outcomes={}, latency=[]), self._events)
         self._metrics: ReadMetrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
         times, large = times or SendingTimes(), asyncio.Lock()
@@ -116,8 +118,6 @@ class Handlers:
         exchange.respond(200, self._events.as_json())
 
     def live(self, exchange: HttpExchange) -> None:
-        if self._live is None:
-            raise InvalidInput("this server has no live page", remedy="use `gearshift serve`")
         after_s = _seconds_in(exchange.headers.get(LAST_EVENT_ID, b""))
         streams = exchange.method == "GET" and EVENT_STREAM in exchange.headers.get(ACCEPT, b"")
         if streams and exchange.client.takes_streams and not self._live.full:

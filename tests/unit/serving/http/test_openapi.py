@@ -42,6 +42,9 @@ def fits(value: Any, schema: dict[str, Any], described: dict[str, Any]) -> bool:
         known = set(schema["required"]) <= set(value) <= set(inner)
         return known and all(fits(value[name], inner[name], described) for name in value)
     if kind == "array":
+        if "prefixItems" in schema:
+            inside = zip(value, schema["prefixItems"], strict=True)
+            return all(fits(item, inner, described) for item, inner in inside)
         return all(fits(item, schema.get("items", {}), described) for item in value)
     return True
 
