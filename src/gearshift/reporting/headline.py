@@ -1,4 +1,4 @@
-"""A plan in one line: devices, cost, accuracy, latency, and the largest model's needs."""
+"""A plan in one line: what was asked for, the other figure, devices, cost, and the largest model's needs."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
     parts = [
-        f"{devices_in_words(plan)}, {cost_in_words(plan)}",
         *(_predicted(plan, name) for name in plan.pipelines),
+        f"{devices_in_words(plan)}, {cost_in_words(plan)}",
         *([] if largest is None else [_largest(largest, plan.hardware)]),
     ]
     return "; ".join(parts)
@@ -80,7 +80,8 @@ def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
 def _figures(result: ServingResult, objective: Objective) -> str:
     low, high = result.accuracy_interval
     accuracy = f"accuracy {100 * result.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
-    return f"{accuracy}; {_latency(result, objective)}"
+    figures = accuracy, _latency(result, objective)
+    return "; ".join(figures if objective.latency_s is None else figures[::-1])
 
 
 def _latency(result: ServingResult, objective: Objective) -> str:
@@ -94,8 +95,8 @@ def _latency(result: ServingResult, objective: Objective) -> str:
         least_s, most_s = result.latency_p95_interval_s
         between = f" ({1e3 * least_s:.3g} to {1e3 * most_s:.3g} ms)"
     asked_s = known_s.get(objective.percentile)
-    other = "" if asked_s is None else f", {percentile_name(objective)} {1e3 * asked_s:.3g} ms"
-    return f"p95 {1e3 * result.latency_s.p95:.3g} ms{between}{other}"
+    asked = "" if asked_s is None else f"{percentile_name(objective)} {1e3 * asked_s:.3g} ms, "
+    return f"{asked}p95 {1e3 * result.latency_s.p95:.3g} ms{between}"
 
 
 def counted(number: int, noun: str) -> str:

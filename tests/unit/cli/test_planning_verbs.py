@@ -580,7 +580,7 @@ def test_the_first_line_of_plan_and_inspect_says_what_is_needed(place: Path) -> 
         '[[devices]]\nid = "a"\nprice_per_hour = 0.5\n[[devices]]\nid = "b"\nprice_per_hour = 3\n'
     )
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hw.toml", "--json", "p.facts")
-    said = "2 devices, each with m1, 3.50 an hour; accuracy 80.0 % (79.0 to 81.0 %); p95 50 ms (45 to 55 ms); "
+    said = "p95 50 ms (45 to 55 ms); accuracy 80.0 % (79.0 to 81.0 %); 2 devices, each with m1, 3.50 an hour; "
     first = done.stdout.splitlines()[0]
     assert first.startswith(f"{said}m2 alone (")
     facts = json.loads((place / "p.facts").read_text())

@@ -50,8 +50,9 @@ def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_lar
     made = fake.made(little_request(devices=2), 1, latency_s=0.1)
     largest = LargestAlone(model="m2", accuracy=0.88, devices=5, like="cpu-0", price_per_hour=5.0)
     assert headline(made, largest) == (
-        "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each; accuracy 80.0 % (79.0 to 81.0 %); "
-        "p95 100 ms (90 to 110 ms); m2 alone (88.0 %) would need 5 devices, 5.00 an hour"
+        "p95 100 ms (90 to 110 ms); accuracy 80.0 % (79.0 to 81.0 %); "
+        "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each; "
+        "m2 alone (88.0 %) would need 5 devices, 5.00 an hour"
     )
     unknown = LargestAlone(model="m2", accuracy=0.88, why="m2 alone is too slow")
     assert headline(made, unknown).endswith("; m2 alone is too slow")
@@ -66,9 +67,9 @@ def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_lar
 @pytest.mark.parametrize(
     ("percentile", "said"),
     [
-        (0.5, "p95 100 ms (90 to 110 ms), p50 50 ms"),
+        (0.5, "p50 50 ms, p95 100 ms (90 to 110 ms)"),
         (0.95, "p95 100 ms (90 to 110 ms)"),
-        (0.99, "p95 100 ms (90 to 110 ms), p99 200 ms"),
+        (0.99, "p99 200 ms, p95 100 ms (90 to 110 ms)"),
         (0.9, "p90 within 120 ms: 1.0 % late"),
         (0.999, "p99.9 within 120 ms: 1.0 % late"),
     ],
@@ -78,4 +79,9 @@ def test_the_line_tells_the_percentile_asked_for_or_how_many_are_later_than_its_
 ) -> None:
     objective = Objective(latency_s=0.12, percentile=percentile)
     made = fake.made(little_request(objective=objective), 1, latency_s=0.1)
-    assert headline(made).endswith(f"(79.0 to 81.0 %); {said}")
+    assert headline(made).startswith(f"{said}; accuracy 80.0 % (79.0 to 81.0 %); ")
+
+
+def test_the_line_begins_with_the_accuracy_where_that_was_asked_for() -> None:
+    made = fake.made(little_request(objective=Objective(accuracy=0.8)), 1, latency_s=0.1)
+    assert headline(made).startswith("accuracy 80.0 % (79.0 to 81.0 %); p95 100 ms")

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gearshift.cli.common.folding import folded
 from gearshift.cli.common.option_table import as_keywords
 from gearshift.cli.common.streams import forget_the_rest, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
@@ -59,8 +60,10 @@ class Output:
             self.terminal.print(plain(text, keep=KEPT), markup=False)
 
     def show(self, table: Table) -> None:
+        """Print a table, folded where it is wider than the terminal."""
         with told_if_full():
-            self.terminal.print(table)
+            for part in folded(self.terminal, table):
+                self.terminal.print(part)
 
     @contextmanager
     def progress(self) -> Iterator[Tell]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 6
 RESULT_COLUMNS = "accuracy", "p50", "p95", "p99", "late"
+UNMEASURED = "-"
 ALL_CLASSES = "accuracy", "agreement"
 NO_LABELS = "there are no labels: accuracy is agreement with the strongest model"
 THIS_TRACE_ALONE = (
@@ -207,7 +208,8 @@ def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
 
 
 def profile_table(profile: Profile) -> Table:
-    made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", "accuracy A", "B", "memory")
+    quality_of = "accuracy A" if profile.predictions.labelled else "agreement A"
+    made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", quality_of, "B", "memory")
     for curve in profile.whole_curves:
         row = profile.predictions.models.index(curve.model)
         quality = profile.predictions.quality[row]
@@ -215,12 +217,12 @@ def profile_table(profile: Profile) -> Table:
         made.add_row(
             curve.model,
             _place_of(curve, len(profile.segments_like(curve))),
-            milliseconds(curve.seconds(curve.batch_sizes[0])),
+            _smallest_batch(curve),
             str(curve.largest_batch_size),
             milliseconds(per_sample),
             percent(float(quality[profile.predictions.part == PART_A].mean())),
             percent(float(quality[profile.predictions.part == PART_B].mean())),
-            f"{curve.memory_bytes / 2**20:.0f} MiB",
+            f"{curve.memory_bytes / 2**20:.0f} MiB" if curve.memory_bytes else UNMEASURED,
         )
     return made
 
@@ -259,6 +261,12 @@ def tell_certificate(output: Output, pipeline: PipelinePlan) -> None:
             f"certified with confidence {certificate.confidence:g}: {level.measure}{f' of {of!r}' if of else ''} is at "
             f"least {level.level:g} in each gear; {level.labels} labels show {level.bound:.4g} for the closest"
         )
+
+
+def _smallest_batch(curve: RunTimeCurve) -> str:
+    """Its run time; batches below the smallest that was measured have none."""
+    size = curve.batch_sizes[0]
+    return milliseconds(curve.seconds(size)) + ("" if size == 1 else f" (batch {size})")
 
 
 def _place_of(curve: RunTimeCurve, segments: int) -> str:

@@ -107,7 +107,8 @@ def language_headline(plan: GearPlan) -> str:
     reached = milliseconds(result.latency_s.at(pipeline.objective.percentile))
     devices = len(plan.hardware.devices)
     plural = "s" if devices > 1 else ""
-    return f"{devices} device{plural}; quality {result.accuracy:.4f}; {name} {at} {reached}{within}"
+    figures = f"quality {result.accuracy:.4f}", f"{name} {at} {reached}{within}"
+    return "; ".join([*(figures if limit_s is None else figures[::-1]), f"{devices} device{plural}"])
 
 
 def show_language_profile(output: Output, profile: LanguageProfile) -> None:
