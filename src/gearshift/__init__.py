@@ -32,4 +32,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_homes()]
+    return sorted({*_homes(), *(name for name in globals() if name.startswith("__"))})

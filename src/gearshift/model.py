@@ -38,7 +38,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A named tensor of an operator, as in the Open Inference Protocol; dimension 0 is rows, -1.
 
     `classes` names the class of each column, where models say so. With `missing` an input may hold
-    missing values: NaN, which is null in JSON.
+    missing values: NaN, or None among texts, which are null in JSON.
     """
 
     name: str
@@ -121,7 +121,10 @@ def in_own_order(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def spec_of(name: str, array: NDArray[Any]) -> TensorSpec:
-    missing = array.dtype.kind == "f" and bool(np.isnan(array).any())
+    if array.dtype.kind == "O":
+        missing = any(value is None for value in array.flat)
+    else:
+        missing = array.dtype.kind == "f" and bool(np.isnan(array).any())
     return TensorSpec(name=name, datatype=datatype_of(array), shape=(-1, *array.shape[1:]), missing=missing)
 
 

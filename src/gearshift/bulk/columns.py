@@ -32,7 +32,7 @@ class Chunk:
         self.rows = len(columns[0])
         null, self.unlike = np.zeros(self.rows, bool), np.zeros(self.rows, bool)
         for column, spec in zip(columns, specs, strict=True):
-            if not (spec.missing and DATATYPES[spec.datatype].startswith("float")):
+            if not (spec.missing and (spec.datatype == "BYTES" or DATATYPES[spec.datatype].startswith("float"))):
                 null |= _with_null(column)
             else:
                 null |= _is_null(column) & _is_list(column.type)  # no number of a list is known

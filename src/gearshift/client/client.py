@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -65,7 +66,7 @@ class Client:
 
     def infer(
         self,
-        inputs: Mapping[str, ArrayLike],
+        inputs: Mapping[str, ArrayLike] | Any,
         *,
         deadline_s: float | None = None,
         priority: int = 0,
@@ -73,6 +74,8 @@ class Client:
         bulk: BulkWork | None = None,
     ) -> ClientAnswer:
         """Ask for the answer to `inputs`, each of n rows, within `deadline_s` from now.
+
+        `inputs` are arrays by name, or a data frame of pandas, polars or pyarrow.
 
         `outputs` names the outputs wanted; default: all. With `bulk` the request waits behind those without, and
         keeps the cascades that it asks for. Raises `InvalidInput` or a subclass for a
@@ -186,7 +189,7 @@ class AsyncClient:
 
     async def infer(
         self,
-        inputs: Mapping[str, ArrayLike],
+        inputs: Mapping[str, ArrayLike] | Any,
         *,
         deadline_s: float | None = None,
         priority: int = 0,

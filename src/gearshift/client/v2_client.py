@@ -31,6 +31,7 @@ from gearshift.errors import (
 )
 from gearshift.model import datatype_of, in_own_order
 from gearshift.request import BulkWork
+from gearshift.support.frames import FrameKind, columns_of, frame_of
 from gearshift.support.retry_after import asked_pause_s
 from gearshift.v2.binary import BULK_HEADER, INFERENCE_HEADER, binary_tensor, read_answer
 
@@ -62,6 +63,13 @@ class ClientAnswer:
 
     outputs: dict[str, NDArray[Any]]
     parameters: dict[str, Any]
+
+    def frame(self, kind: FrameKind = "pandas") -> Any:
+        """The outputs as a data frame; `scores` (n, classes) become columns scores.0, scores.1, ...
+
+        Raises `InvalidInput` where the library is not installed.
+        """
+        return frame_of(kind, self.outputs, where="the answer as a data frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class ClientProtocol:
 
     def infer_request(
         self,
-        inputs: Mapping[str, ArrayLike],
+        inputs: Mapping[str, ArrayLike] | Any,
         outputs: Sequence[str] | None,
         priority: int,
         deadline_s: Callable[[], float | None],
@@ -122,7 +130,7 @@ class ClientProtocol:
         """
         buffers: list[bytes | memoryview] = []
         content: dict[str, Any] = {
-            "inputs": [_tensor(name, values, buffers if binary else None) for name, values in inputs.items()],
+            "inputs": [_tensor(name, values, buffers if binary else None) for name, values in _columns(inputs).items()],
             "parameters": {"priority": priority, "binary_data_output": binary},
         }
         if bulk is not None:
@@ -149,10 +157,15 @@ def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
         ) from None
 
 
+def _columns(inputs: Any) -> Mapping[str, ArrayLike]:
+    found = columns_of(inputs)
+    return inputs if found is None else found
+
+
 def _tensor(name: str, values: ArrayLike, buffers: list[bytes | memoryview] | None) -> dict[str, Any]:
     try:
         array = in_own_order(np.asarray(values))
-        if buffers is None:
+        if buffers is None or (array.dtype.kind == "O" and any(value is None for value in array.flat)):
             return json_tensor(name, array)
         return binary_tensor(name, array, buffers)
     except InvalidInput:
@@ -166,9 +179,10 @@ def json_tensor(name: str, array: NDArray[Any]) -> dict[str, object]:
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InvalidInput(f"a value of input {name!r} is infinite", remedy="leave its row out")
     datatype = datatype_of(array)
-    values = array.reshape(-1).tolist()  # NaN is written as null
-    data = [_text(name, value) for value in values] if datatype == "BYTES" else values
-    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": data}
+    values = array.reshape(-1).tolist()  # NaN and None are written as null
+    if datatype == "BYTES":
+        values = [None if value is None else _text(name, value) for value in values]
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": values}
 
 
 def _text(name: str, value: object) -> str:

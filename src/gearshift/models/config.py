@@ -11,6 +11,7 @@ from gearshift.models.certainty import BUILT_IN
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.pipeline import Edge, Node, require_graph
 from gearshift.support.files import read_text
+from gearshift.support.frames import FrameKind
 
 PROJECT_FILE = "gearshift.toml"
 ONNX_SUFFIX = ".onnx"
@@ -22,13 +23,15 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` turns the
     model's scores into probabilities before certainty is computed; `outputs`, where given, selects
     the model's outputs and gives each its name here: `certainty`, `scores`, `label` or any other;
-    `memory_mib` is the memory it needs, if known; `environment` names the variables with secrets
+    `frame` gives it all inputs as one data frame, `pandas`, `polars` or `pyarrow`; `memory_mib` is the
+    memory it needs, if known; `environment` names the variables with secrets
     that it needs, such as `HF_TOKEN`, which workers do not get otherwise.
     """
 
     load: str = ""
     softmax: bool = False
     outputs: dict[str, str] = {}
+    frame: FrameKind | None = None
     memory_mib: float | None = None
     remote: RemoteSettings | None = None
     environment: tuple[str, ...] = ()
@@ -37,6 +40,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.remote is not None:
             require(not self.load, "load and remote are both given", remedy="give one of them")
             require(not self.outputs, "outputs are given beside remote", remedy="give them within remote")
+            require(self.frame is None, "frame and remote are both given", remedy="leave frame out")
         elif not self.is_onnx_file:
             _check_reference(self.load, "load", "file.py:function or file.onnx")
         require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")

@@ -45,7 +45,7 @@ def load_model(
             _set_up(name, model, settings.load, lookups)
     leaves_early = all(hasattr(model, attribute) for attribute in ("segments", "exits", "through"))
     kind = EarlyExitModel if leaves_early else UserModel
-    return kind(name, model, certainty, settings.softmax, names=settings.outputs)
+    return kind(name, model, certainty, settings.softmax, names=settings.outputs, frame=settings.frame)
 
 
 def _set_up(name: str, model: Any, reference: str, lookups: str | None) -> None:

@@ -12,6 +12,7 @@ from gearshift.errors import InvalidInput, ModelFailed, require
 from gearshift.model import Arrays, TensorSpec, datatype_of, in_own_order, spec_of
 from gearshift.models.config import Project
 from gearshift.models.user_code import call_in_folder, said_in_one_line
+from gearshift.support.frames import columns_of, without_gaps
 
 DEFAULT_INPUT = "input"
 ONE_TARGET = "an operator answers one label per row: serve one for each target, or make one class of each combination"
@@ -26,8 +27,9 @@ MOST_FRACTIONS = 20
 class Samples:
     """Samples on which a task's models are measured: named inputs of n rows, labels, and groups.
 
-    `inputs` is a mapping of arrays, one array (then named "input"), or a data frame whose columns
-    are the inputs. NaN in an input of fractions is a missing value; models must accept it.
+    `inputs` is a mapping of arrays, one array (then named "input"), or a data frame of pandas, polars
+    or pyarrow, whose columns are the inputs. NaN in an input of fractions, and None or NaN in one of
+    texts, is a missing value; models must accept it.
     `labels` (n,) are compared with the models' output `label`. Samples that share a value of
     `groups` (n,), such as the frames of one video, stay in the same part when samples are split in
     two. For requests of a pipeline, `node_labels` has labels of nodes' items: for each node one
@@ -127,9 +129,8 @@ def _require_classes(labels: NDArray[Any] | None, where: str) -> None:
 def _by_name(inputs: Any) -> Mapping[Any, Any]:
     if isinstance(inputs, Mapping):
         return inputs
-    if hasattr(inputs, "columns") and hasattr(inputs, "__getitem__"):
-        return {column: inputs[column].to_numpy() for column in inputs.columns}
-    return {DEFAULT_INPUT: inputs}
+    columns = columns_of(inputs)
+    return {DEFAULT_INPUT: inputs} if columns is None else columns
 
 
 def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[Any]:
@@ -142,7 +143,9 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
     require(array.ndim >= 1, f"{what} is {type(value).__name__}, no array of rows", where="samples", remedy=remedy)
     require(0 not in array.shape[1:], f"{what} has shape {array.shape}", where="samples", remedy=remedy)
     array = in_own_order(array)
-    problem = unusable_values(array)
+    if missing:
+        array = without_gaps(array)
+    problem = unusable_values(array, missing=missing)
     require(not problem, f"{what} holds {problem}", where="samples", remedy=remedy)
     if array.dtype.kind == "f":
         usable = ~np.isinf(array) if missing else np.isfinite(array)
@@ -153,9 +156,11 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
     return array
 
 
-def unusable_values(array: NDArray[Any]) -> str:
+def unusable_values(array: NDArray[Any], *, missing: bool = False) -> str:
+    """What an array holds that cannot be sent; empty if nothing. None is a missing text."""
     if array.dtype.kind == "O":
-        others = {type(value).__name__ for value in array.flat if not isinstance(value, str | bytes)}
+        known = (value for value in array.flat if not (missing and value is None))
+        others = {type(value).__name__ for value in known if not isinstance(value, str | bytes)}
         return f"objects of type {min(others)}" if others else ""
     try:
         datatype_of(array)

@@ -17,6 +17,7 @@ from gearshift.models.classes import class_names
 from gearshift.models.declared_outputs import EVERY_OUTPUT, DeclaredOutputs
 from gearshift.models.samples import ONE_TARGET, REGRESSION, unusable_values
 from gearshift.models.user_code import said_in_one_line
+from gearshift.support.frames import FrameKind, columns_of, frame_of
 
 CERTAINTY = "certainty"
 EXIT_SEGMENT = "exit_segment"
@@ -33,7 +34,7 @@ class UserModel:
     `gearshift.model.Model`. `certainty` is used where the model returns scores only; with
     `softmax`, scores are made probabilities first. Answers are converted to the `declared`
     outputs. `names` maps the model's output names to the names used here, and other outputs are
-    left out; without it, outputs keep their names.
+    left out; without it, outputs keep their names. With `frame` the model gets a data frame.
     """
 
     name: str
@@ -42,6 +43,7 @@ class UserModel:
     softmax: bool = False
     declared: DeclaredOutputs = EVERY_OUTPUT
     names: Mapping[str, str] = field(default_factory=dict)
+    frame: FrameKind | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -64,11 +66,12 @@ class UserModel:
         try:
             answer = self._call(_method_of(self.model), _function_of(self.model), batch)
         except ModelFailed as error:
-            if not (isinstance(batch, dict) and hasattr(self.model, "predict_proba")):
+            if not (isinstance(batch, dict) and self.frame is None and hasattr(self.model, "predict_proba")):
                 raise
             remedy = (
                 f"the estimator was given the inputs {', '.join(map(repr, batch))} by name: fit it on a data frame of "
-                "these columns, give the samples as one array, or give it a `decode` that makes of them what it takes"
+                f'these columns, say frame = "pandas" in [models.{self.name}], give the samples as one array, or give '
+                "it a `decode` that makes of them what it takes"
             )
             raise ModelFailed(f"{error}; {remedy}") from error.__cause__
         return self._predicted(answer, len(next(iter(inputs.values()))))
@@ -83,6 +86,8 @@ class UserModel:
                 raise self._refused(f"answered a tuple of {len(answer)}", "answer (outputs, certainty)")
             outputs, certainty = answer
             return self._checked(self._outputs(outputs, n), certainty, n)
+        if (columns := columns_of(answer)) is not None:
+            answer = columns
         if isinstance(answer, Mapping):
             outputs = self._named(answer)
             exits = self._exits(outputs.pop(EXIT_SEGMENT, None), n)
@@ -93,6 +98,8 @@ class UserModel:
     def _decoded(self, inputs: Arrays) -> Any:
         if hasattr(self.model, "decode"):
             return self._call("decode", self.model.decode, dict(inputs))
+        if self.frame is not None:
+            return frame_of(self.frame, inputs, where=f"model {self.name!r}, field frame")
         columns = getattr(self.model, "feature_names_in_", None)
         if columns is not None and any(str(column) in inputs for column in columns):
             return self._frame([str(column) for column in columns], inputs)

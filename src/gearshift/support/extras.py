@@ -10,6 +10,8 @@ EXTRAS = {
     "torch": "torch",
     "onnx": "onnxruntime",
     "parquet": "pyarrow",
+    "pandas": "pandas",
+    "polars": "polars",
     "grpc": "grpcio",
     "otel": "opentelemetry-sdk",
     "ray": "ray",

@@ -232,7 +232,7 @@ def _packer(count: int, datatype: str) -> Callable[..., bytes]:
 def _decoder(datatype: str, depth: int, missing: bool) -> msgspec.json.Decoder[Any]:
     element: Any = int
     if datatype == "BYTES":
-        element = str
+        element = str | None if missing else str
     elif datatype == "BOOL":
         element = bool
     elif datatype in FLOATS:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gearshift.model import datatype_of
 
 LENGTH = struct.Struct("<I")
+BLOB, TEXT, MISSING = range(3)
 
 Buffer = bytes | memoryview
 
@@ -33,13 +34,19 @@ def bytes_of(numbers: NDArray[Any]) -> memoryview:
 
 
 def pack_bytes(array: NDArray[Any]) -> tuple[bytes, bool | bytes]:
-    """Elements, each after its length, and whether they are text (one byte each if mixed)."""
+    """Elements, each after its length, and whether they are text (one byte each if mixed, or if some are missing)."""
     elements = array.ravel().tolist()
-    are_text = [isinstance(element, str) for element in elements]
-    text = all(are_text) or (bytes(are_text) if any(are_text) else False)
+    kinds = [TEXT if isinstance(element, str) else MISSING if element is None else BLOB for element in elements]
+    text = all(kind == TEXT for kind in kinds) or (bytes(kinds) if any(kinds) else False)
     parts: list[bytes] = []
     for element in elements:
-        data = element.encode("utf-8", "surrogatepass") if isinstance(element, str) else bytes(element)
+        data = (
+            b""
+            if element is None
+            else element.encode("utf-8", "surrogatepass")
+            if isinstance(element, str)
+            else bytes(element)
+        )
         parts += (LENGTH.pack(len(data)), data)
     return b"".join(parts), text
 
@@ -48,7 +55,7 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) 
     count = math.prod(shape)
     if isinstance(text, bytes) and len(text) != count:
         raise PackingError(f"a BYTES tensor of {count} elements says of {len(text)} whether they are text")
-    elements: list[str | bytes] = []
+    elements: list[str | bytes | None] = []
     offset = 0
     while offset < len(data) and len(elements) < count:
         if offset + 4 > len(data):
@@ -58,8 +65,11 @@ def unpack_bytes(data: memoryview, shape: Sequence[int], *, text: bool | bytes) 
         if offset > len(data):
             raise PackingError("a BYTES tensor ends within an element")
         element = bytes(data[offset - length : offset])
-        is_text = text if isinstance(text, bool) else text[len(elements)]
-        elements.append(element.decode("utf-8", "surrogatepass") if is_text else element)
+        kind = int(text) if isinstance(text, bool) else text[len(elements)]
+        if kind == MISSING:
+            elements.append(None)
+        else:
+            elements.append(element.decode("utf-8", "surrogatepass") if kind == TEXT else element)
     if len(elements) != count or offset != len(data):
         raise PackingError(f"a BYTES tensor of shape {list(shape)} has {len(elements)} elements or bytes to spare")
     array = np.empty(count, dtype=object)

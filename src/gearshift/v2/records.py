@@ -122,12 +122,12 @@ def _cell(value: Any, depth: int, spec: TensorSpec, where: str) -> Any:
 
 
 def _element(value: Any, spec: TensorSpec) -> Any:
+    if value is None and spec.missing:
+        return None if spec.datatype == "BYTES" else np.nan
     if spec.datatype == "BYTES":
         if not isinstance(value, str):
             raise ValueError(value)
         return value
-    if value is None and spec.missing:
-        return np.nan
     if isinstance(value, str):
         if "_" in value or not value.isascii():
             raise ValueError(value)

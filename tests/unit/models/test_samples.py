@@ -48,7 +48,7 @@ UNUSABLE: dict[str, tuple[Callable[[], Samples], str]] = {
     "no width": (lambda: Samples(np.zeros((3, 0))), r"input 'input' has shape \(3, 0\)"),
     "infinity": (lambda: Samples(np.array([[np.nan], [0], [np.inf]])), "infinity in 1 rows, the first is row 2"),
     "dates": (lambda: Samples(np.array(["2020-01-01"] * 2, dtype="datetime64")), r"datetime64\[D\] have no datatype"),
-    "objects": (lambda: Samples(np.array([{}, None], dtype=object)), "holds objects of type NoneType"),
+    "objects": (lambda: Samples(np.array([{}, None], dtype=object)), "holds objects of type dict"),
     "rows differ": (lambda: Samples({"a": np.zeros(3), "b": np.zeros(2)}), "input 'b' has 2 rows, but input 'a' has 3"),
     "few labels": (lambda: Samples(np.zeros(3), np.zeros(2)), "labels has 2 rows, but input 'input' has 3"),
     "wide labels": (lambda: Samples(np.zeros(3), np.zeros((3, 2))), r"labels have shape \(3, 2\), needs one value"),
@@ -140,3 +140,25 @@ def test_labels_that_are_no_classes_are_refused_at_the_door(tmp_path: Path, labe
     else:
         with pytest.raises(InvalidInput, match=told):
             load_samples(project(), tmp_path)
+
+
+def test_missing_texts_are_none_and_the_input_says_that_it_may_lack_them() -> None:
+    samples = Samples({"name": np.array(["Ada", None, np.nan], dtype=object), "age": np.arange(3)})
+    assert samples.arrays["name"].tolist() == ["Ada", None, None]
+    assert [spec.missing for spec in samples.specs] == [True, False]
+
+
+def test_a_label_that_is_missing_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="labels holds objects of type NoneType"):
+        Samples(np.zeros((2, 1)), labels=np.array(["a", None], dtype=object))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_frame_of_any_library_gives_an_input_for_each_column(kind: str) -> None:
+    library = pytest.importorskip(kind)
+    cells = {"name": ["Ada", None], "age": [40, 7]}
+    samples = Samples(library.table(cells) if kind == "pyarrow" else library.DataFrame(cells))
+    assert [(spec.name, spec.datatype, spec.missing) for spec in samples.specs] == [
+        ("name", "BYTES", True),
+        ("age", "INT64", False),
+    ]

@@ -7,6 +7,7 @@ from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, datatype_of
 from gearshift.models.certainty import agreement, highest_probability, mean_token_log_probability, top_two_difference
 from gearshift.models.user_model import UserModel
+from gearshift.support.frames import columns_of
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
 
@@ -332,3 +333,22 @@ def test_an_estimator_of_several_labels_is_refused_though_its_scores_look_like_t
     estimator.multilabel_ = True
     with pytest.raises(ModelFailed, match="answered several labels per row; an operator answers one label per row"):
         runnable(estimator).run(INPUTS)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_model_of_frames_gets_one_of_all_inputs_and_may_answer_one(kind: Any) -> None:
+    library = pytest.importorskip(kind)
+    given: list[Any] = []
+
+    def predict(frame: Any) -> Any:
+        given.append(frame)
+        answers = {"label": ["a", "b"], "certainty": [0.5, 1.0]}
+        return library.table(answers) if kind == "pyarrow" else library.DataFrame(answers)
+
+    model = UserModel("m", predict, lambda scores: scores, frame=kind)
+    answer = model.run({"age": np.array([1.0, np.nan]), "name": np.array(["Ada", None], dtype=object)})
+    columns = columns_of(given[0])
+    assert columns is not None
+    assert columns["name"].tolist() == ["Ada", None]
+    assert answer.outputs["label"].tolist() == ["a", "b"]
+    assert answer.certainty.tolist() == [0.5, 1.0]

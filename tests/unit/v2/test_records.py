@@ -142,3 +142,9 @@ def test_answers_are_records_again() -> None:
     assert json.loads(encode_records(request, answer, alone=True)) == records[0]
     with pytest.raises(NotAcceptable):
         encode_records(request, Answer(outcome="answered", outputs={"x": np.array([np.nan, 0.0])}), alone=False)
+
+
+def test_null_is_a_missing_text_where_there_may_be_one() -> None:
+    name = TensorSpec(name="name", datatype="BYTES", shape=(-1,), missing=True)
+    request, _ = parse_records(b'[{"name": null}, {"name": "Ada"}]', {"name": name}, DEFAULT_LIMITS)
+    assert request.inputs["name"].tolist() == [None, "Ada"]

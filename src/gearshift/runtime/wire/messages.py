@@ -12,7 +12,7 @@ class TensorHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `text` says that the elements of a BYTES tensor were `str`, so that they are `str` again on the
     other side. If only some were, as when requests of both kinds share a batch, it has one byte
-    per element, 1 for `str`.
+    per element, 1 for `str`, and 2 for None, a missing text.
     """
 
     name: str

@@ -1,0 +1,85 @@
+"""Data frames of pandas, polars and pyarrow as arrays by column, and back.
+
+Missing values are NaN among numbers and None among texts.
+"""
+
+from collections.abc import Mapping
+from math import isnan
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gearshift.support.extras import load_extra
+
+FrameKind = Literal["pandas", "polars", "pyarrow"]
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+def columns_of(table: Any) -> dict[str, NDArray[Any]] | None:
+    """The columns (n,) of a data frame by name; None for anything else.
+
+    Numbers of which some are missing become 64-bit floats.
+    """
+    if hasattr(table, "column_names") and hasattr(table, "column"):  # pyarrow
+        return {str(name): _of_arrow(table.column(name)) for name in table.column_names}
+    if hasattr(table, "columns") and hasattr(table, "__getitem__") and not isinstance(table, Mapping):
+        return {str(name): _plain(table[name].to_numpy()) for name in table.columns}
+    return None
+
+
+def _of_arrow(column: Any) -> NDArray[Any]:
+    if hasattr(column.type, "value_type") and hasattr(column.type, "index_type"):  # dictionary
+        column = column.cast(column.type.value_type)
+    return _plain(column.to_numpy(zero_copy_only=False) if hasattr(column, "num_chunks") else np.asarray(column))
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """Of objects, numbers as an array of numbers, and None for each value that is missing."""
+    if array.dtype.kind != "O" or array.ndim != 1:
+        return array
+    values = array.tolist()
+    missing = [_is_missing(value) for value in values]
+    known = [value for value, lacks in zip(values, missing, strict=True) if not lacks]
+    if known and all(isinstance(value, _NUMBERS) for value in known):
+        if len(known) == len(values):
+            return np.array(values)
+        return np.array([np.nan if lacks else float(value) for value, lacks in zip(values, missing, strict=True)])
+    plain = np.empty(len(values), dtype=object)
+    plain[:] = [None if lacks else value for value, lacks in zip(values, missing, strict=True)]
+    return plain
+
+
+def _is_missing(value: object) -> bool:
+    if isinstance(value, float):
+        return isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def without_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    """Of an array of texts, NaN and other marks of missing values as None; others as they are."""
+    if array.dtype.kind != "O":
+        return array
+    return np.array([None if _is_missing(value) else value for value in array.flat], dtype=object).reshape(array.shape)
+
+
+def frame_of(kind: FrameKind, columns: Mapping[str, NDArray[Any]], *, where: str) -> Any:
+    """A data frame of arrays of n rows; one of two dimensions becomes columns NAME.0, NAME.1, ...
+
+    Raises `InvalidInput` where the library is not installed.
+    """
+    flat: dict[str, NDArray[Any]] = {}
+    for name, array in columns.items():
+        parts = array.reshape(len(array), -1)
+        flat |= {name: array} if array.ndim == 1 else {f"{name}.{i}": parts[:, i] for i in range(parts.shape[1])}
+    library = load_extra(kind, extra=_EXTRA_OF[kind], where=where)
+    if kind == "pyarrow":
+        return library.table({name: library.array(array) for name, array in flat.items()})
+    if kind == "polars":
+        return library.DataFrame(
+            {name: array.tolist() if array.dtype.kind == "O" else array for name, array in flat.items()}
+        )
+    return library.DataFrame(flat)
+
+
+_EXTRA_OF: dict[FrameKind, str] = {"pandas": "pandas", "polars": "polars", "pyarrow": "parquet"}

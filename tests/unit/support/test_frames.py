@@ -1,0 +1,77 @@
+"""Data frames of each library as arrays and back."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.support.frames import FrameKind, columns_of, frame_of, without_gaps
+
+KINDS: list[FrameKind] = ["pandas", "polars", "pyarrow"]
+CELLS: dict[str, list[Any]] = {
+    "age": [40, None, 7],
+    "name": ["Ada", None, "Eve"],
+    "known": [True, False, True],
+    "sum": [0.5, 1.5, None],
+}
+
+
+def made(kind: FrameKind) -> Any:
+    library = pytest.importorskip(kind)
+    return library.table(CELLS) if kind == "pyarrow" else library.DataFrame(CELLS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_arrays_with_nan_and_none_for_what_is_missing(kind: FrameKind) -> None:
+    found = columns_of(made(kind))
+    assert found is not None
+    np.testing.assert_array_equal(found["age"], [40, np.nan, 7])
+    assert found["name"].tolist() == ["Ada", None, "Eve"]
+    assert (found["known"].dtype, found["known"].tolist()) == (bool, [True, False, True])
+    np.testing.assert_array_equal(found["sum"], [0.5, 1.5, np.nan])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_become_a_frame_and_scores_a_column_each(kind: FrameKind) -> None:
+    pytest.importorskip(kind)
+    frame = frame_of(kind, {"label": np.array(["a", None], object), "scores": np.eye(2)}, where="here")
+    found = columns_of(frame)
+    assert found is not None
+    assert list(found) == ["label", "scores.0", "scores.1"]
+    assert found["label"].tolist() == ["a", None]
+    assert found["scores.1"].tolist() == [0.0, 1.0]
+
+
+def test_categories_and_nullable_numbers_of_pandas_are_plain() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"size": pandas.Categorical(["s", "m"]), "count": pandas.array([1, None], dtype="Int64"), 3: ["x", pandas.NA]}
+    )
+    found = columns_of(frame)
+    assert found is not None
+    assert found["size"].tolist() == ["s", "m"]
+    np.testing.assert_array_equal(found["count"], [1.0, np.nan])
+    assert found["3"].tolist() == ["x", None]
+
+
+def test_dictionaries_of_pyarrow_are_plain() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    found = columns_of(pyarrow.table({"size": pyarrow.array(["s", "m", None]).dictionary_encode()}))
+    assert found is not None
+    assert found["size"].tolist() == ["s", "m", None]
+
+
+@pytest.mark.parametrize("other", [{"a": np.ones(2)}, np.ones((2, 2)), "text", None])
+def test_other_things_are_no_frames(other: object) -> None:
+    assert columns_of(other) is None
+
+
+def test_gaps_of_texts_are_none() -> None:
+    assert without_gaps(np.array(["a", np.nan, None], dtype=object)).tolist() == ["a", None, None]
+
+
+def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(InvalidInput, match=r"field frame: needs polars.*pip install 'gearshift\[polars\]'"):
+        frame_of("polars", {"a": np.ones(2)}, where="field frame")
