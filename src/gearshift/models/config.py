@@ -15,12 +15,14 @@ from gearshift.support.frames import FrameKind
 
 PROJECT_FILE = "gearshift.toml"
 ONNX_SUFFIX = ".onnx"
+REGISTRIES = ("mlflow", "huggingface")
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its loader or ONNX file, relative to the project file, or its remote endpoint.
+    """One model: its loader, file or folder, relative to the project file, or its remote endpoint.
 
-    `load` is `file.py:function` or `file.onnx`, and empty with `remote`; `softmax` turns the
+    `load` is `file.py:function`, `file.onnx`, `mlflow:FOLDER` (or a URI of MLflow such as
+    `mlflow:models:/name/1`) or `huggingface:FOLDER`, and empty with `remote`; `softmax` turns the
     model's scores into probabilities before certainty is computed; `outputs`, where given, selects
     the model's outputs and gives each its name here: `certainty`, `scores`, `label` or any other;
     `frame` gives it all inputs as one data frame, `pandas`, `polars` or `pyarrow`; `memory_mib` is the
@@ -41,14 +43,20 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             require(not self.load, "load and remote are both given", remedy="give one of them")
             require(not self.outputs, "outputs are given beside remote", remedy="give them within remote")
             require(self.frame is None, "frame and remote are both given", remedy="leave frame out")
-        elif not self.is_onnx_file:
-            _check_reference(self.load, "load", "file.py:function or file.onnx")
+        elif not self.is_onnx_file and not self.registry:
+            _check_reference(self.load, "load", "file.py:function, file.onnx, mlflow:FOLDER or huggingface:FOLDER")
         require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
         require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
 
     @property
     def is_onnx_file(self) -> bool:
-        return self.load.endswith(ONNX_SUFFIX)
+        return self.load.endswith(ONNX_SUFFIX) and not self.registry
+
+    @property
+    def registry(self) -> str:
+        """Which of `REGISTRIES` keeps the model; empty for none."""
+        kind, _, place = self.load.partition(":")
+        return kind if kind in REGISTRIES and place else ""
 
 
 class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

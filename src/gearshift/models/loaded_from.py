@@ -85,7 +85,7 @@ def files_of(project: Project, directory: Path, model: str, opened: Sequence[str
     code = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     found = {Path(file).resolve() for file in code if file}
     loader, colon, _ = project.models[model].load.rpartition(":")
-    own = directory if not colon else (directory / loader).resolve().parent
+    own = directory if not colon or project.models[model].registry else (directory / loader).resolve().parent
     found = {path for path in found if path.is_relative_to(directory) or path.is_relative_to(own)}
     found |= {Path(os.path.abspath(file)).resolve() for file in opened}
     settings = project.models[model]

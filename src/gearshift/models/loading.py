@@ -5,9 +5,11 @@ from typing import Any
 
 from gearshift.errors import ModelFailed, require
 from gearshift.models.certainty import BUILT_IN, CertaintyFunction
-from gearshift.models.config import PROJECT_FILE, Project
+from gearshift.models.config import PROJECT_FILE, ModelSettings, Project
 from gearshift.models.function_model import load_function
 from gearshift.models.onnx_file import open_onnx_file
+from gearshift.models.registries.hugging_face import open_hugging_face
+from gearshift.models.registries.mlflow_model import open_mlflow
 from gearshift.models.torch_module import is_module, placed
 from gearshift.models.user_code import call_in_folder, function_in_folder, said_in_one_line
 from gearshift.models.user_model import EarlyExitModel, UserModel
@@ -37,6 +39,8 @@ def load_model(
     if settings.is_onnx_file:
         field = f"{where}.{name}.load"
         model: Any = open_onnx_file(name, directory / settings.load, device_kind=device_kind, where=field)
+    elif settings.registry:
+        model = _registered(settings, directory, device_kind=device_kind, where=f"{where}.{name}.load")
     else:
         model = call_in_folder(settings.load, directory, field=f"models.{name}.load")
         if is_module(model):
@@ -46,6 +50,13 @@ def load_model(
     leaves_early = all(hasattr(model, attribute) for attribute in ("segments", "exits", "through"))
     kind = EarlyExitModel if leaves_early else UserModel
     return kind(name, model, certainty, settings.softmax, names=settings.outputs, frame=settings.frame)
+
+
+def _registered(settings: ModelSettings, directory: Path, *, device_kind: str, where: str) -> Any:
+    _, _, place = settings.load.partition(":")
+    if settings.registry == "mlflow":
+        return open_mlflow(place, directory, where=where)
+    return open_hugging_face(place, directory, device_kind=device_kind, where=where)
 
 
 def _set_up(name: str, model: Any, reference: str, lookups: str | None) -> None:

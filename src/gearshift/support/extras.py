@@ -13,6 +13,8 @@ EXTRAS = {
     "pandas": "pandas",
     "polars": "polars",
     "grpc": "grpcio",
+    "mlflow": "mlflow-skinny and pandas",
+    "transformers": "transformers and torch",
     "otel": "opentelemetry-sdk",
     "ray": "ray",
     "sql": "duckdb",

@@ -8,13 +8,16 @@ from pathlib import Path
 import msgspec
 
 from gearshift.errors import InvalidInput, require
-from gearshift.models.config import ONNX_SUFFIX, PROJECT_FILE
+from gearshift.models.config import ONNX_SUFFIX, PROJECT_FILE, REGISTRIES
+from gearshift.models.registries.hugging_face import CONFIG
+from gearshift.models.registries.mlflow_model import MLMODEL
 from gearshift.plans.plan_folder import PATTERN
 from gearshift.support.files import PathLike, read_text
 
 LOADER, SAMPLES = re.compile(r"load(?:_(\w+))?"), "load_samples"
 LOADERS = "functions `load` or `load_NAME` without arguments"
 LONGEST_NAME = 64
+URIS = ("models:/", "runs:/", "mlflow-artifacts:/")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +35,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def models_at(source: PathLike) -> Found | None:
     """The models that `source` names; None where it is a plan, or a folder of plans.
 
-    `source` is `file.py:function`, a Python file with loaders, an ONNX file, a folder of these, or a
-    gearshift.toml or its folder. Raises `InvalidInput` where there is no model in it.
+    `source` is `file.py:function`, a Python file with loaders, an ONNX file, a folder of MLflow or of
+    Hugging Face, a URI of MLflow, a folder of all these, or a gearshift.toml or its folder. Raises
+    `InvalidInput` where there is no model in it.
     """
     text, path = str(source), Path(source)
+    if (registered := _of_registry(text)) is not None:
+        return registered
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
         return _of_one_function(Path(file), function)
@@ -49,6 +55,8 @@ def models_at(source: PathLike) -> Found | None:
         return None
     if (path / PROJECT_FILE).is_file():
         return Found(name="", project=path / PROJECT_FILE)
+    if kind := _registry_of(path):
+        return _of_registry(f"{kind}:{path}")
     return _of(path.resolve().name, sorted(each for each in path.iterdir() if _is_model(each)), where=text)
 
 
@@ -84,12 +92,39 @@ def _of(name: str, files: list[Path], *, where: str) -> Found:
     return Found(name=next(iter(models)) if len(models) == 1 else _plain_name(name), models=models, samples=samples)
 
 
+def _registry_of(folder: Path) -> str:
+    """Whose folder it is by what is in it; empty for nobody's."""
+    if (folder / MLMODEL).is_file():
+        return "mlflow"
+    return "huggingface" if (folder / CONFIG).is_file() else ""
+
+
+def _of_registry(text: str) -> Found | None:
+    """The model of mlflow:PLACE, huggingface:FOLDER, or a URI such as models:/name/1; None for others."""
+    if text.startswith(URIS):
+        text = f"mlflow:{text}"
+    settings = None if text.endswith(".py") else text.partition(":")
+    if settings is None or settings[0] not in REGISTRIES or not settings[2]:
+        return None
+    place = settings[2]
+    is_uri = ":/" in place
+    load = text if is_uri else f"{settings[0]}:{Path(place).resolve()}"
+    parts = [part for part in place.split("/") if part]
+    versioned = is_uri and len(parts) > 1 and (parts[-1].isdigit() or parts[-2] == "models:")
+    name = _plain_name(parts[-2] if versioned and parts[-2] != "models:" else parts[-1].partition("@")[0])
+    return Found(name=name, models={name: load})
+
+
 def _is_model(path: Path) -> bool:
+    if path.is_dir():
+        return bool(_registry_of(path))
     return path.is_file() and path.suffix in (".py", ONNX_SUFFIX)
 
 
 def _models_in(file: Path) -> Iterator[tuple[str, str]]:
-    if file.suffix == ".py":
+    if file.is_dir():
+        yield _plain_name(file.name), f"{_registry_of(file)}:{file.resolve()}"
+    elif file.suffix == ".py":
         for function in _functions(file):
             if LOADER.fullmatch(function) and function != SAMPLES:
                 yield _plain_name(_model_name(file, function)), f"{file.resolve()}:{function}"

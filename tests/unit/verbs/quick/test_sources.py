@@ -87,3 +87,30 @@ def test_what_is_no_model_is_refused_with_a_sentence(tmp_path: Path, source: str
 
 def test_a_file_is_looked_at_without_running_it(tmp_path: Path) -> None:
     assert models_at(written(tmp_path, models="def load(): ...\nraise SystemExit") / "models.py") is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "load"),
+    [
+        ("models:/wine/1", "wine", "mlflow:models:/wine/1"),
+        ("models:/wine@champion", "wine", "mlflow:models:/wine@champion"),
+        ("mlflow:models:/wine/1", "wine", "mlflow:models:/wine/1"),
+        ("mlflow:/at/wine", "wine", "mlflow:/at/wine"),
+        ("huggingface:/at/my model", "my-model", "huggingface:/at/my model"),
+    ],
+)
+def test_models_of_registries_are_named_by_their_place(source: str, name: str, load: str) -> None:
+    found = models_at(source)
+    assert found is not None
+    assert found.models == {name: load}
+
+
+def test_folders_of_registries_are_known_by_their_files(tmp_path: Path) -> None:
+    for folder, file in (("wine", "MLmodel"), ("mood", "config.json"), ("other", "notes.txt")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text("")
+    found, one = models_at(tmp_path), models_at(tmp_path / "mood")
+    assert found is not None
+    assert one is not None
+    assert found.models == {"mood": f"huggingface:{tmp_path}/mood", "wine": f"mlflow:{tmp_path}/wine"}
+    assert one.models == {"mood": f"huggingface:{tmp_path}/mood"}

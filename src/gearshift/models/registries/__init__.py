@@ -1,0 +1,1 @@
+"""Models as registries keep them: of MLflow, and of Hugging Face."""
