@@ -21,13 +21,13 @@ def init(
     pipeline: Annotated[bool, Option("Write a pipeline: a strip of digits is split, read and joined.")] = False,
     llm: Annotated[bool, Option("Write language models: two tiny ones that read lines about orders.")] = False,
     urls: Annotated[
-        Sequence[str],
+        Sequence[str] | None,
         Option(
             "With --llm: endpoints of your own, from the smallest model to the largest.",
             "--endpoints",
             metavar="URL,URL",
         ),
-    ] = (),
+    ] = None,
     prompts: Annotated[
         Path | None,
         Option("With --endpoints: the JSONL file of your prompts, a line each: id, messages, reference."),
