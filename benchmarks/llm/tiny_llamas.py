@@ -45,7 +45,7 @@ class Size:
 SIZES = {
     "small": Size(64, 2, 2, 192, 5e-3, 2500),
     "medium": Size(128, 3, 2, 352, 3e-3, 1350),
-    "large": Size(128, 12, 2, 352, 1e-3, 300),
+    "large": Size(128, 12, 2, 352, 3e-4, 300),
 }
 
 

@@ -382,6 +382,7 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
         (("plans", "--accuracy", 2), "accuracy is 2.0; give a number from 0 to 1"),
         (("plans", "--p95-ms", -5), "--p95-ms is -5; give a positive number of milliseconds"),
         (("plan.json", "--p95-ms", 5), "plan.json: is one plan, and an objective chooses from a folder of plans"),
+        (("plan.json", "--openai"), "plan.json: --openai is given, and the plan is not of language models"),
         (("nothing", "--p95-ms", 5), "nothing: no such file"),
         (("profile", "--p95-ms", 5), "profile: no plans (plan-*.json) in it"),
         (("profile",), "profile: no plans (plan-*.json) in it; make some with `gearshift plan --frontier`"),

@@ -9,7 +9,9 @@ from gearshift.cli.common.grouped import Grouped
 from gearshift.cli.common.option_table import PATH, flag_of, options_of, require_positive
 from gearshift.cli.common.options import seconds_of
 from gearshift.cli.common.output import Output, verb
+from gearshift.errors import require
 from gearshift.serving.door.settings import require_settings
+from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.quick.keeping import folder_of
 from gearshift.verbs.quick.serve import (
     ServeOptions,
@@ -24,7 +26,7 @@ from gearshift.verbs.quick.serve import (
 GROUPS = {
     "The plan": ("--p95-ms", "--accuracy", "--profile", "--project", "--backend"),
     "Models without a plan": ("--samples", "--example", "--keep"),
-    "Addresses": ("--host", "--port", "--grpc-port", "--front-ends"),
+    "Addresses": ("--host", "--port", "--openai", "--grpc-port", "--front-ends"),
     "Who may ask": (
         *("--api-keys", "--admin-keys", "--allowed-hosts"),
         *("--tls-certificate", "--tls-key", "--trust-clock-s"),
@@ -74,12 +76,16 @@ gearshift serve plans --p95-ms 100 --plans plans --replan swap --admin-keys admi
     type=float,
     help="Of a folder of plans, serve the most accurate that is predicted within this; plan models for it.",
 )
+@click.option(
+    "--openai", is_flag=True, help="Speak OpenAI's API, as plans of language models do anyway; others are refused."
+)
 @options_of(ServeOptions)
 @verb
 def command(
     output: Output,
     plan: Path,
     p95_ms: float | None,
+    openai: bool,
     accuracy: float | None,
     samples: str | None,
     example: str | None,
@@ -104,12 +110,14 @@ def command(
                 )
             if keep is not None:
                 output.say(f"wrote {made}")
+            _require_language(openai, made)
             code = serve_plan(made, **options)
     else:
         require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
         made = chosen_plan(plan, **asked)
         if made != plan:
             output.say(f"chose {made}")
+        _require_language(openai, made)
         code = serve_plan(made, **options)
     output.json({"plan": str(plan if is_without_plan(plan) else made), "exit_code": code})
     if code:
@@ -118,3 +126,12 @@ def command(
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
+
+
+def _require_language(openai: bool, plan: Path) -> None:
+    require(
+        not openai or plans_language(plan),
+        "--openai is given, and the plan is not of language models",
+        where=str(plan),
+        remedy="leave it out: KServe's protocol is spoken, see docs/guides/clients.md",
+    )

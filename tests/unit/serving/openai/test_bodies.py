@@ -56,6 +56,8 @@ def test_several_prompts_are_several_choices() -> None:
         (CHAT, {"messages": "hi"}, "messages"),
         (CHAT, {"n": 1000}, "n"),
         (CHAT, {"max_tokens": -1}, "max_tokens"),
+        (CHAT, {"max_tokens": 0}, "max_tokens"),
+        (CHAT, {"max_completion_tokens": 1 << 31}, "max_completion_tokens"),
         (CHAT, {"logprobs": 3}, "logprobs"),
         (CHAT, {"stream": "yes"}, "stream"),
         (TEXT, {"prompt": None}, "prompt"),
