@@ -179,6 +179,23 @@ def test_bulk_work_waits_for_room_and_goes_on_or_ends_at_its_deadline(two_gears,
         assert bulk.result(LONGEST_S)["outcome"].unique().to_pylist() == ["answered"]
 
 
+def test_bulk_work_that_waits_for_long_is_asked_again_and_keeps_its_deadline(two_gears, monkeypatch):
+    def withdrawn() -> int:
+        lines = get(two_gears, "/metrics")[1].splitlines()
+        return sum(float(line.split()[1]) for line in lines if "bulk_rows_total" in line and "cancelled" in line)
+
+    before = withdrawn()
+    with closed(two_gears.folder) as let_go, ThreadPoolExecutor() as threads:
+        monkeypatch.setattr("gearshift.bulk.server.LONGEST_CALL_S", 0.5)
+        waits = {"x": np.array([[WAITS, 1.0]])}
+        bulk = threads.submit(gearshift.map, waits, two_gears.url, label="by", gear=1, deadline_s=LONGEST_S)
+        while withdrawn() == before:
+            time.sleep(PAUSE_S)
+        monkeypatch.undo()
+        let_go()
+        assert bulk.result(LONGEST_S)["outcome"].to_pylist() == ["answered"]
+
+
 def test_front_ends_pass_bulk_work_on(tmp_path):
     with serving(tmp_path, make_plan=two_gear_plan, front_ends=2) as server:
         made = gearshift.map({"x": np.zeros((300, 2))}, server.url, label="by", gear=1)

@@ -1,6 +1,7 @@
 """Whole relations through a pipeline that a server serves: requests of 100 rows on 32 connections."""
 
 import asyncio
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from gearshift.request import BulkWork, MissingNode
 REQUEST_ROWS = 100
 CONNECTIONS = 32
 LONGEST_CALL_S = 120.0
+"""After so long without an answer a request is withdrawn and sent again, if the server still says that it lives."""
+LONGEST_RUN_S = 86_400.0
 LONGEST_AWAY_S = 10.0
 """How long a server may be away, as while it is started again, until the run fails."""
 PAUSE_S = 0.05
@@ -99,7 +102,7 @@ class ServedOperator:
             self.pipeline,
             api_key=self._api_key,
             ca_file=self._ca_file,
-            longest_s=LONGEST_CALL_S,
+            longest_s=LONGEST_RUN_S,
             most_attempts=1,
             connections=CONNECTIONS,
         )
@@ -145,7 +148,7 @@ class ServedOperator:
     async def _infer(self, inputs: Arrays, label: str, end_s: float | None) -> ClientAnswer:
         """Ask until there is an answer, or an error that would come again; `DeadlinePassed` after `end_s`."""
         assert self._client is not None
-        gone_s = time.monotonic() + LONGEST_AWAY_S
+        away_s = math.inf
         while True:
             await self._window.enter()
             fits = False
@@ -153,16 +156,21 @@ class ServedOperator:
                 left_s = None if end_s is None else end_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise DeadlinePassed("it could not begin in time")
-                answer = await self._client.infer(
-                    inputs, deadline_s=left_s, bulk=self._work, outputs=(label, CERTAINTY)
-                )
+                async with asyncio.timeout(LONGEST_CALL_S):
+                    answer = await self._client.infer(
+                        inputs, deadline_s=left_s, bulk=self._work, outputs=(label, CERTAINTY)
+                    )
                 fits, self.waits = True, False
                 return answer
             except QueueFull:  # bulk work waits for as long as the server lives
-                self.waits, gone_s = True, time.monotonic() + LONGEST_AWAY_S
+                self.waits, away_s = True, math.inf
+            except TimeoutError:
+                self.waits, away_s = True, math.inf
+                await self._get("GET", "/v2/health/live")
             except (NotReady, NoAnswer) as error:
+                away_s = min(away_s, time.monotonic())
                 again = isinstance(error, NotReady) or not error.sent
-                if not again or time.monotonic() > gone_s:
+                if not again or time.monotonic() > away_s + LONGEST_AWAY_S:
                     raise
             finally:
                 self._window.leave(fits)

@@ -32,12 +32,12 @@ LONGEST_S = 5.0
 
 def two_changed(numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
     """All tuples (k, nodes) with up to two numbers other than `numbers`; of node i they are below `sizes[i]`."""
-    found = [[numbers]]
+    found = [np.array([numbers], dtype=np.int64)]
     for i, j in combinations(range(len(sizes)), 2):
-        both = np.tile(np.array(numbers, dtype=np.int64), (sizes[i] * sizes[j], 1))
+        both = np.tile(found[0], (sizes[i] * sizes[j], 1))
         both[:, i], both[:, j] = np.divmod(np.arange(len(both)), sizes[j])
-        found.append(both.tolist())
-    return np.unique(np.array([row for rows in found for row in rows], dtype=np.int64), axis=0)
+        found.append(both)
+    return np.unique(np.concatenate(found), axis=0)
 
 
 def likely(of: Doubles, seen: Doubles, latency_s: Doubles, limit_s: float) -> NDArray[np.bool_]:
