@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from gearshift.runtime.backends.local import assign_cores, router_cores
 from gearshift.runtime.cores.local_cores import on_processors
 from gearshift.runtime.remote.models import is_remote_model, require_askable
 from gearshift.support.event_loop import run_in_own_loop
-from gearshift.support.processors import pin, processors_of, usable_processors
+from gearshift.support.processors import machine_in_words, pin, processors_of, usable_processors
 
 Notice = Callable[[str], None]
 
@@ -175,6 +176,7 @@ def _profile(
         performance=performance_models(curves),
         front_end_s=_mean([one.front_end.mean_s for one in measured]),
         router_s=_mean([one.front_end.router_s for one in measured]),
+        notes={"machine": machine_in_words(), "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")},
         project=str(task.path) if folder is None else os.path.relpath(task.path, folder.resolve()),
     )
 

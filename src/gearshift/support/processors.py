@@ -3,9 +3,11 @@
 import errno
 import logging
 import os
+import platform
 import sys
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 
 _FORBIDDEN = (errno.EACCES, errno.ENOSYS, errno.EPERM)
 """Errors of sandboxes for a system call that they leave out."""
@@ -15,6 +17,15 @@ log = logging.getLogger(__name__)
 
 def usable_processors() -> int:
     return len(processors_of())
+
+
+def machine_in_words() -> str:
+    """The processor's name, as far as the system tells, and how many this process may use."""
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {usable_processors()} cores, {platform.system()}"
 
 
 def processors_of(process: int = 0) -> set[int]:

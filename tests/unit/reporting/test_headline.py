@@ -41,7 +41,7 @@ def test_devices_that_hold_alike_are_counted_together_and_prices_are_added() -> 
     devices = [Device(id=f"d{i}", price_per_hour=0.5) for i in range(3)] + [Device(id="x", price_per_hour=3)]
     made = on(devices, {"big": ("d0", "d1"), "small": ("d2",)})
     assert devices_in_words(made) == "4 devices (2 with big over 2, 1 with small, 1 with nothing)"
-    assert cost_in_words(made) == "4.50 an hour"
+    assert cost_in_words(made) == "4.50 an hour (12.50 a million requests)"  # at 100 a second
     kinds = [Device(id="a", kind="cuda"), Device(id="b")]
     assert devices_in_words(on(kinds, {"big": ("a",)})) == "2 devices (1 cuda with big, 1 cpu with nothing)"
 
@@ -51,7 +51,7 @@ def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_lar
     largest = LargestAlone(model="m2", accuracy=0.88, devices=5, like="cpu-0", price_per_hour=5.0)
     assert headline(made, largest) == (
         "p95 100 ms (90 to 110 ms); accuracy 80.0 % (79.0 to 81.0 %); "
-        "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each; "
+        "2 devices, each with m0, m1 and m2, 2.00 an hour at 1.00 each (5.56 a million requests); "
         "m2 alone (88.0 %) would need 5 devices, 5.00 an hour"
     )
     unknown = LargestAlone(model="m2", accuracy=0.88, why="m2 alone is too slow")

@@ -18,8 +18,8 @@ from gearshift.verbs.plan_request import trace_file
 
 OF_CLASS = "recall", "precision", "positive"
 PASSED_ON = (
-    "accuracy", "confidence", *OF_CLASS, "devices", "memory_bytes", "price_per_hour", "ranges", "max_qps", "least_margin",
-    "budgets", "seed", "planner",
+    "accuracy", "confidence", *OF_CLASS, "devices", "memory_bytes", "price_per_hour", "ranges", "max_qps",
+    "least_margin", "budgets", "seed", "planner",
 )  # fmt: skip
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
 

@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from gearshift.errors import InvalidInput
+from gearshift.load_generator.replay_result import COLUMNS
+from gearshift.reporting.measured_file import read_measured
+from tests.unit.reporting.test_report_page import result
+
+
+def read(path: Path):  # type: ignore[no-untyped-def]
+    return read_measured(path, "mine", slo_s=0.08, devices=1, of_gears=[0.9, 0.8])
+
+
+def test_what_replay_printed_is_read_with_its_further_fields(tmp_path: Path) -> None:
+    facts = msgspec.to_builtins(result()) | {"failed": 0, "valid": True, "gears": [[0.0, 1]]}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    run = read(tmp_path / "run.json")
+    assert (run.name, run.kind, run.result) == ("mine", "measured", result())
+
+
+def test_a_log_gives_the_course_over_time_and_counts_what_was_not_answered(tmp_path: Path) -> None:
+    rows = [",".join(COLUMNS)]
+    for n in range(100):
+        due_s = 0.1 * n
+        answered = n % 10 > 0
+        told = ("answered", 200, int(n >= 50), "m", 0, 1.0) if answered else ("refused", 503, "", "", "", "")
+        row = (due_s, due_s, due_s + 0.05, 0.05, *told, n)
+        rows.append(",".join(map(str, row)))
+    (tmp_path / "run.csv").write_text("\n".join(rows) + "\n")
+    run = read(tmp_path / "run.csv")
+    assert (run.result.requests, run.result.share_refused, run.result.share_late) == (100, 0.1, pytest.approx(0.1))
+    assert run.result.accuracy == 1
+    assert run.load_qps is not None
+    assert run.load_qps.tolist() == [10.0] * 10
+    assert run.in_force is not None
+    assert run.in_force[[0, -1]] == pytest.approx([0.9, 0.8])
+    assert run.p95_s is not None
+    assert np.nanmax(run.p95_s) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.json", "{}"), ("a.json", "[1"), ("a.csv", "a,b\n1,2\n"), ("a.csv", "")]
+)
+def test_another_file_is_refused_with_a_sentence(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidInput, match=r"is no (replay|log of a replay)|is empty"):
+        read(tmp_path / name)
