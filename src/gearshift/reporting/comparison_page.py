@@ -96,7 +96,7 @@ def _grid(found: Comparison, planner: str) -> str:
         row = "".join(_shaded(cells[accuracy, latency_s], found.device_counts[-1]) for latency_s in found.latencies_s)
         rows += f"<tr><th scope='row'>{percent(accuracy)}</th>{row}</tr>"
     names = [html.escape(planner), *(milliseconds(latency_s) for latency_s in found.latencies_s)]
-    return html_table(names, rows)
+    return f'<div class="even">{html_table(names, rows)}</div>'
 
 
 def _shaded(cell: GridCell, most: int) -> str:
