@@ -164,6 +164,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
             (f"only {smallest}", simulated),
         ],
         replays=[(name, system.replay) for name, system in systems.items()],
+        trace=trace,
     )
     write_report(folder / "report.html", content)
     return DemoResult(
