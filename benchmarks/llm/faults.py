@@ -5,6 +5,11 @@ stopped and hangs, streams are cut, end with an error or fall silent, clients le
 answer is whole (`[DONE]`, or its JSON), and ends badly with an error status, an error in the stream, or a stream that
 breaks off with one; it is `lost` if nothing comes within the time, and `doubled` if anything follows its end. At the
 end of each round the server has no open requests and holds no bytes; at the last it has counted no more than were sent.
+
+A round mostly waits, for engines that hang or start, so `--lanes` servers with engines of their own take rounds beside
+each other. With `--engines llama` the engines are llama.cpp's servers with two tiny Llamas, and faults those of
+processes and clients. What a round does follows from its number and the seed. With `--state FILE` rounds that are done
+are noted there, and the same command goes on after them.
 """
 
 import argparse
@@ -17,12 +22,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import uvloop
 from tests.language_server import LanguageServer
+from tests.llama import COMMAND, PATH
 from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 from benchmarks.llm.streams import DONE, request
@@ -31,8 +41,15 @@ from benchmarks.shared.machine import describe
 from gearshift.client.http_client import HttpClient
 from gearshift.support.event_loop import allow_many_connections
 
-FAULTS = ("none", "killed", "stopped", "cut", "error", "silent", "leaving", "refused", "all")
+FAULTS = {
+    "emulated": ("none", "killed", "stopped", "cut", "error", "silent", "leaving", "refused", "all"),
+    "llama": ("none", "killed", "stopped", "leaving", "all"),
+}
+BAD = ("lost", "doubled", "torn", "closed", "left over", "engines not back", "counted twice")
 LONGEST_S = 60.0
+LLAMAS = {"small": "small.gguf", "large": "medium.gguf"}
+LLAMA_TOKENS = 120
+"""Of an answer: some 0.2 s, so that faults come amid it."""
 IN_BODY = {"cut": "cut_after", "error": "error_after", "silent": "silent_after"}
 
 
@@ -85,14 +102,19 @@ class Tried(asyncio.Protocol):
             asyncio.get_running_loop().call_later(0.2, self.transport.abort)
 
 
-def project(profile: Path) -> str:
-    """Engines that are started by a command, and may be silent for two seconds."""
-    run = f"{sys.executable} -P -m gearshift.runtime.engines.emulated {profile}"
-    models = "".join(
-        f'[models.{model}.engine]\nmodel = "{model}"\nlongest_s = 2.0\ndevice_kind = "remote"\n'
-        f'command = "{run} --model {model} --port {{port}}"\n'
-        for model in ("small", "large")
-    )
+def project(profile: Path, engines: str) -> str:
+    """Engines that are started by a command, and may be silent for a second."""
+    models = ""
+    for model in ("small", "large"):
+        command = f"{sys.executable} -P -m gearshift.runtime.engines.emulated {profile} --model {model} --port {{port}}"
+        if engines == "llama":
+            file = files("gearshift.verbs.init") / "order_models" / LLAMAS[model]
+            server = Path(PATH.partition(os.pathsep)[0]) / COMMAND
+            command = f"{server} -m {file} --alias {model} --port {{port}} -t 1 -np 8 -c 4096 --skip-chat-parsing"
+        models += (
+            f'[models.{model}.engine]\nmodel = "{model}"\nlongest_s = 1.0\ndevice_kind = "remote"\n'
+            f'command = "{command}"\n'
+        )
     return f'operator = "chat"\nprompts = "prompts.jsonl"\n{models}'
 
 
@@ -104,13 +126,15 @@ def engines_of(server: LanguageServer) -> list[int]:
             command = psutil.Process(pid).cmdline()
         except psutil.Error:
             continue
-        if "gearshift.runtime.engines.emulated" in command and "gearshift.runtime.engines.supervise" not in command:
+        if "--port" in command and "serve" not in command and "gearshift.runtime.engines.supervise" not in command:
             found.append(pid)
     return found
 
 
-def content_of(chance: random.Random, fault: str, *, stream: bool) -> bytes:
+def content_of(chance: random.Random, fault: str, engines: str, *, stream: bool) -> bytes:
     fields: dict[str, Any] = {"stream": stream}
+    if engines == "llama":
+        return request("chat", chance.randrange(64), **fields, ignore_eos=True, max_tokens=LLAMA_TOKENS)
     kind = chance.choice(list(IN_BODY)) if fault == "all" else fault
     if kind in IN_BODY and chance.random() < 0.5:
         model = chance.choice(["", "small", "large"])
@@ -120,14 +144,14 @@ def content_of(chance: random.Random, fault: str, *, stream: bool) -> bytes:
     return request("chat", chance.randrange(64), **fields)
 
 
-async def one_round(server: LanguageServer, chance: random.Random, fault: str, requests: int) -> Counter[str]:
+async def one_round(server: LanguageServer, chance: random.Random, fault: str, asked: "Asked") -> Counter[str]:
     """Send the requests over half a second, and count how they ended."""
     loop, tried, sent_on = asyncio.get_running_loop(), list[Tried](), list[asyncio.Task[None]]()
 
     async def send(after_s: float) -> None:
         await asyncio.sleep(after_s)
         stream, leaves = chance.random() < 0.7, fault in ("leaving", "all") and chance.random() < 0.5
-        one = Tried(content_of(chance, fault, stream=stream), chance.random() * 0.3 if leaves else None)
+        one = Tried(content_of(chance, fault, asked.engines, stream=stream), chance.random() * 0.3 if leaves else None)
         tried.append(one)
         await loop.create_connection(lambda: one, "127.0.0.1", server.port)
 
@@ -136,7 +160,7 @@ async def one_round(server: LanguageServer, chance: random.Random, fault: str, r
         if running := engines_of(server):
             os.kill(chance.choice(running), number)
 
-    sent_on = [asyncio.create_task(send(chance.random() / 2)) for _ in range(requests)]
+    sent_on = [asyncio.create_task(send(chance.random() / 2)) for _ in range(asked.requests)]
     if fault in ("killed", "all"):
         sent_on.append(asyncio.create_task(hurt(signal.SIGKILL)))
     if fault in ("stopped", "all"):
@@ -167,59 +191,127 @@ async def settled(server: LanguageServer) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
-async def all_rounds(server: LanguageServer, rounds: int, requests: int, seed: int, longest_s: float) -> Counter[str]:
-    chance, total, began_s = random.Random(seed), Counter[str](), time.monotonic()
-    for number in range(rounds):
-        fault = FAULTS[number % len(FAULTS)]
-        ends = await one_round(server, chance, fault, requests)
+@dataclass(frozen=True)
+class Asked:
+    engines: str
+    requests: int
+    seed: int
+    seconds: float
+
+
+class State(msgspec.Struct):
+    """Rounds that are done, and what came of all; in a file where `path` is given."""
+
+    asked: str
+    done: set[int] = msgspec.field(default_factory=set)
+    total: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path | None, asked: str) -> "State":
+        if path is None or not path.exists():
+            return cls(asked)
+        state = msgspec.json.decode(path.read_bytes(), type=cls)
+        if state.asked != asked:
+            raise SystemExit(f"{path} is of other rounds: {state.asked}; name another file")
+        return state
+
+    def add(self, number: int | None, ends: Counter[str], path: Path | None) -> None:
+        if number is not None:
+            self.done.add(number)
+        self.total = dict(Counter(self.total) + ends)
+        if path is not None:
+            path.write_bytes(msgspec.json.encode(self))
+
+
+class Rounds:
+    """Rounds that lanes take one after another, until all are done or the time is over."""
+
+    def __init__(self, asked: Asked, rounds: int, state: State, path: Path | None) -> None:
+        self.asked, self.state, self._path, self._began_s = asked, state, path, time.monotonic()
+        self._left = iter(number for number in range(rounds) if number not in state.done)
+
+    def __iter__(self) -> Iterator[int]:
+        for number in self._left:
+            if time.monotonic() - self._began_s > self.asked.seconds:
+                return
+            yield number
+
+    def add(self, number: int, fault: str, ends: Counter[str]) -> None:
+        self.state.add(number, ends, self._path)
+        count = len(self.state.done)
+        if any(ends[name] for name in BAD) or count % 20 == 0:
+            took_s = time.monotonic() - self._began_s
+            print(f"{took_s:.0f} s, {count} rounds, {number} ({fault}): {self.state.total}", flush=True)
+
+    def count_of(self, counted: int, sent: int) -> None:
+        """At the end of a lane."""
+        self.state.add(None, Counter({"counted twice": max(0, counted - sent)}), self._path)
+
+
+async def lane(server: LanguageServer, rounds: Rounds) -> int:
+    """Take rounds; the number of requests sent."""
+    asked, sent = rounds.asked, 0
+    for number in rounds:
+        fault = FAULTS[asked.engines][number % len(FAULTS[asked.engines])]
+        ends = await one_round(server, random.Random(f"{asked.seed} {number}"), fault, asked)
         status = await settled(server)
-        total += ends
-        total["rounds"] += 1
-        total["sent"] += requests
-        total["left over"] += status["open_requests"] + status["waiting"] + status["held_bytes"]
-        total["engines not back"] += sum(not replica["ready"] for replica in status["replicas"])
-        bad = {name: ends[name] for name in ("lost", "doubled", "torn") if ends[name]}
-        if bad or number % 20 == 19:
-            print(f"{time.monotonic() - began_s:.0f} s, round {number + 1} ({fault}): {dict(total)}", flush=True)
-        if time.monotonic() - began_s > longest_s:
-            break
-    return total
+        sent += asked.requests
+        ends["sent"] = asked.requests
+        ends["left over"] = status["open_requests"] + status["waiting"] + status["held_bytes"]
+        ends["engines not back"] = sum(not replica["ready"] for replica in status["replicas"])
+        rounds.add(number, fault, ends)
+    return sent
+
+
+def started(folder: Path, engines: str) -> LanguageServer:
+    """A server of two small engines and a large one; above 20 requests at a time the small ones answer alone."""
+    profile = language_profile(step_s=(0.004, 0.008), output_tokens=20)
+    cascades, counts = [cascade(-0.5, 4), SMALL_ALONE], {"small": 2, "large": 1}
+    plan = write_language_plan(folder, cascades, [0.0, 20.0], profile=profile, replicas=counts)
+    (folder / "gearshift.toml").write_text(project(folder / "profile", engines))
+    return LanguageServer(plan, "--project", f"{folder}/gearshift.toml", "--probe-s", "0.3", "--shortest-hang-s", "0.7")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--requests", type=int, default=24, help="of a round")
+    parser.add_argument("--engines", choices=list(FAULTS), default="emulated")
+    parser.add_argument("--lanes", type=int, default=4, help="servers that take rounds beside each other")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest-s", type=float, default=570.0, help="no further round begins after so long")
+    parser.add_argument("--seconds", type=float, default=570.0, help="no further round begins after so long")
+    parser.add_argument("--state", type=Path, default=None, help="a file of the rounds that are done, to go on later")
     options = parser.parse_args()
     allow_many_connections()
     print(describe())
-    profile = language_profile(step_s=(0.004, 0.008), output_tokens=20)
+    asked = Asked(options.engines, options.requests, options.seed, options.seconds)
+    state = State.read(options.state, f"{options.engines}, {options.requests} requests, seed {options.seed}")
+    servers = list[LanguageServer]()
     with tempfile.TemporaryDirectory() as name:
-        plan = write_language_plan(
-            Path(name), [cascade(-0.5, 4), SMALL_ALONE], [0.0, 20.0], profile=profile, replicas={"small": 2, "large": 1}
-        )
-        (Path(name) / "gearshift.toml").write_text(project(Path(name) / "profile"))
-        options_of_server = ("--project", f"{name}/gearshift.toml", "--probe-s", "0.3", "--shortest-hang-s", "0.7")
-        server = LanguageServer(plan, *options_of_server)
         try:
+            for number in range(options.lanes):
+                folder = Path(name) / str(number)
+                folder.mkdir()
+                servers.append(started(folder, options.engines))
+            rounds = Rounds(asked, options.rounds, state, options.state)
+
+            async def all_lanes() -> list[int]:
+                return await asyncio.gather(*(lane(server, rounds) for server in servers))
+
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                total = runner.run(
-                    all_rounds(server, options.rounds, options.requests, options.seed, options.longest_s)
-                )
-            counts = [
-                line for line in server.get("/metrics").splitlines() if line.startswith("gearshift_requests_total")
-            ]
-            print("\n".join(counts))
-            total["counted twice"] = max(0, sum(int(float(line.split()[1])) for line in counts) - total["sent"])
+                sent = runner.run(all_lanes())
+            for server, sent_there in zip(servers, sent, strict=True):
+                lines = server.get("/metrics").splitlines()
+                counts = [line for line in lines if line.startswith("gearshift_requests_total")]
+                rounds.count_of(sum(int(float(line.split()[1])) for line in counts), sent_there)
         finally:
-            server.end()
+            for server in servers:
+                server.end()
     bars = Bars()
-    bars.at_least("rounds", total["rounds"], options.rounds)
-    for name in ("lost", "doubled", "torn", "closed", "left over", "engines not back", "counted twice"):
-        bars.at_most(name, total[name], 0)
-    print(dict(total))
+    bars.at_least("rounds", len(state.done), options.rounds)
+    for name in BAD:
+        bars.at_most(name, state.total.get(name, 0), 0)
+    print(state.total)
     print(bars)
 
 
