@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -265,6 +266,7 @@ async def lane(server: LanguageServer, rounds: Rounds) -> int:
 
 def started(folder: Path, engines: str) -> LanguageServer:
     """A server of two small engines and a large one; above 20 requests at a time the small ones answer alone."""
+    folder.mkdir()
     profile = language_profile(step_s=(0.004, 0.008), output_tokens=20)
     cascades, counts = [cascade(-0.5, 4), SMALL_ALONE], {"small": 2, "large": 1}
     plan = write_language_plan(folder, cascades, [0.0, 20.0], profile=profile, replicas=counts)
@@ -289,10 +291,10 @@ def main() -> None:
     servers = list[LanguageServer]()
     with tempfile.TemporaryDirectory() as name:
         try:
-            for number in range(options.lanes):
-                folder = Path(name) / str(number)
-                folder.mkdir()
-                servers.append(started(folder, options.engines))
+            folders = [Path(name) / str(number) for number in range(options.lanes)]
+            with ThreadPoolExecutor(options.lanes) as threads:
+                for server in threads.map(lambda folder: started(folder, options.engines), folders):
+                    servers.append(server)
             rounds = Rounds(asked, options.rounds, state, options.state)
 
             async def all_lanes() -> list[int]:

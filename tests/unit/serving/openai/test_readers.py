@@ -1,0 +1,118 @@
+"""The answers that clients get where something goes wrong on this side of the engines."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from gearshift.runtime.engines.asked import CHAT
+from gearshift.runtime.service.room import Client as Held
+from gearshift.serving.http.http_exchange import HttpExchange
+from gearshift.serving.openai import assembly
+from gearshift.serving.openai.bodies import Wanted, read_body
+from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
+from gearshift.support.event_loop import loop_factory
+from gearshift.v2.packing import Buffer
+from tests.emulated_service import EmulatedService
+from tests.two_language_models import SMALL_ALONE, language_plan, language_profile
+
+PROFILE = language_profile(step_s=(0.0005, 0.001), output_tokens=10)
+
+
+class Client:
+    """Keeps what it is sent; reads at once."""
+
+    ending, crowded, address = False, False, None
+
+    def __init__(self) -> None:
+        self.held = Held()
+        self.got = b""
+        self.over = asyncio.Event()
+        self.ends = 0
+
+    def vouch(self) -> None: ...
+
+    def let_in(self, exchange: HttpExchange) -> None: ...
+
+    def sent(self, data: bytes) -> None:
+        assert not self.ends
+        self.got += data
+
+    def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
+        self.got += b"".join(bytes(part) for part in parts)
+        self.ends += 1
+        self.over.set()
+
+
+def exchange_of(client: Client) -> HttpExchange:
+    exchange = HttpExchange(client, "POST", "/v1/chat/completions", {}, True)
+    exchange.complete = True
+    return exchange
+
+
+def wanted(**fields: Any) -> Wanted:
+    messages = [{"role": "user", "content": "record 3"}]
+    return read_body(CHAT, json.dumps({"model": "chat", "messages": messages, **fields}).encode(), "chat")
+
+
+def served(use: Callable[[EmulatedService], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), EmulatedService(PROFILE, language_plan([SMALL_ALONE])) as service:
+            await use(service)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_error_in_answering_gives_the_client_an_error_and_an_end(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(stream=stream)
+        kind = StreamedAnswer if stream else WholeAnswer
+        service.service.submit(asked.asked, kind(exchange_of(client), "chat", (), asked))  # models without names
+        await client.over.wait()
+        assert client.got.startswith(b"HTTP/1.1 500 ")
+        assert b"the server's log explains id" in client.got
+        await asyncio.sleep(0.02)
+        assert client.ends == 1
+
+    served(use)
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
+
+
+def test_an_error_amid_a_stream_ends_it_with_an_error() -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(stream=True, stream_options={"include_usage": True})
+        reader = StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked)
+        stream = service.service.submit(asked.asked, reader)
+        while stream.count < 3:
+            await asyncio.sleep(0.0005)
+        reader._models = ()
+        await client.over.wait()
+        assert client.got.startswith(b"HTTP/1.1 200 ")
+        assert b'data: {"error":' in client.got
+        assert client.got.endswith(b"0\r\n\r\n")
+        assert b"[DONE]" not in client.got
+
+    served(use)
+
+
+def test_a_whole_answer_that_is_too_large_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "LARGEST_BYTES", 400)
+
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted()
+        service.service.submit(asked.asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        await client.over.wait()
+        assert client.got.startswith(b"HTTP/1.1 503 ")
+        assert b"too large to be given as a whole" in client.got
+        await asyncio.sleep(0.02)
+        assert client.ends == 1
+        router = service.service.router
+        assert (router.requests, router.prompt_tokens, *router.outstanding) == (0, 0, 0, 0)
+
+    served(use)
