@@ -157,8 +157,10 @@ class LanguageService:
         try:
             self.room.require(1, size_bytes)
         except QueueFull:
-            again_s = self.retry_after_s
-            raise QueueFull(f"{self.waiting} requests wait already; try again in {again_s} s", again_s) from None
+            again_s, held = self.retry_after_s, self.held.all_held_bytes
+            raise QueueFull(
+                f"{self.waiting} requests wait and {held} bytes are held already; try again in {again_s} s", again_s
+            ) from None
 
     def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""

@@ -15,7 +15,7 @@ EVENTS, DONE = b"text/event-stream", b"data: [DONE]\n\n"
 NOT_KEPT = (b"cache-control", b"no-cache")
 PASSED_ON = frozenset({400, 413, 422, 429, 503})
 """Statuses of engines that clients get; others are the server's own fault to them: 502."""
-LONGEST_TEXT = 2000
+LONGEST_TEXT, LONGEST_RETRY_S = 2000, 3600
 
 _encode = msgspec.json.Encoder().encode
 
@@ -152,4 +152,4 @@ def _told(path: str, fault: Fault) -> bytes:
 def _again(fault: Fault) -> Headers:
     if fault.status not in (0, 429, 503):
         return ()
-    return ((b"retry-after", b"%d" % max(1, round(fault.retry_after_s or 1))),)
+    return ((b"retry-after", b"%d" % max(1, min(LONGEST_RETRY_S, round(fault.retry_after_s or 1)))),)

@@ -10,7 +10,9 @@ from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
+from gearshift.runtime.engines.asked import CHAT
 from gearshift.runtime.engines.link import Fault
+from gearshift.serving.openai.bodies import read_body
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.two_language_models import ALONE, SMALL_ALONE, cascade, engine, language_plan, language_profile
@@ -383,3 +385,21 @@ def test_a_replica_without_a_share_answers_where_those_with_one_are_lost() -> No
         assert (await service.ask(SURE)).text.endswith(TEXT)
 
     served(msgspec.structs.replace(plan, pipelines={"chat": pipeline}), use)
+
+
+def test_requests_are_refused_once_all_that_they_hold_reaches_the_bound() -> None:
+    body = msgspec.json.encode(
+        {"model": "chat", "messages": [{"role": "user", "content": "record 1"}], "attachment": "x" * 20_000}
+    )
+
+    async def use(service: EmulatedService) -> None:
+        readings = [Reading() for _ in range(3)]
+        for reading in readings:
+            service.service.submit(read_body(CHAT, body, "chat").asked, reading)
+        with pytest.raises(QueueFull, match="bytes are held"):
+            service.service.submit(read_body(CHAT, body, "chat").asked, Reading())
+        for reading in readings:
+            await reading.over.wait()
+        service.service.submit(read_body(CHAT, body, "chat").asked, readings[0])
+
+    served(language_plan([ALONE], most_outstanding=1), use, most_held_bytes=150_000)

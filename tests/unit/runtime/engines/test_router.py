@@ -314,3 +314,10 @@ def test_whatever_happens_each_request_ends_once_and_nothing_is_left(
             router.ended(one, math.inf, now_ns)
     assert sorted([*ends.finishes, *ends.failures, *left]) == list(range(number))
     assert router.is_idle
+
+
+def test_a_router_that_takes_over_begins_in_the_gear_for_the_load() -> None:
+    for load, gear in ((1.0, 0), (7.0, 1)):
+        router = Router(cascade(-0.5, 4), SMALL_ALONE, starts=(0.0, 5.0))
+        router.begin_at(load)
+        assert (router.gear, router.load) == (gear, load)
