@@ -78,9 +78,6 @@ class LanguageMetrics:
                 family.labels(model)
             for times in (self._latency, self._ttft, self._per_token):
                 times.labels(model)
-        for replica in replicas:
-            self._restarts.labels(replica)
-            self._changes.labels(replica)
 
     def _add_gauges(self) -> None:
         def gauge(name: str, text: str, value: Callable[[LanguageServing], float]) -> None:
@@ -117,6 +114,8 @@ class LanguageMetrics:
         self._sent.clear()
         for number, replica in enumerate(replicas):
             self._sent.labels(replica).set_function(partial(serving.outstanding, number))
+            self._restarts.labels(replica)
+            self._changes.labels(replica)
 
     def answered(self, model: str, outcome: str, *, ttft_s: float, total_s: float, output_tokens: int) -> None:
         self._requests.labels(self._operator, outcome).inc()

@@ -107,9 +107,6 @@ class LanguageService:
             self.router.begin_at(before.load)
         if tables.models == before.tables.models:
             self._sizes = before._sizes
-        self.accepting = self._drained = False
-        if not before.accepting:
-            self._drained = True
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
@@ -252,8 +249,8 @@ class LanguageService:
             self._take_from_router(stream.request)
             self._close(stream)
             self.metrics.ended("failed")
+            self._dispatch_soon()
         stream.reader.broke(error)
-        self._dispatch_soon()
 
     def _take_from_router(self, request: EngineRequest) -> None:
         try:
