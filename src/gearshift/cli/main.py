@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import gearshift
 from gearshift.cli.common.streams import make_usable
@@ -36,11 +37,12 @@ VERBS = {
     "replay": "Send a trace to a server in an open loop, and measure.",
     "validate": "Serve and simulate the same trace, and compare.",
     "caches": "Build, show and evaluate learned caches of a PyTorch module.",
+    "completion": "Print what makes a shell complete verbs and options.",
     "doctor": "Say what this machine offers, and what is missing.",
 }
 
 _ONLINE = {"serve", "status", "dashboard", "gear", "swap", "drain", "replay", "validate"}
-_DATA = {"trace", "records"}
+_DATA = {"trace", "records", "completion"}
 
 
 class _Verbs(click.Group):
@@ -55,6 +57,12 @@ class _Verbs(click.Group):
         room = "online" if cmd_name in _ONLINE else "data" if cmd_name in _DATA else "offline"
         command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs that begin so, none of them imported; options of the group as usual."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

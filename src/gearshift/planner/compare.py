@@ -30,6 +30,7 @@ BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic
 REFERENCE_FACTOR = 10
 ACCURACIES = 5
 ROUNDING = 1e-9
+INTERRUPTED = "interrupted"
 
 Job = tuple[str, PlanRequest]
 """The name of a planner, or Cocktail+, and its request."""
@@ -203,6 +204,15 @@ def ran(planner: str, request: R, find: Callable[[str, R], dict[str, Any]]) -> R
 
 def died(planner: str, request: Asked, how: str) -> Run:
     return _run(planner, request, planning_s=0.0, error={"kind": "died", "message": how})
+
+
+def ended(planner: str, request: Asked, kind: str) -> Run:
+    """A run that was ended before it had a plan."""
+    return _run(planner, request, planning_s=0.0, error={"kind": kind, "message": "ended before it had a plan"})
+
+
+def count_interrupted(runs: Sequence[Run]) -> int:
+    return sum(run.error is not None and run.error["kind"] == INTERRUPTED for run in runs)
 
 
 def _run(planner: str, request: Asked, **found: Any) -> Run:

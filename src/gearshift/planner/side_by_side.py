@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 import msgspec
 
-from gearshift.planner.compare import Asked, R, Run, died
+from gearshift.planner.compare import INTERRUPTED, Asked, R, Run, died, ended
 from gearshift.planner.space.request import Progress, silent
 from gearshift.simulator.warm_up import warm_up
 
@@ -29,7 +29,9 @@ def run_side_by_side(
     """Run each job in a process, at most `processes` at once; results in the order of `jobs`.
 
     `run` is a function of a module, which the process imports; `graphs` says whether it simulates
-    pipelines of several nodes. A process that dies gives a run with an error. However this ends, no process is left.
+    pipelines of several nodes. A process that dies gives a run with an error. At Ctrl-C finished runs
+    are kept, and the others have an error of kind `interrupted`; without a finished one it is raised.
+    However this ends, no process is left.
     """
     context = multiprocessing.get_context("spawn")
     waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
@@ -48,6 +50,11 @@ def run_side_by_side(
                 done[number] = _answer(ready, process, jobs[number])
                 del running[ready]
                 progress(f"{len(done)} of {len(jobs)} runs: {_said(done[number])}", len(done) / len(jobs))
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        progress(f"interrupted: {len(done)} of {len(jobs)} runs are kept", len(done) / len(jobs))
+        done |= {number: ended(*job, INTERRUPTED) for number, job in enumerate(jobs) if number not in done}
     finally:
         for receiver, (_, process) in running.items():
             process.kill()

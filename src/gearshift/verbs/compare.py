@@ -1,6 +1,7 @@
 """Compare planners, numbers of devices and latency objectives."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -49,7 +50,8 @@ def compare(
     `devices` are as in `plan_request`, each with a different count. `accuracies` are the rows of
     the grid of fewest devices, `baselines` the planners that savings are compared with,
     `processes` how many plan at a time (default: one per core). Other options are those of
-    `plan_request`. A run that fails is a row with its `error`. `planners` may include `cocktail+`,
+    `plan_request`. A run that fails is a row with its `error`, and at Ctrl-C so is one that has not
+    ended, as long as another has. `planners` may include `cocktail+`,
     which needs recorded predictions and is simulated for each cell of the grid.
     """
     from gearshift.planner.compare import (
@@ -57,6 +59,7 @@ def compare(
         COCKTAIL,
         cocktail_jobs,
         compared,
+        count_interrupted,
         require_comparable,
         rows_of_grid,
         run_planner,
@@ -80,9 +83,10 @@ def compare(
     jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
     at_once = processes or usable_processors()
     runs, worst = run_side_by_side(run_planner, jobs, processes=at_once, progress=progress), worst_accuracy(measured)
-    if COCKTAIL in planners:
+    if COCKTAIL in planners and not count_interrupted(runs):
         cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
-        runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
+        with suppress(KeyboardInterrupt):  # then without Cocktail+, of which no cell is finished
+            runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
     return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
 
 

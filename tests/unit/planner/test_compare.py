@@ -20,6 +20,7 @@ from gearshift.planner.compare import (
     cocktail_jobs,
     comparable,
     compared,
+    count_interrupted,
     fewest,
     require_comparable,
     run_planner,
@@ -208,6 +209,27 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]
     assert runs[2].error == {"kind": "died", "message": "its process ended with status 3"}
     assert told[-1].startswith("3 of 3 runs")
+
+
+def test_an_interrupt_keeps_the_runs_that_have_ended() -> None:
+    jobs = [("single", little_request(latency_s=0.05, ranges=2))] * 3
+
+    def interrupt(what: str, _: float) -> None:
+        if what.startswith("1 of 3 runs"):
+            raise KeyboardInterrupt
+
+    runs = run_side_by_side(run_planner, jobs, processes=1, progress=interrupt)
+    assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "interrupted", "interrupted"]
+    assert count_interrupted(runs) == 2
+    assert compared(runs, 0.5).device_counts == (len(jobs[0][1].hardware.devices),)
+
+
+def test_an_interrupt_before_a_run_has_ended_is_raised() -> None:
+    def interrupt(what: str, _: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_side_by_side(run_planner, [("single", little_request())], processes=1, progress=interrupt)
 
 
 def test_an_interrupt_that_another_thread_takes_waits_as_well() -> None:

@@ -6,6 +6,7 @@ A note on an error (`error.add_note`) is a command line to try instead.
 import functools
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from gearshift.cli.common.folding import folded
@@ -31,6 +32,9 @@ EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 WIDTH_OF_FILES = 160
 KEPT = "\n\t"
+SHORT_S, LINES_EVERY_S = 2.0, 10.0
+LEAST_SHARE = 0.02
+"""Below this share of the work nobody can say how long the rest takes."""
 
 Tell = Callable[[str, float], None]
 
@@ -67,15 +71,25 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Tell]:
-        """Show a bar on standard error, or lines if it is no terminal; `tell` moves it."""
+        """Show a bar on standard error, or lines if it is no terminal, with the time left; `tell` moves it."""
         console = Console(file=sys.stderr, highlight=False)
         if not console.is_terminal:
             yield _lines(console)
             return
-        columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
+        columns = (
+            *(TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()),
+            *(TextColumn("left"), TimeRemainingColumn(compact=True)),
+        )
         with Progress(*columns, console=console, transient=True) as bars:
             bar = bars.add_task("", total=1.0)
             yield lambda what, share: bars.update(bar, description=what, completed=share)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show on a terminal that something runs of which nobody knows how long it takes."""
+        console = Console(file=sys.stderr, highlight=False)
+        with console.status(what) if console.is_terminal else nullcontext():
+            yield
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
@@ -123,16 +137,23 @@ def table(title: str, *columns: str) -> Table:
     return made
 
 
-def _lines(console: Console) -> Tell:
-    said = ""
+def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:
+    """Print a line for each new step, and every 10 s at the latest, with the time left where that is known."""
+    said, began_s, told_s = "", now_s(), now_s()
 
     def tell(what: str, share: float) -> None:
-        nonlocal said
-        if what != said:
-            console.print(what, markup=False)
-            said = what
+        nonlocal said, told_s
+        if what != said or now_s() - told_s >= LINES_EVERY_S:
+            console.print(what + _left(now_s() - began_s, share), markup=False)
+            said, told_s = what, now_s()
 
     return tell
+
+
+def _left(elapsed_s: float, share: float) -> str:
+    if elapsed_s < SHORT_S or not LEAST_SHARE <= share < 1:
+        return ""
+    return f" (about {elapsed_s * (1 - share) / share:.0f} s left)"
 
 
 def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:

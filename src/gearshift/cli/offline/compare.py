@@ -26,7 +26,7 @@ from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, s
 from gearshift.cli.pipelines.compare_several import compare_operators
 from gearshift.errors import require
 from gearshift.planner import planners as registry
-from gearshift.planner.compare import COCKTAIL, Comparison, comparable
+from gearshift.planner.compare import COCKTAIL, Comparison, comparable, count_interrupted
 from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
@@ -140,6 +140,8 @@ def command(
     show(output, found)
     if options["scope"] == "trace":
         output.say(THIS_TRACE_ALONE)
+    if left := count_interrupted(found.runs):
+        output.say(f"interrupted: {left} of {len(found.runs)} runs had not ended, and the table is of the others")
     for sentence in done.doubts:
         output.say(sentence)
     for path in paths:

@@ -29,7 +29,8 @@ def command(
         traces = take_traces(output.say, made, plan, trace_arguments) if named else None
         if not named:
             output.say("the plan names no traces, so the page has no simulation; give them with --trace")
-        path = report_pipelines(plan, out, traces=traces, simulated=named)
+        with output.waiting("simulating, and drawing the page"):
+            path = report_pipelines(plan, out, traces=traces, simulated=named)
         output.json({"report": str(path)})
         output.say(f"wrote {path}")
         return
@@ -38,6 +39,7 @@ def command(
         trace = take_trace(output.say, made, plan, trace_arguments)
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
-    path = report(plan, out, trace=trace, profile=profile, replay=replay)
+    with output.waiting("simulating, and drawing the page"):
+        path = report(plan, out, trace=trace, profile=profile, replay=replay)
     output.json({"report": str(path)})
     output.say(f"wrote {path}")

@@ -103,15 +103,16 @@ def command(
     made, measured = plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.pipeline.objective
-    run = simulate(
-        made,
-        trace,
-        profile=measured,
-        seed=trace_arguments["seed"],
-        uplink=uplink,
-        scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
-        scaler_cores=scaler_cores,
-    )
+    with output.waiting("simulating"):
+        run = simulate(
+            made,
+            trace,
+            profile=measured,
+            seed=trace_arguments["seed"],
+            uplink=uplink,
+            scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
+            scaler_cores=scaler_cores,
+        )
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     overheads = overheads_of(measured, run.tables.models)
     output.json(msgspec.to_builtins(result) | {"overheads": overheads})
@@ -126,7 +127,8 @@ def _of_several(
     require_none(of_one)
     traces = take_traces(output.say, plan, path, trace_arguments)
     _, profiles, joint = plan_and_records(path)
-    run = simulate(plan, traces, profiles=profiles, joint=joint, seed=trace_arguments["seed"])
+    with output.waiting("simulating"):
+        run = simulate(plan, traces, profiles=profiles, joint=joint, seed=trace_arguments["seed"])
     results = {
         name: run.result(profiles, latency_objective_s=pipeline.objective.latency_s, pipeline=name)
         for name, pipeline in plan.pipelines.items()

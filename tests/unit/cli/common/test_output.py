@@ -1,7 +1,11 @@
-import click
-from click.testing import CliRunner
+import io
 
-from gearshift.cli.common.output import Output, verb
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from gearshift.cli.common.output import Output, _left, _lines, verb
 from gearshift.errors import InvalidInput
 
 HOSTILE, SHOWN = "a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"
@@ -19,3 +23,24 @@ def said(output: Output, how: str) -> None:
 def test_what_a_server_says_does_nothing_to_a_terminal() -> None:
     assert CliRunner().invoke(said, ["line"]).output == f"first\n{SHOWN}\n"
     assert CliRunner().invoke(said, ["error"]).output == f"error: {SHOWN}\n"
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "share", "told"),
+    [(1.0, 0.5, ""), (30.0, 0.25, " (about 90 s left)"), (30.0, 0.01, ""), (30.0, 1.0, "")],
+)
+def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, share: float, told: str) -> None:
+    assert _left(elapsed_s, share) == told
+
+
+def test_lines_of_progress_come_for_each_step_and_every_ten_seconds() -> None:
+    now, written = [0.0], io.StringIO()
+    tell = _lines(Console(file=written, width=100), lambda: now[0])
+    for second in range(25):
+        now[0] = float(second)
+        tell("profiling", second / 50)
+    assert written.getvalue().splitlines() == [
+        "profiling",
+        "profiling (about 40 s left)",
+        "profiling (about 30 s left)",
+    ]
