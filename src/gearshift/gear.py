@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import pairwise
 from typing import Literal
 
@@ -398,6 +399,10 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         used = [cores.pop(model) for model in gear.cascade.models]
         idle = f", {sum(cores.values())} idle" if cores else ""
         return f"{' + '.join(map(str, used))}{idle}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return str(import_module("gearshift.reporting.notebooks.objects").plan_html(self))
 
     def _check_devices(self) -> None:
         devices = {device.id: device for device in self.hardware.devices}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -71,6 +72,10 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """For language models; `latency_s` is then that of the objective's metric."""
     share_by_time: float | UnsetType = UNSET
     """The share of all requests that were answered with what they had when their time to refine ended."""
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return str(import_module("gearshift.reporting.notebooks.objects").result_html(self))
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:

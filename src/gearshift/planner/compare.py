@@ -8,6 +8,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -157,6 +158,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...]
     grid: tuple[GridCell, ...]
     hypervolumes: tuple[Volume, ...]
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return str(import_module("gearshift.reporting.notebooks.objects").comparison_html(self))
 
 
 def comparable(profile: Profile) -> tuple[str, ...]:

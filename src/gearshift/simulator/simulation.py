@@ -1,6 +1,7 @@
 """The outcome of a simulation in plain data, and its figures."""
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,10 @@ class Simulation:
             most_waiting=one.most_waiting,
             independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),
         )
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return str(import_module("gearshift.reporting.notebooks.objects").simulation_html(self))
 
 
 def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:

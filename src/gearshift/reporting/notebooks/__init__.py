@@ -1,0 +1,1 @@
+"""Plans and results as HTML in the cells of notebooks."""
