@@ -1,0 +1,99 @@
+"""The dashboard for Grafana asks for metrics that servers export, and has the form that Grafana loads."""
+
+import json
+import re
+import urllib.request
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import language_server
+from tests.end_to_end.test_server import serving
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
+
+BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "gearshift.json"
+COLUMNS = 24
+PROMQL = {"sum", "min", "max", "avg", "by", "rate", "increase", "histogram_quantile"}
+OWN_LABELS = {"job", "instance", "le"}
+"""Those that Prometheus adds, and that of buckets."""
+
+
+def board() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(BOARD.read_text())
+    return made
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in board()["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> list[str]:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return asked + [one["expr"] for one in board()["annotations"]["list"]]
+
+
+def exported_by(url: str) -> tuple[set[str], set[str]]:
+    """The names of samples that a server may give, and the labels that it gives."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    names = set(re.findall(r"^([a-z_]+)(?:\{| )", text, re.MULTILINE))
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)", text, re.MULTILINE):
+        names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
+    return names, set(re.findall(r"(\w+)=\"", text))
+
+
+@pytest.mark.long
+def test_every_expression_asks_for_what_a_server_of_models_or_of_language_models_exports(tmp_path: Path) -> None:
+    with serving(tmp_path, "emulated") as server:
+        names, labels = exported_by(server.url)
+    (tmp_path / "language").mkdir()
+    plan = write_language_plan(
+        tmp_path / "language", [cascade(-0.5, 4), SMALL_ALONE], [0.0, 8.0],
+        profile=language_profile(step_s=(0.002, 0.01), output_tokens=20),
+    )  # fmt: skip
+    with language_server.serving(plan, "--backend", "emulated") as language:
+        more, and_labels = exported_by(f"http://127.0.0.1:{language.port}")
+    asked = {name for expression in expressions() for name in re.findall(r"gearshift_\w+", expression)}
+    assert len(asked) > 30
+    assert asked - names - more == set()
+    by = {
+        label for text in expressions() for found in re.findall(r"by \(([^)]*)\)", text) for label in found.split(", ")
+    }
+    assert by - labels - and_labels - OWN_LABELS - {"bound", "gear", "stage"} == set()
+
+
+def test_every_expression_chooses_servers_by_the_variables_and_its_brackets_match() -> None:
+    variables = {f"${one['name']}" for one in board()["templating"]["list"]}
+    for expression in expressions():
+        metrics = len(re.findall(r"gearshift_\w+", expression))
+        assert expression.count('{job=~"$job", instance=~"$instance"') == metrics
+        assert set(re.findall(r"\$[a-z]+", expression)) <= variables
+        for opening, closing in ("()", "{}", "[]"):
+            assert expression.count(opening) == expression.count(closing)
+        words = re.findall(r"\b([a-z_]+)(?= ?\()", expression)
+        assert set(words) <= PROMQL, expression
+
+
+def test_panels_have_what_grafana_needs_and_no_two_overlap() -> None:
+    made = board()
+    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(made)
+    assert made["schemaVersion"] >= 36
+    ids = [panel["id"] for panel in made["panels"]]
+    assert len(ids) == len(set(ids))
+    covered: list[tuple[int, set[tuple[int, int]]]] = []
+    for panel in made["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] >= 0 <= at["y"]
+        assert at["x"] + at["w"] <= COLUMNS
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        covered.append((panel["id"], cells))
+    assert [(a, b) for (a, one), (b, other) in combinations(covered, 2) if one & other] == []
+    for panel in panels():
+        assert panel["title"]
+        assert panel["description"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(references) == len(set(references)) > 0
+        assert panel["fieldConfig"]["defaults"]["unit"]
