@@ -50,7 +50,7 @@ from gearshift.verbs.language.validate import served
 from gearshift.verbs.plan import plan
 
 OVERLOAD, LEAST_GAIN, LEAST_MARGIN = 3.0, 1.5, 1.35
-GIVE_UP_S, START_S = 30.0, 180.0
+GIVE_UP_S, START_S = 30.0, 600.0
 WAYS = ("shuffle", "least-busy", "latency", "overflow")
 STRATEGY = {"least-busy": "least-busy", "latency": "latency-based-routing"}
 PLANNED = "gear plan"
@@ -129,6 +129,7 @@ def litellm_proxy(at: Setting, way: str) -> Iterator[str]:
         port = free_port()
         command = [str(at.litellm), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would look prices up elsewhere
         with running(command, environment, Path(path.parent), f"http://127.0.0.1:{port}/health/liveliness"):
             yield f"http://127.0.0.1:{port}/v1"
 
