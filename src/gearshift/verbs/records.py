@@ -59,9 +59,10 @@ def records(
         left_out |= dict.fromkeys(name for name in rows[0] if name not in taken.values())
         for row in rows:
             made = {name: row.get(column) for name, column in taken.items()}
-            made["model"] = model or _text(made["model"])
-            counted[made["model"]] = counted.get(made["model"], 0) + 1
-            made.setdefault("sample", counted[made["model"]])
+            answering = model or _text(made["model"])
+            counted[answering] = counted.get(answering, 0) + 1
+            made["model"] = answering
+            made.setdefault("sample", counted[answering])
             answers.append(made)
             if "seconds" in taken and "batch_size" in taken:
                 times.append(made)

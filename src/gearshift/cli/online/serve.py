@@ -100,7 +100,7 @@ def command(
     """
     require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
-    asked = {"latency_s": seconds_of(p95_ms), "accuracy": accuracy}
+    asked: dict[str, Any] = {"latency_s": seconds_of(p95_ms), "accuracy": accuracy}
     if is_without_plan(plan):
         require_local(options)
         with folder_of(keep) as folder:
