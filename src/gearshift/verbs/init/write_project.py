@@ -8,7 +8,7 @@ from typing import Annotated
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.engines.prompts import read_prompts
-from gearshift.support.files import write_atomically
+from gearshift.support.files import PathLike, write_atomically
 from gearshift.verbs.init import endpoints, language, one_operator, strip_of_digits
 from gearshift.verbs.options import Option
 
@@ -29,7 +29,7 @@ def init(
         ),
     ] = None,
     prompts: Annotated[
-        Path | None,
+        PathLike | None,
         Option("With --endpoints: the JSONL file of your prompts, a line each: id, messages, reference."),
     ] = None,
 ) -> tuple[Path, ...]:
@@ -45,8 +45,8 @@ def init(
     if urls:
         named = None
         if prompts is not None:
-            read_prompts(prompts)
-            named = os.path.relpath(prompts.resolve(), Path(folder).resolve())
+            read_prompts(Path(prompts))
+            named = os.path.relpath(Path(prompts).resolve(), Path(folder).resolve())
         content = endpoints.endpoint_files(urls, named)
     elif llm:
         content = language.project_files()

@@ -7,7 +7,7 @@ from gearshift.cascade import Cascade
 from gearshift.language_workload import draw_language_workload
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
-from gearshift.reporting.language_page import answered_shares, language_page
+from gearshift.reporting.language.language_page import answered_shares, language_page
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace

@@ -20,7 +20,7 @@ from gearshift.reporting.drawing.charts import Blocks, Chart, Line, Panel
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
 from gearshift.reporting.drawing.page import chart_below, chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.language_words import (
+from gearshift.reporting.language.language_words import (
     UNITS,
     cascade_text,
     discarded_share,

@@ -1,0 +1,1 @@
+"""Pages about plans of language models, and their words."""
