@@ -21,9 +21,12 @@ print("pid", one.pid, flush=True)
 if sys.argv[2] == "stays":
     time.sleep(600)
 """
-STUBBORN = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('pid 0', flush=True); time.sleep(600)"
-)
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("pid", os.getpid(), flush=True)
+time.sleep(600)
+"""
 
 
 def with_engine(command: list[str], use: Callable[[EngineProcess], Awaitable[None]]) -> None:
@@ -47,6 +50,12 @@ async def child_of(engine: EngineProcess) -> int:
             if line.startswith("pid "):
                 return int(line.split()[1])
         await asyncio.sleep(0.005)
+
+
+def supervisor_of(pid: int) -> psutil.Process:
+    """The process that looks after the engine."""
+    above = psutil.Process(pid).parents()
+    return next(process for process in above if "gearshift.runtime.engines.supervise" in process.cmdline())
 
 
 def lives(pid: int) -> bool:
@@ -81,7 +90,7 @@ def test_an_engine_whose_child_keeps_its_output_open_has_ended(session: str) -> 
 def test_an_engine_that_outlives_the_process_that_looks_after_it_is_ended() -> None:
     async def use(engine: EngineProcess) -> None:
         child = await child_of(engine)
-        (supervisor,) = psutil.Process().children()
+        supervisor = supervisor_of(child)
         os.kill(supervisor.pid, signal.SIGKILL)
         await engine.ended.wait()
         while lives(child):
@@ -93,10 +102,11 @@ def test_an_engine_that_outlives_the_process_that_looks_after_it_is_ended() -> N
 @pytest.mark.long
 def test_engines_that_ignore_every_signal_that_can_be_are_killed() -> None:
     async def use(engine: EngineProcess) -> None:
-        await child_of(engine)
-        below = psutil.Process().children(recursive=True)
+        own = await child_of(engine)
+        supervisor = supervisor_of(own)
         await engine.stop()
-        assert not any(lives(process.pid) for process in below)
+        assert not lives(own)
+        assert not lives(supervisor.pid)
 
     with_engine([sys.executable, "-c", STUBBORN], use)
 
@@ -105,7 +115,7 @@ def test_engines_that_ignore_every_signal_that_can_be_are_killed() -> None:
 def test_a_supervisor_that_hangs_is_killed_with_its_engine() -> None:
     async def use(engine: EngineProcess) -> None:
         child = await child_of(engine)
-        (supervisor,) = psutil.Process().children()
+        supervisor = supervisor_of(child)
         os.kill(supervisor.pid, signal.SIGSTOP)
         await engine.stop()
         assert not lives(supervisor.pid)
