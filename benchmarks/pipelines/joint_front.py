@@ -45,6 +45,7 @@ from gearshift.planner.joint.off_front import (
     LEAST_SEEN,
     MOST_TRIED,
     NEARBY,
+    SLACK,
     likely,
     tails_s,
     two_changed,
@@ -201,7 +202,7 @@ class Scores:
     work_s: NDArray[np.float64]
     front: tuple[Tuple_, ...]
     tails_s: Callable[[NDArray[np.int64]], NDArray[np.float64]]
-    """The 95th percentile (n,) of the work of tuples (n, operators)."""
+    """The 95th percentile (n,) of the run times of tuples (n, operators), each item alone."""
 
 
 def scores_of(world: World) -> Scores:
@@ -216,10 +217,10 @@ def scores_of(world: World) -> Scores:
     every = np.array(list(product(*(range(size) for size in sizes))))
     work, accuracy = judged(query, candidates, every, ACCURACY)
     front = joint_front(query, candidates)
+    alone_s = {curve.model: curve.median_s[0] for profile in world.profiles.values() for curve in profile.curves}
+    alone = {name: answers(query, name, world.cascades[name], alone_s) for name in world.profiles}
     chosen = tuple(tuple(row) for row in front.chosen.tolist())
-    return Scores(
-        accuracy.reshape(sizes), work.reshape(sizes), chosen, lambda some: tails_s(query, candidates, some, 0.95)
-    )
+    return Scores(accuracy.reshape(sizes), work.reshape(sizes), chosen, lambda some: tails_s(query, alone, some, 0.95))
 
 
 def work_of(profiles: Mapping[str, Profile]) -> dict[str, float]:
@@ -258,7 +259,7 @@ def off_front(world: World, scores: Scores, chosen: Tuple_, end: float, most_s: 
         np.column_stack([work_s[fits] * end, scores.tails_s(near[fits])]),
         np.column_stack([scores.work_s[tuple(known.T)] * np.array(loads_qps), scores.tails_s(known)]),
         np.array(latency_s),
-        world.latency_s,
+        SLACK * world.latency_s,
     )
     by_accuracy = fits[hold][np.argsort(-accuracy[fits[hold]], kind="stable")]
     found = [tuple(row) for row in near[by_accuracy].tolist()]

@@ -47,7 +47,7 @@ class Tuples:
 
     @cached_property
     def answers(self) -> dict[str, Answers]:
-        return self._counted(self.work_s)
+        return self.answers_with(self.work_s)
 
     def front(self) -> JointFront:
         return joint_front(self.query, self.answers)
@@ -61,7 +61,7 @@ class Tuples:
         work_s, quality = self.judged(chosen)
         visits = {}
         for model in {model for of_node in self.cascades.values() for cascade in of_node for model in cascade.models}:
-            counted = self._counted({**dict.fromkeys(self.work_s, 0.0), model: 1.0})
+            counted = self.answers_with({**dict.fromkeys(self.work_s, 0.0), model: 1.0})
             visits[model], _ = judged(self.query, counted, chosen, ACCURACY)
         return [
             Candidate(
@@ -73,7 +73,8 @@ class Tuples:
             for i, numbers in enumerate(chosen.tolist())
         ]
 
-    def _counted(self, work_s: Mapping[str, float]) -> dict[str, Answers]:
+    def answers_with(self, work_s: Mapping[str, float]) -> dict[str, Answers]:
+        """The answers of each node, with these seconds of each model as work."""
         return {node: answers(self.query, node, of_node, work_s) for node, of_node in self.cascades.items()}
 
 

@@ -24,6 +24,8 @@ LEAST_GAIN = 2e-5
 MOST_TRIED = 2
 """So many tuples are simulated in vain for each range."""
 LEAST_SEEN = 5
+SLACK = 1.1
+"""What is expected within this multiple of the latency is tried."""
 NEARBY = 0.2
 """Loads are nearby up to this share."""
 LONGEST_S = 5.0
@@ -64,6 +66,8 @@ class OffFront:
     """Tuples of `tuples` beside those that a search has chosen."""
 
     tuples: Tuples
+    _alone: dict[str, Answers] = field(default_factory=dict)
+    """The answers of each node, with the run times of single items as their work."""
     _tails_s: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     def better(self, steady: SteadyTuples, chosen: Candidate, load_qps: float, most_work_s: float) -> Candidate:
@@ -90,7 +94,7 @@ class OffFront:
             np.column_stack([work_s[fits] * load_qps, tails]),
             traits,
             np.array([latency_s for *_, latency_s in seen]),
-            steady.request.latency_s,
+            SLACK * steady.request.latency_s,
         )
         by_accuracy = fits[hold][np.argsort(-quality[fits[hold]], kind="stable")]
         done = {self._numbers(candidate) for candidate, qps, _ in seen if qps == load_qps}
@@ -101,8 +105,11 @@ class OffFront:
     def _of_all(self, numbers: Sequence[tuple[int, ...]], steady: SteadyTuples) -> Doubles:
         new = [each for each in dict.fromkeys(numbers) if each not in self._tails_s]
         if new:
+            if not self._alone:
+                alone_s = {model: float(np.max(each)) for model, each in steady.run_s().items()}
+                self._alone = self.tuples.answers_with(alone_s)
             share = steady.request.objective.percentile
-            found = tails_s(self.tuples.query, self.tuples.answers, np.array(new, dtype=np.int64), share)
+            found = tails_s(self.tuples.query, self._alone, np.array(new, dtype=np.int64), share)
             self._tails_s.update(zip(new, found.tolist(), strict=True))
         return np.array([self._tails_s[each] for each in numbers])
 
