@@ -51,7 +51,7 @@ ROUNDS, SECONDS = 5, 20.0
 LOW, HIGH = 0.3, 1.4
 """Loads between and in bursts, as shares of what the dearest models alone carry."""
 MOST_OF_CHEAPEST = 0.3
-"""No more than this share of what the cheapest carry, as peaks are about twice as high, and each range is planned for more."""
+"""No more than this share of what the cheapest carry: peaks are twice as high, and each range is planned for more."""
 LEAST_MARGIN = 1.15
 SLACKS = 2.2, 3.3, 5.0, 7.5, 12.0, 20.0
 """Objectives, as multiples of the run time of the dearest models of a path: the first that a plan keeps counts."""
