@@ -55,6 +55,8 @@ MOST_OF_CHEAPEST = 0.3
 LEAST_MARGIN = 1.15
 SLACKS = 2.2, 3.3, 5.0, 7.5, 12.0, 20.0
 """Objectives, as multiples of the run time of the dearest models of a path: the first that a plan keeps counts."""
+MOST_DEVIATION = 0.3
+"""More than this is other work on the machine, for which no plan is made."""
 P95 = 1.645
 """Deviations of a normal distribution up to its 95th percentile."""
 GROUPS = {"animal": (2, 3, 4, 5, 7), "vehicle": (0, 1, 8, 9), "nothing": (6,)}
@@ -243,7 +245,7 @@ def deviation_of(profiles: Profiles) -> float:
         for curve in profiles.operators[operator].whole_curves
         for median_s, p95_s in zip(curve.median_s, curve.p95_s, strict=True)
     ]
-    return math.log(max(1.0, float(np.median(ratios)))) / P95
+    return min(MOST_DEVIATION, math.log(max(1.0, float(np.median(ratios)))) / P95)
 
 
 def load_of(profiles: Profiles, seed: int, seconds: float) -> Trace:
