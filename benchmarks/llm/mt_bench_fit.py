@@ -1,8 +1,7 @@
 """Fit step times of Llamas on two GPUs to the published percentiles of each model alone, and report the errors.
 
 Answers whose recorded text was cut at about 1,000 tokens may have gone on when they were served:
-how many times as long they were is one more number, the same for all models (`--longer 1` leaves
-them as recorded).
+with `--longer 1,2,2.4` how many times as long they were is one more number, the same for all models.
 
 `--leave-out` predicts each run of the 70b from the other rate alone: only that model was run at two
 rates, so it is the only one whose errors are of a run that was not seen. `--out FILE` writes what
@@ -39,7 +38,6 @@ BOUNDS = [(-2.0, 1.5), (-1.5, 1.5), (-7.0, 1.0), (-1.0, 4.5)]
 """Logarithms: both scales, and the milliseconds for each request in a step and beside the engine."""
 ROUNDS = 20
 KINDS = ((512, "mixed"), (2048, "mixed"), (2048, "prefill_first"))
-LONGER = (1.0, 2.0, 2.4)
 
 Kind = tuple[int, str, float]
 """Tokens of the largest step, the scheduler, and `Fitted.longer`."""
@@ -111,7 +109,7 @@ def rows_of(data: Path, run: dict[str, str], fitted: Fitted) -> list[str]:
 def main() -> None:
     parser = parser_of(__doc__, data=True)
     parser.add_argument("--leave-out", action="store_true", help="predict each rate of the 70b from the other")
-    parser.add_argument("--longer", default=",".join(map(str, LONGER)), help="`Fitted.longer` to try, between commas")
+    parser.add_argument("--longer", default="1", help="values of `Fitted.longer` to try, between commas")
     parser.add_argument("--out", type=Path, help="where to write what was fitted")
     options = parser.parse_args()
     data, rows = data_of(options), []

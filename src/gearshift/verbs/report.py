@@ -65,7 +65,7 @@ def report(
 
 
 def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
-    from gearshift.reporting.language.language_page import write_language_page
+    from gearshift.reporting.language.page import write_language_page
 
     made, measured = plan_and_language_profile(plan, profile)
     known = trace is not None or bool(made.trace.path)

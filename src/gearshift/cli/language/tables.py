@@ -11,13 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.language.language_words import (
-    cascade_text,
-    discarded_share,
-    limit_of,
-    load_text,
-    most_outstanding,
-)
+from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
 from gearshift.result import ServingResult, TokenFigures
 
 

@@ -1,1 +1,1 @@
-"""Pages about plans of language models, and their words."""
+"""The page about plans of language models."""
