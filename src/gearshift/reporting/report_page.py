@@ -93,7 +93,7 @@ def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str
     """The plan beside other numbers of devices and the largest model alone; nothing where none is known."""
     largest, what_if = content.largest, () if plan.what_if is UNSET else plan.what_if
     price, limit = price_per_hour(plan.hardware), content.slo_s
-    if largest is None and not what_if:
+    if plan.hardware.pool_cores is not None or (largest is None and not what_if):
         return ""
     rows = [_cost_row("this plan", len(plan.hardware.devices), price, result, result, own=True)]
     rows += [

@@ -96,6 +96,48 @@ def test_a_plan_for_the_trace_alone_is_told_as_that(place: Path, verb: str) -> N
     assert told not in run(*asked).output
 
 
+def test_a_plan_costs_the_price_of_its_devices_and_what_if_shows_others_in_a_table_and_in_the_report(
+    place: Path,
+) -> None:
+    asked = ["plan", "profile", "--trace", "t.csv", "--p95-ms", 100, "--devices", 2, "--price-per-hour", 0.25]
+    done = run(*asked, "--what-if", "--json", "facts.json")
+    assert done.exit_code == 0, done.output
+    assert "0.50 an hour at 0.25 each" in done.output
+    table = done.output[done.output.index("Devices and cost") :].splitlines()[2:6]
+    assert [(row.split()[-8], row.split()[-7]) for row in table] == [
+        ("1", "0.25"), ("2", "0.50"), ("3", "0.75"), ("4", "1.00")
+    ]  # fmt: skip
+    facts = json.loads((place / "facts.json").read_text())
+    assert facts["price_per_hour"] == 0.5
+    assert facts["price_per_million"] == pytest.approx(0.5 / 3600 / facts["predicted"]["goodput_qps"] * 1e6, rel=0.05)
+    assert [one["devices"] for one in facts["what_if"]] == [1, 3, 4]
+    assert run("report", "plan.json", "--out", "r.html").exit_code == 0
+    page = (place / "r.html").read_text()
+    assert "One device more, and one fewer" in page
+    assert page.count("other devices</th>") == 3
+
+
+def test_what_if_is_refused_where_nothing_else_is_planned(place: Path) -> None:
+    for options, told in ((["--frontier"], "--what-if and --frontier"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
+        done = run("plan", "profile", "--trace", "t.csv", *options, "--what-if")
+        assert done.exit_code == 2
+        assert told in done.output
+
+
+def test_a_measurement_of_ones_own_stands_beside_the_prediction(place: Path) -> None:
+    facts = msgspec.to_builtins(read_plan(place / "plan.json").predictions["task"]) | {
+        "valid": True,
+        "accuracy": 0.4321,
+    }
+    (place / "measured.json").write_text(json.dumps(facts))
+    done = run("report", "plan.json", "--replay", "measured.json", "--out", "r.html")
+    assert done.exit_code == 0, done.output
+    page = (place / "r.html").read_text()
+    assert page.index('<tr class="predicted">') < page.index('<tr class="measured">')
+    assert "<td>43.2 %</td>" in page
+    assert "Nothing here is measured" not in page
+
+
 def test_every_option_reaches_the_planner(place: Path) -> None:
     done = run(
         "plan", "profile", "--trace", "t.csv", "--latency-ms", 50, "--percentile", 0.99, "--accuracy", 0.8,
