@@ -152,8 +152,8 @@ def command(
         "--what-if is for one operator that is planned alone",
         remedy="leave it out",
     )
-    for flag, given in (("--frontier", frontier), ("--cores", options["cores"] is not None)):
-        require(not (what_if and given), f"--what-if and {flag} are both given", remedy="give one of them")
+    for flag, beside_it in (("--frontier", frontier), ("--cores", options["cores"] is not None)):
+        require(not (what_if and beside_it), f"--what-if and {flag} are both given", remedy="give one of them")
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
     if is_language_profile(profiles[0]):
         options["planner"] = options["planner"] or planners.DEFAULT
