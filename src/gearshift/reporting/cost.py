@@ -19,3 +19,10 @@ def per_million(price_per_hour: float, result: ServingResult) -> float | None:
 
 def cost_of_million(price_per_hour: float, qps: float) -> float:
     return price_per_hour / (qps * HOUR_S) * MILLION
+
+
+def beside_own(devices: int, own: int) -> str:
+    """The name of a number of devices beside a plan's own: "this plan", "1 fewer", "2 more"."""
+    if devices == own:
+        return "this plan"
+    return f"{own - devices} fewer" if devices < own else f"{devices - own} more"

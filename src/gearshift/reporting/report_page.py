@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from gearshift.gear import GearPlan, PipelinePlan, SourceFile
+from gearshift.gear import GearPlan, OtherDevices, PipelinePlan, SourceFile
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.charts import cascades_chart, devices_chart, loads_chart, run_times_chart
 from gearshift.reporting.content import RangePoint, ReportContent
-from gearshift.reporting.cost import per_million
+from gearshift.reporting.cost import beside_own, per_million
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
 from gearshift.reporting.drawing.page import (
@@ -95,10 +95,11 @@ def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str
     price, limit = price_per_hour(plan.hardware), content.slo_s
     if plan.hardware.pool_cores is not None or (largest is None and not what_if):
         return ""
-    rows = [_cost_row("this plan", len(plan.hardware.devices), price, result, result, own=True)]
-    rows += [
-        _cost_row("other devices", other.devices, other.price_per_hour, other.predicted, result, why=other.reason)
-        for other in what_if
+    count = len(plan.hardware.devices)
+    known = [OtherDevices(devices=count, price_per_hour=price, predicted=result), *what_if]
+    rows = [
+        _cost_row(beside_own(one.devices, count), one, result, own=one.devices == count)
+        for one in sorted(known, key=lambda one: one.devices)
     ]
     sentence = "What the same load would cost."
     if largest is not None and largest.devices is not None and largest.price_per_hour is not None:
@@ -114,23 +115,15 @@ def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str
     return below("What else it could be", sentence, html_table(names, "".join(rows)))
 
 
-def _cost_row(
-    name: str,
-    devices: int,
-    price: float,
-    found: ServingResult | None,
-    result: ServingResult,
-    *,
-    own: bool = False,
-    why: str = "",
-) -> str:
+def _cost_row(name: str, one: OtherDevices, result: ServingResult, *, own: bool) -> str:
+    found = one.predicted
     if found is None:
         return (
-            f"<tr><th scope='row'>{name}</th><td>{devices}</td><td>{money(price)}</td>"
-            f"<td class='text' colspan='4'>{html.escape(why)}</td></tr>"
+            f"<tr><th scope='row'>{name}</th><td>{one.devices}</td><td>{money(one.price_per_hour)}</td>"
+            f"<td class='text' colspan='4'>{html.escape(one.reason)}</td></tr>"
         )
     cells = [percent(found.accuracy), milliseconds(found.latency_s.p95), percent(found.share_late)]
-    return _row(name, devices, price, result, cells, own=own)
+    return _row(name, one.devices, one.price_per_hour, result, cells, own=own)
 
 
 def _row(

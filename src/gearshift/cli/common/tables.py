@@ -10,7 +10,7 @@ from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
-from gearshift.reporting.cost import per_million
+from gearshift.reporting.cost import beside_own, per_million
 from gearshift.reporting.drawing.numbers import money
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
@@ -176,8 +176,9 @@ def devices_table(plan: GearPlan, largest: "LargestAlone | None") -> Table:
     made, result = table("Devices and cost", "", "devices", "an hour", "a million", *RESULT_COLUMNS), plan.predictions
     own = result[plan.name]
     known: list[tuple[str, int, float, ServingResult | None]] = []
-    known += [("this plan", len(plan.hardware.devices), price_per_hour(plan.hardware), own)]
-    known += [] if plan.what_if is UNSET else [("", o.devices, o.price_per_hour, o.predicted) for o in plan.what_if]
+    count, others = len(plan.hardware.devices), () if plan.what_if is UNSET else plan.what_if
+    known += [("this plan", count, price_per_hour(plan.hardware), own)]
+    known += [(beside_own(one.devices, count), one.devices, one.price_per_hour, one.predicted) for one in others]
 
     def costs(devices: int, price: float) -> tuple[str, str, str]:
         million = per_million(price, own)
