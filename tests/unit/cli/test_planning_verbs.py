@@ -104,7 +104,7 @@ def test_a_plan_costs_the_price_of_its_devices_and_what_if_shows_others_in_a_tab
     assert done.exit_code == 0, done.output
     assert "0.50 an hour at 0.25 each" in done.output
     table = done.output[done.output.index("Devices and cost") :].splitlines()[2:6]
-    assert [(row.split()[-8], row.split()[-7]) for row in table] == [
+    assert [(row.split()[-13], row.split()[-12]) for row in table] == [
         ("1", "0.25"), ("2", "0.50"), ("3", "0.75"), ("4", "1.00")
     ]  # fmt: skip
     facts = json.loads((place / "facts.json").read_text())
