@@ -32,8 +32,9 @@ def percent(share: float) -> str:
 
 
 def money(amount: float) -> str:
-    """An amount without a currency, with two decimals, or three digits where it is small."""
-    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else digits(amount)
+    """An amount without a currency, with two decimals, or three digits where it is below 1."""
+    told = f"{amount:,.2f}"
+    return told if amount >= 1 or float(told) == amount else digits(amount)
 
 
 def load_in_words(low: float, high: float | None) -> str:

@@ -40,4 +40,10 @@ def test_a_share_that_is_nearly_none_is_not_told_as_none() -> None:
 
 
 def test_small_amounts_keep_three_digits() -> None:
-    assert [money(amount) for amount in (0, 0.0816, 7.066, 1234.5)] == ["0.00", "0.0816", "7.07", "1,234.50"]
+    assert [money(amount) for amount in (0, 0.0816, 0.5, 7.066, 1234.5)] == [
+        "0.00",
+        "0.0816",
+        "0.50",
+        "7.07",
+        "1,234.50",
+    ]
