@@ -75,7 +75,7 @@ def test_one_model_is_served_and_the_printed_request_works(tmp_path: Path) -> No
 
 def test_models_with_labels_become_gears_that_are_kept(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS.format(samples="load_samples"))
-    with served("models.py", "--p95-ms", "200", "--keep", "kept", folder=tmp_path) as (_, call):
+    with served("models.py", "--p95-ms", "5000", "--keep", "kept", folder=tmp_path) as (_, call):
         assert "label" in answer(call)
     plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
     assert plan["operators"]["models"]["gears"][0]["predicted"]["accuracy"] > 0.9

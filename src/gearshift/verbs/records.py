@@ -58,11 +58,10 @@ def records(
         taken = _taken(rows[0], columns, where=str(path), has_model=bool(model))
         left_out |= dict.fromkeys(name for name in rows[0] if name not in taken.values())
         for row in rows:
-            made = {name: row.get(column) for name, column in taken.items()}
-            answering = model or _text(made["model"])
-            counted[answering] = counted.get(answering, 0) + 1
-            made["model"] = answering
-            made.setdefault("sample", counted[answering])
+            made: dict[str, Any] = {name: row.get(column) for name, column in taken.items()}
+            who = made["model"] = model or _text(made["model"])
+            counted[who] = counted.get(who, 0) + 1
+            made.setdefault("sample", counted[who])
             answers.append(made)
             if "seconds" in taken and "batch_size" in taken:
                 times.append(made)

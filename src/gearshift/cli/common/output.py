@@ -33,7 +33,7 @@ EXIT_BUG = 70
 WIDTH_OF_FILES = 160
 KEPT = "\n\t"
 SHORT_S, LINES_EVERY_S = 2.0, 10.0
-LEAST_SHARE = 0.02
+LEAST_SHARE = 0.05
 """Below this share of the work nobody can say how long the rest takes."""
 
 Tell = Callable[[str, float], None]

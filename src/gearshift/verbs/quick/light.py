@@ -1,12 +1,13 @@
 """A plan for models that have none: measured for seconds, and planned for what this machine carries."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
 from gearshift.cascade import Cascade
-from gearshift.errors import require
+from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Hardware, is_cuda
 from gearshift.models.config import PROJECT_FILE, ProfileSettings, project_file, read_project
@@ -14,14 +15,14 @@ from gearshift.models.language_config import is_language_project
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
+from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.support.files import write_atomically
 from gearshift.support.processors import usable_processors
 from gearshift.verbs.inputs import Notice, Progress, silent
-from gearshift.verbs.plan import plan
-from gearshift.verbs.plan_request import profiled_devices, source_file
+from gearshift.verbs.plan_request import plan_request, profiled_devices, source_file
 from gearshift.verbs.profile import profile_lightly
 from gearshift.verbs.quick.example import example_of_json, example_of_model
 from gearshift.verbs.quick.sources import Found
@@ -34,10 +35,11 @@ ROWS = 64
 MOST_DEVICES = 8
 MEMORY_SHARE = 0.5
 LEAST_LATENCY_S, TIMES_THE_SLOWEST = 0.1, 4
-"""Without an objective, 95 % of requests must be within this, or this many runs of the slowest model."""
+"""Without an objective, 95 % of requests must be within this, or this many times what one takes in the slowest model."""
 LOAD_SHARE, MOST_QPS = 0.6, 2000.0
 """The top of the load planned for, as a share of what the fastest model carries."""
 STEPS = 12
+HALVINGS = 3
 RANGES = 8
 LONGEST_SEARCH_S = 20.0
 NEARLY = 1.05
@@ -46,6 +48,7 @@ SHARE_OF_PROFILE = 0.6
 EXAMPLE = '''"""One row that the models take, over and over: it says nothing of how often they are right."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -98,23 +101,40 @@ def plan_models(
         write_plan(plan_of_one(made, chosen, hardware, latency_s, out), out)
         return out
     if latency_s is None and accuracy is None:
-        slowest_s = max(curve.p95_s[0] for curve in made.curves)
-        latency_s = max(LEAST_LATENCY_S, TIMES_THE_SLOWEST * slowest_s)
+        slowest_s = max(curve.p95_s[0] + curve.overhead_per_batch_s for curve in made.curves)
+        latency_s = max(LEAST_LATENCY_S, TIMES_THE_SLOWEST * (slowest_s + made.front_end_s))
         notice(f"no --p95-ms is given: the gears are planned for {1e3 * latency_s:.3g} ms")
-    trace = folder / "trace.csv"
-    write_atomically(trace, rising_load(highest_load_qps(made, hardware)))
-    plan(
-        folder / "profile",
-        trace,
+    gears = plan_gears(
+        folder,
+        highest_load_qps(made, hardware, latency_s),
+        lambda what, share: progress(f"planning: {what}", SHARE_OF_PROFILE + (1 - SHARE_OF_PROFILE) * share),
         latency_s=latency_s,
         accuracy=accuracy,
         devices=hardware,
-        ranges=RANGES,
-        budget_s=LONGEST_SEARCH_S,
-        out=out,
-        progress=lambda what, share: progress(f"planning: {what}", SHARE_OF_PROFILE + (1 - SHARE_OF_PROFILE) * share),
     )
+    write_plan(gears, out)
     return out
+
+
+def plan_gears(folder: Path, top_qps: float, progress: Progress, **asked: Any) -> GearPlan:
+    """Plan for loads up to `top_qps`, or where that is infeasible up to a half, a quarter or an eighth of it."""
+    trace = folder / "trace.csv"
+    for halvings in range(HALVINGS + 1):
+        write_atomically(trace, rising_load(top_qps / 2**halvings))
+        request = plan_request(
+            folder / "profile",
+            trace,
+            out=folder / "plan.json",
+            ranges=RANGES,
+            budget_s=LONGEST_SEARCH_S,
+            **asked,
+        )
+        try:
+            return planners.plan(planners.DEFAULT, request, progress=progress)
+        except Infeasible:
+            if halvings == HALVINGS:
+                raise
+    raise AssertionError("unreachable")
 
 
 def require_one_operator(project_path: Path) -> None:
@@ -239,11 +259,13 @@ def batch_size(curve: RunTimeCurve, latency_s: float | None) -> int:
     return next(size for size, each_s in fits if each_s <= NEARLY * best_s)
 
 
-def highest_load_qps(profile: Profile, hardware: Hardware) -> float:
+def highest_load_qps(profile: Profile, hardware: Hardware, latency_s: float | None) -> float:
+    """A share of what the fastest model carries in batches that `latency_s` allows, with what surrounds them."""
     fastest_s = min(
-        median_s / size
+        (median_s + curve.overhead_per_batch_s) / size + curve.overhead_per_request_s
         for curve in profile.curves
         for size, median_s in zip(curve.batch_sizes, curve.median_s, strict=True)
+        if size <= batch_size(curve, latency_s)
     )
     routed = MOST_QPS if profile.router_s == 0 else 1 / profile.router_s
     return max(1.0, min(LOAD_SHARE * min(len(hardware.devices) / fastest_s, routed), MOST_QPS))
