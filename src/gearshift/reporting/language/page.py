@@ -20,11 +20,7 @@ from gearshift.reporting.drawing.charts import Blocks, Chart, Line, Panel
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
 from gearshift.reporting.drawing.page import chart_below, chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.headline import percentile_name
-<<<<<<<< HEAD:src/gearshift/reporting/language/language_page.py
-from gearshift.reporting.language.language_words import (
-========
 from gearshift.reporting.language.words import (
->>>>>>>> 0961b6cb (Move the page of language models into a room of its own; fit recorded lengths unless told otherwise):src/gearshift/reporting/language/page.py
     UNITS,
     cascade_text,
     discarded_share,

@@ -7,11 +7,7 @@ from gearshift.cascade import Cascade
 from gearshift.language_workload import draw_language_workload
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
-<<<<<<<< HEAD:tests/unit/reporting/language/test_language_page.py
-from gearshift.reporting.language.language_page import answered_shares, language_page
-========
 from gearshift.reporting.language.page import answered_shares, language_page
->>>>>>>> 0961b6cb (Move the page of language models into a room of its own; fit recorded lengths unless told otherwise):tests/unit/reporting/language/test_page.py
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
