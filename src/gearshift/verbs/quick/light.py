@@ -35,7 +35,7 @@ ROWS = 64
 MOST_DEVICES = 8
 MEMORY_SHARE = 0.5
 LEAST_LATENCY_S, TIMES_THE_SLOWEST = 0.1, 4
-"""Without an objective, 95 % of requests must be within this, or this many times what one takes in the slowest model."""
+"""Without an objective, 95 % of requests must be within this, or so many times what one takes in the slowest model."""
 LOAD_SHARE, MOST_QPS = 0.6, 2000.0
 """The top of the load planned for, as a share of what the fastest model carries."""
 STEPS = 12
