@@ -78,7 +78,7 @@ def test_models_with_labels_become_gears_that_are_kept(tmp_path: Path) -> None:
     with served("models.py", "--p95-ms", "5000", "--keep", "kept", folder=tmp_path) as (_, call):
         assert "label" in answer(call)
     plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
-    assert plan["operators"]["models"]["gears"][0]["predicted"]["accuracy"] > 0.9
+    assert plan["pipelines"]["models"]["gears"][0]["predicted"]["accuracy"] > 0.9
 
 
 def test_the_journal_of_a_server_that_ended_becomes_a_trace(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import UNSET
+from numpy.typing import NDArray
 from rich.table import Table
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
@@ -221,11 +223,16 @@ def profile_table(profile: Profile) -> Table:
             _smallest_batch(curve),
             str(curve.largest_batch_size),
             milliseconds(per_sample),
-            percent(float(quality[profile.predictions.part == PART_A].mean())),
-            percent(float(quality[profile.predictions.part == PART_B].mean())),
+            *(_judged(profile, quality[profile.predictions.part == part]) for part in (PART_A, PART_B)),
             f"{curve.memory_bytes / 2**20:.0f} MiB" if curve.memory_bytes else UNMEASURED,
         )
     return made
+
+
+def _judged(profile: Profile, quality: NDArray[np.float64]) -> str:
+    """Nothing for an only model without labels: it could only agree with itself."""
+    judged = profile.predictions.labelled or len(profile.models) > 1
+    return percent(float(quality.mean())) if judged else UNMEASURED
 
 
 def tell_overheads(output: Output, overheads: Overheads) -> None:
