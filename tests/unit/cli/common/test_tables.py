@@ -34,7 +34,7 @@ def test_an_only_model_without_labels_is_not_judged() -> None:
         whole,
         curves=tuple(curve for curve in whole.curves if curve.model == "small"),
         predictions=dataclasses.replace(
-            records, models=("small",), quality=records.quality[:1], certainty=records.certainty[:1]
+            records, models=("small",), quality=records.quality[:1], certainty=records.certainty[:1], prediction=None
         ),
     )
     assert "%" not in shown(only)
