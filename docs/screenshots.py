@@ -1,7 +1,8 @@
 """Make the pictures of the documents anew: `python docs/screenshots.py`, with playwright and Chromium, two minutes.
 
 All are of a project that `gearshift init` writes: measured, planned and served here, so figures differ from run to run.
-Terminal output is SVG, pages are PNG; together they are to stay below 1.5 MB.
+Terminal output is SVG, pages are PNG; together they are to stay below 1.5 MB.  A page of the documents says where a
+picture stands, in `<!-- picture: NAME.png: what it shows -->`; the line after that is written here.
 """
 
 import fcntl
@@ -29,6 +30,7 @@ IMAGES = Path(__file__).parent / "images"
 COLUMNS, ROWS = 100, 40
 MOST_BYTES = 1_500_000
 TRACE = [30] * 8 + [160] * 10 + [40] * 40
+PLACE = re.compile(r"^<!-- picture: (\S+): (.*) -->\n(?:!\[.*\n)?", re.MULTILINE)
 READY = re.compile(r"watch it at (http://\S+)/dashboard")
 TERMINAL = {
     "terminal-plan": "gearshift plan profile --trace trace.csv --p95-ms 100 --ranges 4",
@@ -76,9 +78,20 @@ def main() -> None:
                 with page(browser, 680) as opened:
                     opened.set_content(f'<body style="font:14px sans-serif">{shown._repr_html_()}')  # type: ignore[attr-defined]
                     opened.locator("body > div").screenshot(path=IMAGES / f"{name}.png")
+    place_pictures()
     size = sum(path.stat().st_size for path in IMAGES.iterdir())
     sys.stdout.write(f"wrote {IMAGES}: {size:,} bytes\n")
     assert size <= MOST_BYTES, f"the pictures have more than {MOST_BYTES} bytes"
+
+
+def place_pictures() -> None:
+    """Write the line of each picture after the comment that says where it stands."""
+    for document in (IMAGES.parents[1] / "README.md", *IMAGES.parent.glob("guides/*.md")):
+        text = document.read_text()
+        folder = os.path.relpath(IMAGES, document.parent)
+        placed = PLACE.sub(rf"<!-- picture: \1: \2 -->\n![\2]({folder}/\1)\n", text)
+        if placed != text:
+            document.write_text(placed)
 
 
 def run(line: str, folder: Path) -> str:
