@@ -109,7 +109,7 @@ def run(line: str, folder: Path) -> str:
         pass
     os.close(ours)
     assert process.wait() == 0, f"{line}\n{told.decode()}"
-    return told.decode()
+    return told.decode().replace("\r\n", "\n")
 
 
 def write_terminal(picture: str, line: str, told: str) -> None:
