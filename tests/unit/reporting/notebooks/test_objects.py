@@ -4,15 +4,15 @@ from xml.etree import ElementTree
 
 import msgspec
 import numpy as np
-import pytest
 
-import gearshift
 from gearshift.gear import GearPrediction
 from gearshift.planner.compare import Comparison, Run
+from gearshift.plans.plan_tables import plan_tables
 from gearshift.reporting.notebooks.inline import Line, chart
 from gearshift.result import ServingResult, summarise
-from gearshift.traces.generate import steady
-from tests.little_task import little_profile, two_gear_plan
+from gearshift.simulator.simulation import Simulation
+from gearshift.workload import Workload
+from tests.little_task import two_gear_plan
 
 
 def parsed(html: str) -> ElementTree.Element:
@@ -59,12 +59,27 @@ def test_a_result_shows_its_figures() -> None:
     assert texts(result(0.75)._repr_html_())[-7:] == ["100", "75.0 %", "12 ms", "12 ms", "12 ms", "0.0 %", "10/s"]
 
 
-@pytest.mark.long
-def test_a_simulation_shows_load_gear_and_latency_over_time() -> None:
-    run = gearshift.simulate(two_gear_plan(""), steady(20, duration_s=3), profile=little_profile())
-    html = run._repr_html_()
-    assert len(parsed(html).findall(".//svg")) == 3
-    assert "60" in texts(html)
+def simulated() -> Simulation:
+    """Ten requests a second for three seconds, one of them refused, of two gears."""
+    arrivals_ns = np.arange(30) * 100_000_000
+    finished_ns = arrivals_ns + 12_000_000
+    finished_ns[7] = -1
+    none = np.zeros(30, np.int8)
+    return Simulation(
+        tables=plan_tables(two_gear_plan("")),
+        workload=Workload(arrivals_ns=arrivals_ns, record=np.zeros(30, np.int64), duration_s=3.0),
+        finished_ns=finished_ns, written_ns=finished_ns, model=none, gear=none.astype(np.int16), ended=none,
+        busy_s=np.zeros(1), batches=np.zeros((2, 4), np.int64), arrived_in_gear=np.array([20, 10]),
+        shifts=np.array([[2_000_000_000, 1]]), shifted=np.zeros(1, np.int64), log=[], held=np.zeros((0, 2), np.int64),
+    )  # fmt: skip
+
+
+def test_a_simulation_shows_its_figures_and_load_gear_and_latency_over_time() -> None:
+    html = simulated()._repr_html_()
+    assert {"30", "12 ms", "1"} <= set(texts(html))
+    rate, gear, p95 = (svg.findall(".//path")[1].get("d") or "" for svg in parsed(html).findall(".//svg"))
+    assert gear.count("V") == 2
+    assert (rate.count("L"), p95.count("L")) == (2, 2)
 
 
 def test_a_comparison_shows_each_run_and_why_one_failed() -> None:
