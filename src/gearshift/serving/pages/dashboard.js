@@ -183,7 +183,7 @@ function showPipeline(each, now, status) {
     ["accuracy, predicted", percent(gear?.accuracy ?? mine?.predicted?.accuracy)],
     ["answered in 10 s", number(answered)],
     ["refused", `${number(refused)}${refused ? ` (${Object.entries(now.dropped).filter(([, count]) => count).map(([why]) => why.replaceAll("_", " ")).join(", ")})` : ""}`, refused > 0],
-    ["past their deadline", number(now.late), now.late > 0],
+    ["late", number(now.late), now.late > 0],
     (now.outcomes.failed || 0) > 0 && ["failed", number(now.outcomes.failed), true],
     language && ["tokens", `${number(now.tokens_qps)}/s`],
   ]);
