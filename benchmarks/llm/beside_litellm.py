@@ -19,6 +19,7 @@ environment of its own (`pip install 'litellm[proxy]'`), as it asks for other ve
 import argparse
 import json
 import os
+import secrets
 import subprocess
 import tempfile
 import time
@@ -36,6 +37,7 @@ from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import print_table, spread
 from gearshift.demo.language import capacity_of_device_qps
+from gearshift.errors import Infeasible
 from gearshift.load_generator.language.stream_log import StreamReplay
 from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
 from gearshift.objective import Objective
@@ -50,6 +52,8 @@ from gearshift.verbs.language.validate import served
 from gearshift.verbs.plan import plan
 
 OVERLOAD, LEAST_GAIN, LEAST_MARGIN = 3.0, 1.5, 1.35
+KEY = f"sk-{secrets.token_hex(16)}"
+"""LiteLLM's proxy does not start without one."""
 GIVE_UP_S, START_S = 30.0, 600.0
 WAYS = ("shuffle", "least-busy", "latency", "overflow")
 STRATEGY = {"least-busy": "least-busy", "latency": "latency-based-routing"}
@@ -63,6 +67,7 @@ class Setting:
     profile: LanguageProfile
     ttft_s: float
     seconds: float
+    overload: float
     litellm: Path
 
     @property
@@ -71,7 +76,7 @@ class Setting:
 
     @property
     def rate_qps(self) -> float:
-        return OVERLOAD * capacity_of_device_qps(self.profile, self.largest)
+        return self.overload * capacity_of_device_qps(self.profile, self.largest)
 
 
 def sent(at: Setting, url: str) -> StreamReplay:
@@ -81,6 +86,7 @@ def sent(at: Setting, url: str) -> StreamReplay:
         at.profile,
         project=at.folder,
         objective=Objective(metric="ttft", latency_s=at.ttft_s),
+        key=KEY,
         longest_s=GIVE_UP_S,
         seed=1,
     )
@@ -129,6 +135,7 @@ def litellm_proxy(at: Setting, way: str) -> Iterator[str]:
         port = free_port()
         command = [str(at.litellm), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["LITELLM_MASTER_KEY"] = KEY
         environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would look prices up elsewhere
         with running(command, environment, Path(path.parent), f"http://127.0.0.1:{port}/health/liveliness"):
             yield f"http://127.0.0.1:{port}/v1"
@@ -184,7 +191,9 @@ def prepared(options: argparse.Namespace) -> Setting:
     else:
         profile = profile_language(folder, out=folder / "profile", seed=1)
     project = read_language_project(folder / "gearshift.toml")
-    return Setting(folder, project, profile, options.ttft_ms / 1e3, options.seconds, options.litellm.absolute())
+    return Setting(
+        folder, project, profile, options.ttft_ms / 1e3, options.seconds, options.overload, options.litellm.absolute()
+    )
 
 
 def planned(at: Setting) -> Path:
@@ -208,13 +217,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--ttft-ms", type=float, default=250.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--overload", type=float, default=OVERLOAD, help="times what the large model carries")
     options = parser.parse_args()
     print(describe())
     at = prepared(options)
-    path = planned(at)
+    try:
+        path = planned(at)
+    except Infeasible as error:
+        raise SystemExit(f"{error}; the small model carries too little for this load: see --overload") from None
     print(
         f"{at.rate_qps:.0f} requests/s for {at.seconds:g} s, of which model {at.largest!r} carries "
-        f"{at.rate_qps / OVERLOAD:.0f}; first token within {options.ttft_ms:g} ms",
+        f"{at.rate_qps / at.overload:.0f}; first token within {options.ttft_ms:g} ms",
         flush=True,
     )
     found: dict[str, list[StreamReplay]] = {name: [] for name in (PLANNED, *WAYS)}

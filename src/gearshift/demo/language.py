@@ -31,8 +31,8 @@ from gearshift.verbs.plan import plan
 ENGINE = "llama-server-vulkan"
 DEVICES, EMULATED_DEVICES = 1, 2
 """Real engines share one processor, as router and load generator take the other; emulated ones cannot share."""
-BASE_LOAD, PEAK_LOAD, BURSTS = 0.4, 2.0, 2
-"""Shares of what the largest model alone can carry."""
+BASE_SHARE, PEAK_LOAD, MOST_OF_SMALLEST, BURSTS = 0.2, 2.0, 0.7, 2
+"""Bursts come at `PEAK_LOAD` times what the largest model alone carries, but leave the smallest some rest."""
 LEAST_MARGIN = 1.35
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
 """The demo's changes to the project that `init` writes."""
@@ -62,8 +62,9 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
         tell("compiling the simulator, once after an install", 0.40)
     devices = EMULATED_DEVICES if emulated else DEVICES
     capacity_qps = devices * capacity_of_device_qps(profile, profile.models[-1])
-    made = bursty(BASE_LOAD * capacity_qps, PEAK_LOAD * capacity_qps, trace_s, bursts=BURSTS, seed=SEED)
-    write_trace(made, folder / "trace.csv")
+    smallest_qps = devices * capacity_of_device_qps(profile, profile.models[0])
+    peak_qps = min(PEAK_LOAD * capacity_qps, MOST_OF_SMALLEST * smallest_qps)
+    write_trace(bursty(BASE_SHARE * peak_qps, peak_qps, trace_s, bursts=BURSTS, seed=SEED), folder / "trace.csv")
     trace = read_trace(folder / "trace.csv")
     tell("planning", 0.45)
     gears = plan(
