@@ -248,9 +248,9 @@ def _plan_operator(
         if error.by_load and (hint := steady_hint(arrivals, of_trace, options["scope"])):
             output.say(hint)
         raise
+    planning_s = time.perf_counter() - began
     if what_if and isinstance(found, GearPlan):
         found = _with_what_if(output, found, measured, arrivals, out)
-    planning_s = time.perf_counter() - began
     notes = _notes(measured, arrivals, profile, scope=options["scope"])
     notes = notes._replace(sentences=(*notes.sentences, *_refinement_told(found, options["policy"])))
     if isinstance(found, GearPlan):
