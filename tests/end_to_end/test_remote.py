@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 import gearshift
+from benchmarks.shared.plan_by_hand import plan_by_hand
+from gearshift.cascade import Cascade
 from gearshift.errors import ModelFailed
-from gearshift.gear import GearPlan
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import Device, Hardware
-from gearshift.objective import Objective
-from gearshift.planner.refine.gains import expected_gains
+from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
@@ -210,15 +210,25 @@ def test_rows_are_refined_with_a_remote_model_and_kept_as_they_are_where_it_is_g
             assert answer["parameters"]["reason"] == "model 'large' gave no answer"
 
 
-def refining(plan: GearPlan, profile: Profile, within_s: float) -> GearPlan:
-    (pipeline,) = plan.pipelines.values()
-    changed = msgspec.structs.replace(
-        pipeline,
-        gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in pipeline.gears),
-        gains=expected_gains(profile.predictions, plan.placement.models),
-        objective=Objective(latency_s=within_s),
+def refining(profile: Profile, devices: Hardware, within_s: float) -> GearPlan:
+    gear = Gear(
+        load_range=LoadRange(from_=0.0),
+        cascades=alone("copy", Cascade(models=("small", "large"), thresholds=(0.5,))),
+        replicas=tuple(
+            ReplicaSettings(replica=model, load_share=1.0, largest_batch_size=4) for model in ("small", "large")
+        ),
+        order="gain",
     )
-    return msgspec.structs.replace(plan, pipelines={plan.name: changed})
+    placed = (("small", "here"), ("large", "there"))
+    return plan_by_hand(
+        "copy",
+        (gear,),
+        tuple(Replica(id=model, model=model, device_ids=(device,)) for model, device in placed),
+        devices,
+        latency_s=within_s,
+        profile_sha256=profile.sha256,
+        gains=(ExpectedGain(kept="small", later="large", certainty=(0.0, 0.5), gain=(0.5, 0.0)),),
+    )
 
 
 @contextmanager
@@ -228,14 +238,16 @@ def served(
     """The project in `folder`, planned for a percentile that is small's: at 95 % large alone would be as good."""
     curves = tuple(took(curve, 0.001 if curve.model == "small" else 0.02) for curve in profile.curves)
     known = replace(profile, curves=curves, front_end_s=0.0005, router_s=0.0002)
-    write_profile(known, folder / "profile")  # of times measured beside others, plans differ
+    known = write_profile(known, folder / "profile")  # of times measured beside others, plans differ
     write_trace(steady(20, 5), folder / "trace.csv")
     devices = Hardware(devices=(Device(id="here"), Device(id="there", kind="remote")))
-    asked = {"accuracy": 0.99, "percentile": percentile, "devices": devices, "out": folder / "plan.json"}
-    plan = gearshift.plan(folder / "profile", folder / "trace.csv", **asked)
+    if refine_within_s is None:
+        asked = {"accuracy": 0.99, "percentile": percentile, "devices": devices, "out": folder / "plan.json"}
+        plan = gearshift.plan(folder / "profile", folder / "trace.csv", **asked)
+    else:
+        plan = refining(known, devices, refine_within_s)
+        write_plan(plan, folder / "plan.json")
     assert {r.model: r.device_ids for r in plan.placement.replicas} == {"small": ("here",), "large": ("there",)}
-    if refine_within_s is not None:
-        write_plan(refining(plan, known, refine_within_s), folder / "plan.json")
     server = Server(folder / "plan.json", "local", {})
     try:
         server.url = server.until_it_says(r"serving copy at (http\S+) \(2 replicas on 2 devices\)")[1]
