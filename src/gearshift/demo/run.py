@@ -135,14 +135,16 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         trace_source=trace_file(folder / "trace.csv", folder / "plan.json", trace),
     )
     of_gears = PLANNER.plan(request, progress=lambda what, share: tell(f"planning: {what}", 0.40 + 0.05 * share))
+    refining: GearPlan | None = None
     try:
         refining = search.PLANNER.plan(request, progress=lambda what, share: tell(what, 0.45 + 0.05 * share))
     except Infeasible:
-        refining = None
+        tell("no plan refines within the latency", 0.5)
     made = refining if refining is not None and is_better(refining, of_gears, request) else of_gears
     write_plan(made, folder / "plan.json")
     gears = _validated("gear plan", of_gears, folder / "gears.json", trace, tell, 0.50)
-    systems, refined = {"gear plan": gears}, None
+    systems = {"gear plan": gears}
+    refined: Validation | None = None
     if refining is not None:
         refined = _validated("refinement", refining, folder / "refining.json", trace, tell, 0.66)
         systems["refinement"] = refined
