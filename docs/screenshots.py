@@ -58,7 +58,6 @@ def main() -> None:
             )  # fmt: skip
             with page(browser, 1000) as opened:
                 opened.goto(f"{url}/dashboard")
-                opened.locator("#events").get_by_text("downshift").first.wait_for(timeout=60_000)
                 replay.wait()
                 opened.screenshot(path=IMAGES / "dashboard.png", full_page=True)
             with page(browser, 390, "dark") as opened:
