@@ -405,7 +405,7 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "devices": len(plan.hardware.devices),
         "price_per_hour": price_per_hour(plan.hardware),
         "price_per_million": per_million(price_per_hour(plan.hardware), result_of(plan)),
-        "what_if": plan.what_if,
+        "what_if": None if plan.what_if is UNSET else plan.what_if,
         "pool_cores": plan.hardware.pool_cores,
         "predicted": result_of(plan),
         "unfinished": plan.unfinished,

@@ -57,7 +57,14 @@ def models_at(source: PathLike) -> Found | None:
         return Found(name="", project=path / PROJECT_FILE)
     if kind := _registry_of(path):
         return _of_registry(f"{kind}:{path}")
-    return _of(path.resolve().name, sorted(each for each in path.iterdir() if _is_model(each)), where=text)
+    files = sorted(each for each in path.iterdir() if _is_model(each))
+    require(
+        bool(files),
+        f"there is no plan ({PATTERN}) in it, and no model",
+        where=text,
+        remedy="make plans with `gearshift plan --frontier`, or name models",
+    )
+    return _of(path.resolve().name, files, where=text)
 
 
 def _of_one_function(file: Path, function: str) -> Found:

@@ -68,7 +68,7 @@ def test_answered_bulk_work_is_not_held_until_its_deadline():
         await asyncio.gather(*(pipeline.infer(samples(0), bulk=BulkWork(), deadline_ns=deadline_ns) for _ in range(20)))
         await asyncio.sleep(0)
         gc.collect()
-        return sum(isinstance(each, OpenRequest) for each in gc.get_objects())
+        return sum(type(each) is OpenRequest for each in gc.get_objects())
 
     assert serve(use) == 0
 

@@ -41,7 +41,7 @@ def test_prompts_of_a_project_have_their_own_tokens_and_are_asked_as_they_were_p
 def test_requests_are_split_by_the_id_that_is_sent() -> None:
     workload = workload_to_send(PROFILE, WITH_TOKENS, Asking())
     sent = outgoing(workload, PROFILE, Asking(), "chat")
-    by_server = [Asked(path=CHAT, fields={}, size_bytes=1, id=one.id).by_id for one in sent]
+    by_server = [Asked(path=CHAT, fields={}, prompt_bytes=1, held_bytes=1, id=one.id).by_id for one in sent]
     assert workload.by_id.tolist() == by_server
     assert len(set(by_server)) == COUNT
 
