@@ -54,7 +54,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def registry(self) -> str:
-        """Which of `REGISTRIES` keeps the model; empty for none."""
+        """The one of `REGISTRIES` that keeps the model; empty for none."""
         kind, _, place = self.load.partition(":")
         return kind if kind in REGISTRIES and place else ""
 

@@ -157,7 +157,7 @@ def _sample_array(what: str, value: Any, *, missing: bool = False) -> NDArray[An
 
 
 def unusable_values(array: NDArray[Any], *, missing: bool = False) -> str:
-    """What an array holds that cannot be sent; empty if nothing. None is a missing text."""
+    """The first thing in an array that cannot be sent; empty if there is none. None is a missing text."""
     if array.dtype.kind == "O":
         known = (value for value in array.flat if not (missing and value is None))
         others = {type(value).__name__ for value in known if not isinstance(value, str | bytes)}

@@ -1,4 +1,4 @@
-"""What a plan's planner would make of fewer and more devices, and what they would cost."""
+"""Plans of a plan's planner for fewer and more devices, and their cost."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
 
 STEPS = 2
-"""How many devices fewer, and more, are planned for."""
+"""The numbers of devices fewer, and more, that are planned for."""
 
 
 def what_if(

@@ -1,4 +1,4 @@
-"""What a device costs for an hour: a number, or the kind of an instance in a small list of prices.
+"""The price of a device for an hour: a number, or the kind of an instance in a small list of prices.
 
 The list is to be overridden: prices differ by region and contract, and change. Each is that of
 `AS_OF`, on demand, for Linux in `REGION`, in US dollars, as third parties reported it then.

@@ -1,4 +1,4 @@
-"""How much slower than profiled models run: learnt from batches, for gears and for refinement."""
+"""The slowdown of models against their profile: learnt from batches, for gears and for refinement."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -18,7 +18,7 @@ def learnt(slowdown: float, took_ns: int, expected_ns: int) -> float:
 
 
 def slowdown_of_load(slowdowns: Sequence[float], work_ns: Sequence[int], before: float) -> float:
-    """What load is multiplied by: the slowdowns of models, by the work that each has done of late.
+    """The factor on load: the slowdowns of models, by the work that each has done of late.
 
     At least 1, as a plan is not trusted to be right about a machine that is faster than profiled;
     `before` while nothing ran.

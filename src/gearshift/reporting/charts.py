@@ -23,7 +23,7 @@ OPEN_END = 0.12
 
 
 def loads_chart(content: ReportContent) -> Chart | None:
-    """Which model answers how much at each load, and what accuracy and latency that gives."""
+    """The share that each model answers at each load, and the accuracy and latency that this gives."""
     ranges = content.ranges
     if not ranges:
         return None

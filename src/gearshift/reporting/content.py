@@ -141,7 +141,7 @@ def compose(
 
 
 def accuracy_of_gears(pipeline: PipelinePlan) -> list[float] | None:
-    """What the plan predicts for each gear; None where it does not for all."""
+    """The predictions for each gear; None where some gear has none."""
     known = [gear.predicted.accuracy for gear in pipeline.gears if gear.predicted is not None]
     return known if len(known) == len(pipeline.gears) else None
 
@@ -229,7 +229,7 @@ def model_facts(plan: GearPlan, profile: Profile) -> list[ModelFacts]:
 
 
 def assumed(plan: GearPlan, profile: Profile, trace: Trace | None) -> list[tuple[str, str]]:
-    """What the predictions stand on, besides run times: traffic, answers, when and where."""
+    """The grounds of the predictions, besides run times: traffic, answers, when and where."""
     facts = []
     if trace is not None:
         facts.append(

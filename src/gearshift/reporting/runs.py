@@ -66,7 +66,7 @@ class RunSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What became of requests: arrivals (n,) of all, and of the answered (m,) arrival, latency and quality.
+    """The ends of requests: arrivals (n,) of all, and of the answered (m,) arrival, latency and quality.
 
     `shifts` are seconds and the gear from then on.
     """

@@ -35,7 +35,7 @@ def _of_arrow(column: Any) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Of objects, numbers as an array of numbers, and None for each value that is missing."""
+    """An array of objects: numbers as an array of numbers, and None for each value that is missing."""
     if array.dtype.kind != "O" or array.ndim != 1:
         return array
     values = array.tolist()
@@ -57,7 +57,7 @@ def _is_missing(value: object) -> bool:
 
 
 def without_gaps(array: NDArray[Any]) -> NDArray[Any]:
-    """Of an array of texts, NaN and other marks of missing values as None; others as they are."""
+    """An array of texts, with NaN and other marks of missing values as None; others as they are."""
     if array.dtype.kind != "O":
         return array
     return np.array([None if _is_missing(value) else value for value in array.flat], dtype=object).reshape(array.shape)

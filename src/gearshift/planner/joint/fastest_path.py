@@ -15,7 +15,7 @@ class Path(NamedTuple):
 
 
 def fastest_path(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str, run_s: Mapping[str, float]) -> Path:
-    """Of the ways to a node: the longest of those that every request takes, else the shortest of all.
+    """The longest of the ways to a node that every request takes, else the shortest of all.
 
     `run_s` has the seconds of one item at each node, with its fastest model. Each fan-out has a row.
     """

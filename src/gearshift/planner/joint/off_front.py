@@ -25,7 +25,7 @@ MOST_TRIED = 2
 """So many tuples are simulated in vain for each range."""
 LEAST_SEEN = 5
 SLACK = 1.1
-"""What is expected within this multiple of the latency is tried."""
+"""Plans expected within this multiple of the latency are tried."""
 NEARBY = 0.2
 """Loads are nearby up to this share."""
 LONGEST_S = 5.0
@@ -43,7 +43,7 @@ def two_changed(numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
 
 
 def likely(of: Doubles, seen: Doubles, latency_s: Doubles, limit_s: float) -> NDArray[np.bool_]:
-    """Which of n tuples are expected to keep `limit_s`, from their traits `of` (n, traits).
+    """Those of n tuples that are expected to keep `limit_s`, from their traits `of` (n, traits).
 
     The logarithm of `latency_s` (m,) is fitted as linear in the traits `seen` (m, traits) by least squares.
     """

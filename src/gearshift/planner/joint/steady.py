@@ -142,7 +142,7 @@ class SteadyTuples:
         return self._cells[key]
 
     def seen_near(self, load_qps: float, share: float) -> list[tuple[Candidate, float, float]]:
-        """What was simulated at loads up to this share away: tuple, load, and the least latency of its batches."""
+        """The simulated runs at loads up to this share away: tuple, load, and the least latency of its batches."""
         least_s: dict[tuple[int, float], float] = {}
         for (number, qps, _), cell in self._cells.items():
             if abs(qps - load_qps) <= share * load_qps and math.isfinite(cell.latency_s):

@@ -1,4 +1,4 @@
-"""What a plan, a simulation, a result and a comparison show of themselves in a notebook.
+"""HTML that a plan, a simulation, a result and a comparison show of themselves in a notebook.
 
 Their `_repr_html_` look these functions up by name when a notebook asks, as nouns import nothing.
 """

@@ -1,4 +1,4 @@
-"""What an endpoint says of itself, by which one shows that was replaced under the same address."""
+"""The words of an endpoint about itself, by which one shows that was replaced under the same address."""
 
 from typing import Any
 

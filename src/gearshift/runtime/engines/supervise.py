@@ -25,7 +25,7 @@ ANY_CORES = "any"
 GRACE_S = 3.0
 """Between SIGTERM and SIGKILL."""
 MOST_SWEEPS = 100
-"""Of killing what is left, as it may start more meanwhile."""
+"""Bound on rounds of killing what is left, as it may start more meanwhile."""
 
 
 def main() -> int:

@@ -10,10 +10,10 @@ from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
 
 MOST_CHOICES, MOST_TOP_LOGPROBS = 128, 20
 MOST_TOKENS = 1 << 24
-"""Of one answer; no model has so much context."""
+"""Bound on one answer; no model has so much context."""
 MOST_FIELDS = 1 << 10
 MOST_COLONS, MOST_COMMAS = 1 << 20, 1 << 20
-"""Of a body, and of a prompt that is a list: parsed, each may take some 200 bytes for a moment."""
+"""Bounds on a body, and on a prompt that is a list: parsed, each may take some 200 bytes for a moment."""
 
 BEGIN_BYTES = 1 << 10
 """In which a list shows whether it is empty."""

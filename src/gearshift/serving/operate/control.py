@@ -41,7 +41,7 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
 
 @runtime_checkable
 class Operated(Protocol):
-    """What operators see and steer: a `Service`, or a service of language models."""
+    """The things that operators see and steer: a `Service`, or a service of language models."""
 
     @property
     def ready(self) -> bool: ...
@@ -99,7 +99,7 @@ class Control:
 
     @property
     def operated(self) -> Operated:
-        """What is steered; only the router's process may ask for it."""
+        """The steered service; only the router's process may ask for it."""
         assert isinstance(self._serving, Operated), "a front end's process has nothing to steer"
         return self._serving
 

@@ -65,7 +65,7 @@ class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Swapping(Protocol):
-    """What swaps plans: `Swaps`, or one for language models."""
+    """Swaps plans: `Swaps`, or one for language models."""
 
     async def swap(self, asked: SwapBody) -> SwapResult: ...
 

@@ -63,7 +63,7 @@ def example_call(served: Signature, origin: str, *, has_keys: bool, certificate:
 
 
 def _expression(value: Any) -> str:
-    """Of a record whose lists repeat one value, in Python and short: {"image": [[0.5]*28]*28}."""
+    """The JSON of a record whose lists repeat one value, in Python and short: {"image": [[0.5]*28]*28}."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name!r}: {_expression(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):

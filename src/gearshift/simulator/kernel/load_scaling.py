@@ -1,4 +1,4 @@
-"""What multiplies measured load, compiled: `LoadScaling` and `Slowdown` of `runtime/router` on arrays."""
+"""The factors on measured load, compiled: `LoadScaling` and `Slowdown` of `runtime/router` on arrays."""
 
 from itertools import accumulate
 from typing import Any, NamedTuple

@@ -28,7 +28,7 @@ LONGEST_S = 600.0
 FILLER = " word"
 """About one token in most tokenizers, of which prompts are made to length."""
 LEAST_PROMPT_TOKENS = 2
-"""Of a made-up prompt, which names its record."""
+"""The id of a made-up prompt, which names its record."""
 
 Judge = Callable[[int, str], float]
 """The quality of an answer to a recorded prompt."""

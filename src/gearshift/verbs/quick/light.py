@@ -180,7 +180,7 @@ def _quoted(text: str) -> str:
 
 
 def device_count(profile: Profile) -> int:
-    """How many devices like the profiled one: as many as processors and half of the free memory carry."""
+    """The number of devices like the profiled one: as many as processors and half of the free memory carry."""
     if any(is_cuda(curve.device_kind) for curve in profile.curves):
         return 1
     memory_bytes = max(1, sum(curve.memory_bytes for curve in profile.curves))
