@@ -200,7 +200,8 @@ def test_a_flood_is_summed_up_when_its_time_is_over_and_lines_are_heard_again(ca
             log.error("nonsense: %s", number)
         (handler,) = [one for one in logging.getLogger().handlers if type(one).__name__ == "_FewLines"]
         timer = handler._timer
-        assert timer.is_alive() and timer.interval == WINDOW_S
+        assert timer.is_alive()
+        assert timer.interval == WINDOW_S
         timer.cancel()
         timer.function()  # now, and not after ten seconds
         log.error("nonsense again")
