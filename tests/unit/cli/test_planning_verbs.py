@@ -624,7 +624,10 @@ def test_the_first_line_of_plan_and_inspect_says_what_is_needed(place: Path) -> 
         '[[devices]]\nid = "a"\nprice_per_hour = 0.5\n[[devices]]\nid = "b"\nprice_per_hour = 3\n'
     )
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hw.toml", "--json", "p.facts")
-    said = "p95 50 ms (45 to 55 ms); accuracy 80.0 % (79.0 to 81.0 %); 2 devices, each with m1, 3.50 an hour; "
+    said = (
+        "p95 50 ms (45 to 55 ms); accuracy 80.0 % (79.0 to 81.0 %); "
+        "2 devices, each with m1, 3.50 an hour (9.72 a million requests); "
+    )
     first = done.stdout.splitlines()[0]
     assert first.startswith(f"{said}m2 alone (")
     facts = json.loads((place / "p.facts").read_text())
@@ -645,7 +648,7 @@ def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_
     monkeypatch.setattr("gearshift.cli.offline.plan.largest_alone", ended)
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--json", "p.facts")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[0].endswith("p95 50 ms (45 to 55 ms)")
+    assert done.stdout.splitlines()[0].startswith("p95 50 ms (45 to 55 ms); accuracy ")
     assert "wrote plan.json" in done.stdout
     assert json.loads((place / "p.facts").read_text())["largest_alone"] is None
 

@@ -71,7 +71,7 @@ def test_other_names_are_those_of_plans(tmp_path: Path, name: str) -> None:
         ("models.py:load_from", "has no function 'load_from'"),
         ("none.py:load", "there is no such file"),
         ("none.py", "no such file"),
-        ("empty", "there is no model in it"),
+        ("empty", "in it, and no model"),
         ("broken.py", "is no Python"),
         ("twice", "has two models of the name 'small'"),
     ],
