@@ -635,7 +635,7 @@ def test_the_first_line_of_plan_and_inspect_says_what_is_needed(place: Path) -> 
     assert f"would need {facts['largest_alone']['devices']} device" in first
     assert run("inspect", "plan.json").stdout.splitlines()[0] == said.removesuffix("; ")
     assert run("report", "plan.json").exit_code == 0
-    assert "<dt>price</dt><dd>3.50 an hour</dd>" in (place / "report.html").read_text()
+    assert "<dt>an hour costs</dt><dd>3.50<small>" in (place / "report.html").read_text()
 
 
 @pytest.mark.parametrize("ended_by", [KeyboardInterrupt(), InvalidInput("it does not fit")])
