@@ -17,6 +17,8 @@ from gearshift.workload import Trace
 STEPS = 2
 """The numbers of devices fewer, and more, that are planned for."""
 
+INTERRUPTED = "its search was interrupted"
+
 
 def what_if(
     plan: GearPlan, profile: Profile, trace: Trace, *, steps: int = STEPS, progress: Progress = silent
@@ -24,7 +26,7 @@ def what_if(
     """Plan the same request on up to `steps` devices fewer (without the last) and more (like the last).
 
     A latency and an accuracy were asked of the fewest devices; on others the most accurate plan for
-    the latency is made.
+    the latency is made. An interrupted search ends the others, too, and keeps what was found before.
     """
     require(
         plan.hardware.pool_cores is None,
@@ -44,6 +46,8 @@ def what_if(
     for other in [*reversed(fewer), *more]:
         progress(f"planning for {len(other.devices)} devices", len(found) / (len(fewer) + len(more)))
         found.append(_on(other, plan.planner, request))
+        if found[-1].reason == INTERRUPTED:
+            break
     return tuple(found)
 
 
@@ -53,4 +57,6 @@ def _on(hardware: Hardware, planner: str, request: PlanRequest) -> OtherDevices:
         made = planners.plan(planner, dataclasses.replace(request, hardware=hardware))
     except (Infeasible, InvalidInput) as error:
         return msgspec.structs.replace(other, reason=str(error))
+    if made.unfinished and request.budget_s is None:
+        return msgspec.structs.replace(other, reason=INTERRUPTED)
     return msgspec.structs.replace(other, predicted=made.predictions[request.profile.operator])

@@ -79,7 +79,13 @@ def each_pipeline(run: Run) -> Iterator[tuple[str, Run]]:
             objective_s = one.latency_objective_s
             yield (
                 name,
-                msgspec.structs.replace(run, pipelines=UNSET, predicted=one.predicted, latency_objective_s=objective_s),
+                msgspec.structs.replace(
+                    run,
+                    pipelines=UNSET,
+                    predicted=one.predicted,
+                    latency_objective_s=objective_s,
+                    price_per_hour=None,  # devices are for all pipelines together
+                ),
             )
 
 

@@ -70,7 +70,6 @@ def _promised(content: ReportContent, devices: Chart | None) -> str:
 def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> list[tuple[str, str, str]]:
     low, high = result.accuracy_interval
     right = "accuracy" if content.labelled else "agreement"
-    latency = result.latency_s.at(plan.pipelines[plan.name].objective.percentile)
     name = content.percentile if content.percentile in ("p50", "p95", "p99") else "p95"
     latency = {"p50": result.latency_s.p50, "p95": result.latency_s.p95, "p99": result.latency_s.p99}[name]
     between = result.latency_p95_interval_s if name == "p95" else None
@@ -103,7 +102,7 @@ def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str
     ]
     sentence = "What the same load would cost."
     if largest is not None and largest.devices is not None and largest.price_per_hour is not None:
-        within = "" if limit is None else f"within {milliseconds(limit)}"
+        within = "" if limit is None else f"{content.percentile} within {milliseconds(limit)}"
         cells = [percent(largest.accuracy), within, ""]
         rows.append(_row(f"{largest.model} alone", largest.devices, largest.price_per_hour, result, cells))
         saved = f", {digits(largest.price_per_hour / price)} times the cost" if price > 0 else ""

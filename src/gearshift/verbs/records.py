@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,9 @@ def records(
     counted: dict[str, int] = {}
     for model, path in named:
         rows = _rows(Path(path))
-        taken = _taken(rows[0], columns, where=str(path), has_model=bool(model))
-        left_out |= dict.fromkeys(name for name in rows[0] if name not in taken.values())
+        names = dict.fromkeys(name for row in rows for name in row)
+        taken = _taken(names, columns, where=str(path), has_model=bool(model))
+        left_out |= dict.fromkeys(name for name in names if name not in taken.values())
         for row in rows:
             made: dict[str, Any] = {name: row.get(column) for name, column in taken.items()}
             who = made["model"] = model or _text(made["model"])
@@ -71,7 +72,7 @@ def records(
 _KNOWN = f"use some of {', '.join(COLUMNS)}"
 
 
-def _taken(row: Row, columns: Mapping[str, str], *, where: str, has_model: bool) -> dict[str, str]:
+def _taken(row: Collection[str], columns: Mapping[str, str], *, where: str, has_model: bool) -> dict[str, str]:
     """The log's column of each column of records that it has."""
     given = {name: _without_unit(name, column) for name, column in columns.items()}
     missing = [column for column in given.values() if column not in row]
@@ -169,7 +170,13 @@ def _json_lines(text: str, path: Path) -> list[dict[str, Any]]:
 
 def _csv_rows(text: str, path: Path) -> list[dict[str, Any]]:
     mark = next((mark for mark in ",;\t" if mark in text.partition("\n")[0]), ",")
+    reader, rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark), list[dict[str, Any]]()
     try:
-        return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=mark))
+        for row in reader:
+            whole = None not in row and None not in row.values()
+            where = f"{path}, line {reader.line_num}"
+            require(whole, "the row has not as many cells as the header", where=where, remedy="give a cell a column")
+            rows.append(row)
+        return rows
     except csv.Error as error:
         raise InvalidInput(f"is wrongly quoted ({error})", where=str(path), remedy="close every quote") from None

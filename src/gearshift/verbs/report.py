@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from gearshift.errors import require
+from gearshift.errors import GearshiftError, require
+from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import plan_and_profile, plan_and_records, trace_for, traces_for
 from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.planner.largest_alone import LargestAlone
 
 
 def report(
@@ -38,7 +43,6 @@ def report(
             remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
         )
         return _of_language(Path(plan), Path(out), trace, profile)
-    from gearshift.planner.largest_alone import largest_alone
     from gearshift.reporting.content import accuracy_of_gears, compose
     from gearshift.reporting.measured_file import read_measured
     from gearshift.reporting.report_page import write_report
@@ -46,6 +50,7 @@ def report(
     made, measured = plan_and_profile(plan, profile)
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
     runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
+    is_own = arrivals is not None and arrivals.sha256 == made.trace.sha256
     measured_runs = []
     if replay is not None:
         devices, slo_s = len(made.hardware.devices), made.pipeline.objective.latency_s
@@ -57,11 +62,21 @@ def report(
         title=f"Gear plan for {made.name}",
         simulations=runs,
         others=measured_runs,
-        largest=None if arrivals is None else largest_alone(made, measured, arrivals),
+        largest=_largest(made, measured, arrivals) if arrivals is not None and is_own else None,
         trace=arrivals,
     )
     write_report(Path(out), content)
     return Path(out)
+
+
+def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone | None":
+    """None where it cannot be said: the page is about the plan."""
+    from gearshift.planner.largest_alone import largest_alone
+
+    try:
+        return largest_alone(plan, profile, arrivals)
+    except GearshiftError:
+        return None
 
 
 def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:

@@ -50,6 +50,8 @@ def command(output: Output, logs: Sequence[str], columns: str, out: Path) -> Non
             f"wrote {out} without run times: map batch_size and seconds, or write {out}/runtimes.csv with columns "
             "model, batch_size, seconds"
         )
+        if (out / "runtimes.csv").exists():
+            output.say(f"{out}/runtimes.csv was there before, and is kept: check that it is of these models")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -101,8 +101,10 @@ def command(
     require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
     asked: dict[str, Any] = {"latency_s": seconds_of(p95_ms), "accuracy": accuracy}
-    if is_without_plan(plan):
+    without_plan = is_without_plan(plan)
+    if without_plan:
         require_local(options)
+        require(not openai, "--openai is given, and these models are no language models", remedy="leave it out")
         with folder_of(keep) as folder:
             with output.progress() as tell:
                 made = plan_found(
@@ -110,7 +112,6 @@ def command(
                 )
             if keep is not None:
                 output.say(f"wrote {made}")
-            _require_language(openai, made)
             code = serve_plan(made, **options)
     else:
         require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
@@ -119,7 +120,7 @@ def command(
             output.say(f"chose {made}")
         _require_language(openai, made)
         code = serve_plan(made, **options)
-    output.json({"plan": str(plan if is_without_plan(plan) else made), "exit_code": code})
+    output.json({"plan": str(plan if without_plan else made), "exit_code": code})
     if code:
         raise SystemExit(code)
 

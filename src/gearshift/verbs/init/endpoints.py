@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from typing import Any
 
 import msgspec
@@ -65,14 +66,14 @@ def endpoint_files(urls: Sequence[str], prompts: str | None) -> dict[str, bytes]
     """
     require(len(urls) >= 2, f"{len(urls)} endpoint is given, and a cascade needs two", remedy="give URL,URL")
     names = NAMES.get(len(urls)) or tuple(f"model-{i + 1}" for i in range(len(urls)))
-    text = HEAD.format(prompts=json.dumps(prompts or "prompts.jsonl"))
+    text = HEAD.format(prompts=_quoted(prompts or "prompts.jsonl"))
     for name, url in zip(names, urls, strict=True):
         EngineSettings(url=url, model=name)  # checks the URL
         model, context = served_model(url)
         text += ENGINE.format(
             name=name,
-            url=json.dumps(url),
-            model=f"{json.dumps(model)}  # as it says" if model else f'"{name}"  # it did not say: put its name here',
+            url=_quoted(url),
+            model=f"{_quoted(model)}  # as it says" if model else f'"{name}"  # it did not say: put its name here',
             context=f"{context}  # as it says" if context else f"{CONTEXT_TOKENS}  # it did not say: put its own here",
         )
     files = {"gearshift.toml": (text + TAIL).encode(), "judge.py": JUDGE.encode()}
@@ -92,7 +93,19 @@ def served_model(url: str) -> tuple[str, int | None]:
             first: Any = msgspec.json.decode(answer.read(LARGEST_ANSWER_BYTES))["data"][0]
         name = first["id"]
         context = first.get("max_model_len") or first.get("meta", {}).get("n_ctx")  # vLLM's and llama.cpp's
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # an endpoint may send anything
+    except (
+        OSError,
+        HTTPException,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):  # an endpoint may send anything
         return "", None
     usable = isinstance(name, str) and name.isprintable()
     return (name if usable else ""), (context if isinstance(context, int) and context > 0 else None)
+
+
+def _quoted(text: str) -> str:
+    """As a string of TOML, which has no surrogates."""
+    return json.dumps(text, ensure_ascii=False)

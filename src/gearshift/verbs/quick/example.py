@@ -70,7 +70,10 @@ def _asked(project_path: Path, model: str) -> tuple[Row | None, str]:
         loaded = load_model(project, project_path.parent, model).model
     except GearshiftError as error:
         return None, str(error)
-    return taken_by(loaded), ""
+    try:
+        return taken_by(loaded), ""
+    except Exception as error:  # noqa: BLE001  the model's own code
+        return None, f"model {model!r} does not say what it takes ({' '.join(str(error).split())}); {GIVE_ONE}"
 
 
 def taken_by(model: Any) -> Row | None:

@@ -1,5 +1,6 @@
 """A plan for models that have none: measured for seconds, and planned for what this machine carries."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ import gearshift
 
 def load_samples():
     with np.load(Path(__file__).with_name("example.npz")) as row:
-        return gearshift.Samples({{name: np.repeat(row[name], {rows}, axis=0) for name in row}})
+        return gearshift.Samples({{name.removeprefix("input "): np.repeat(row[name], {rows}, axis=0) for name in row}})
 '''
 
 
@@ -129,11 +130,16 @@ def plan_gears(folder: Path, top_qps: float, progress: Progress, **asked: Any) -
             budget_s=LONGEST_SEARCH_S,
             **asked,
         )
+        began_s = time.monotonic()
         try:
-            return planners.plan(planners.DEFAULT, request, progress=progress)
+            made = planners.plan(planners.DEFAULT, request, progress=progress)
         except Infeasible:
             if halvings == HALVINGS:
                 raise
+            continue
+        if made.unfinished and time.monotonic() - began_s < 0.9 * LONGEST_SEARCH_S:
+            raise KeyboardInterrupt  # it ends the command, and not the search alone
+        return made
     raise AssertionError("unreachable")
 
 
@@ -162,7 +168,7 @@ def write_project(found: Found, folder: Path, *, samples: str | None, example: s
     if reference.startswith("example.py"):
         row = example_of_model(path, next(iter(found.models))) if example is None else example_of_json(example)
         texts = {name: array.astype(np.str_) if array.dtype.kind == "O" else array for name, array in row.items()}
-        np.savez(folder / "example.npz", **texts)  # type: ignore[arg-type]
+        np.savez(folder / "example.npz", **{f"input {name}": row for name, row in texts.items()})  # type: ignore[arg-type]
     return path
 
 
