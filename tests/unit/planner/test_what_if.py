@@ -3,8 +3,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gearshift.gear import OtherDevices
+from gearshift.gear import GearPlan, OtherDevices
 from gearshift.planner import planners
+from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.what_if import what_if
 from gearshift.plans.plan_file import read_plan, write_plan
 from tests.unit.planner import fake
@@ -34,3 +35,20 @@ def test_a_plan_keeps_them_in_its_file_and_has_no_field_for_them_without(tmp_pat
     other = OtherDevices(devices=1, price_per_hour=1.0, reason="too few")
     write_plan(msgspec.structs.replace(made, what_if=(other,)), tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json").what_if == (other,)
+
+
+def test_an_interrupted_search_is_told_and_ends_the_others(faked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = little_request(devices=2)
+    made = msgspec.structs.replace(planners.plan("fake", request), planner="fake")
+    plan = planners.plan
+
+    def cut(planner: str, request: PlanRequest) -> GearPlan:
+        unfinished = len(request.hardware.devices) == 3
+        return msgspec.structs.replace(plan(planner, request), unfinished=unfinished)
+
+    monkeypatch.setattr("gearshift.planner.what_if.planners.plan", cut)
+    found = what_if(made, request.profile, request.trace)
+    assert [(one.devices, one.reason, one.predicted is None) for one in found] == [
+        (1, "", False),
+        (3, "its search was interrupted", True),
+    ]

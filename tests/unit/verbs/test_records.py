@@ -79,3 +79,16 @@ def test_what_a_log_lacks_is_said(tmp_path: Path, columns: dict[str, str], told:
 def test_what_is_no_log_is_refused(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         records([log(tmp_path, text)], out=tmp_path / "out", columns={})
+
+
+def test_columns_that_only_some_lines_have_are_taken(tmp_path: Path) -> None:
+    first, second = {"model": "m", "certainty": 0.5, "correct": 1}, {"batch_size": 1, "seconds": 0.01, "host": "a"}
+    lines = json.dumps(first) + "\n" + json.dumps(first | second) + "\n"
+    made = records([log(tmp_path, lines, "log.jsonl")], out=tmp_path / "out", columns={})
+    assert (made.predictions, made.run_times, made.left_out) == (2, 1, ("host",))
+
+
+def test_a_row_that_is_longer_than_the_header_is_named(tmp_path: Path) -> None:
+    path = log(tmp_path, "model,certainty,correct\nm,0.5,1\nm,0.5,1,\n")
+    with pytest.raises(InvalidInput, match=r"log\.csv, line 3: the row has more cells than the header"):
+        records([path], out=tmp_path / "out", columns={})

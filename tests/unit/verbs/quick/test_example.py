@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from gearshift.errors import InvalidInput
-from gearshift.verbs.quick.example import example_of_json, taken_by
+from gearshift.errors import InvalidInput, ModelFailed
+from gearshift.verbs.quick.example import example_of_json, example_of_model, taken_by
 
 
 def test_a_bare_value_is_that_of_the_only_input() -> None:
@@ -52,3 +54,15 @@ def test_an_estimator_of_columns_names_them() -> None:
 
 def test_a_function_does_not_say_what_it_takes() -> None:
     assert taken_by(lambda x: x) is None
+
+
+def test_a_model_whose_example_fails_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "class Model:\n    def __call__(self, x): return x\n    def example(self): raise ValueError('no signature')\n\n"
+        "def load(): return Model()\n"
+    )
+    (tmp_path / "gearshift.toml").write_text(
+        'operator = "task"\nsamples = "models.py:load"\n[models.m]\nload = "models.py:load"\n'
+    )
+    with pytest.raises(ModelFailed, match=r"does not say what it takes \(no signature\); give one record"):
+        example_of_model(tmp_path / "gearshift.toml", "m")

@@ -105,4 +105,4 @@ def test_an_example_of_an_estimator_is_of_its_features(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     write_project(found, tmp_path / "out", samples=None, example=None)
     with np.load(tmp_path / "out" / "example.npz") as row:
-        assert row["input"].shape == (1, 4)
+        assert row["input input"].shape == (1, 4)
