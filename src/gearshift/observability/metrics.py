@@ -238,6 +238,8 @@ class Metrics:
             "gearshift_bulk_rows", "Rows of bulk work that ended, by outcome.", ["operator", "outcome"]
         )
         self._exits = counter("gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"])
+        self._answered: defaultdict[tuple[str, str], Count] = defaultdict(Count)
+        """Rows by pipeline and the model that answered; not published."""
         self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", by, buckets=SECONDS)
         self._run = histogram("gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS)
         self._busy = counter("gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"])
@@ -364,7 +366,7 @@ class Metrics:
 
     def _know_row(self, operator: str, model: str, exit_segment: int, stage: int) -> list[Count]:
         """As `_know_answers`, for rows; segments that no model can have are not cached."""
-        counts = [self._exits.labels(model, str(min(exit_segment, LAST_SEGMENT)))]
+        counts = [self._exits.labels(model, str(min(exit_segment, LAST_SEGMENT))), self._answered[operator, model]]
         own = self._own(operator)
         counts += [self._forwarded.labels(*own, str(before)) for before in range(stage)]
         if exit_segment <= LAST_SEGMENT:
@@ -430,7 +432,7 @@ class Metrics:
             latency=summed([latency.counts for _, latency, _, _ in known]) or [0] * (len(SECONDS) + 1),
             late=self._late.labels(operator).value,
             dropped=self._dropped.by_last(*self._own(operator)),
-            answers_by_model={model: sum(self._exits.by_last(model).values()) for model in self._models[operator]},
+            answers_by_model={model: self._answered[operator, model].value for model in self._models[operator]},
             busy_s=self._busy.by_last(),
             nodes=self.nodes.sums(operator),
         )

@@ -124,8 +124,11 @@ class _Passing:
         exchange.respond(answer.status, answer.body)
 
     def _headers(self, exchange: HttpExchange) -> Mapping[str, str]:
-        """The page's own key goes before the file's, which is for reading alone."""
-        headers = {}
+        """The page's own key goes before the file's, which is for reading alone.
+
+        A server without keys lets nobody steer it through a proxy, which this is.
+        """
+        headers = {"Via": "1.1 gearshift-dashboard"}
         if (typed := exchange.headers.get(AUTHORIZATION)) is not None:
             headers["Authorization"] = typed.decode("latin-1")
         elif self._key is not None and exchange.method != "POST":

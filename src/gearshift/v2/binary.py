@@ -16,9 +16,9 @@ from gearshift.model import DATATYPES
 from gearshift.v2.packing import LENGTH, PackingError, datatype_named, unpack_bytes
 
 INFERENCE_HEADER = "inference-header-content-length"
+"""The header with the number of a body's bytes that are JSON, in lower case."""
 BULK_HEADER = "x-gearshift-bulk"
 """Tells before the body is read that the request is bulk work, for which there is room apart."""
-"""The header with the number of a body's bytes that are JSON, in lower case."""
 
 
 class BinaryTensors:

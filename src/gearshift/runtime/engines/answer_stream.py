@@ -100,7 +100,7 @@ class Owner(Protocol):
 
     def tokens_came(self, stream: "AnswerStream") -> None: ...
 
-    def begun(self, stream: "AnswerStream", model: str | None, fingerprint: str | None) -> None:
+    def begun(self, stream: "AnswerStream", model: object, fingerprint: object) -> None:
         """The first chunk of an engine's answer, by which it says what it is."""
         ...
 
@@ -209,14 +209,17 @@ class AnswerStream:
         if self.request.answered:
             self.reader.chunk(data)
         elif not self.held.add(data):
-            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held, or {FULL}"))
+            if not has_room(self._memory, len(data)):
+                raise NoRoom(f"{FULL}; try again later")
+            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
             return
         if tokens:
             self.last_ns = self._owner.now_ns()
             if self.count == 0:
                 self.first_ns = self.last_ns
             self.count += tokens
-            if self.count > TOO_MANY_TOKENS * self.asked.most_tokens + MORE_TOKENS:
+            bound = TOO_MANY_TOKENS * self.asked.most_tokens + MORE_TOKENS
+            if self.count > bound and "echo" not in self.asked.fields:  # which lists the prompt's tokens, too
                 self._break(Fault(f"an engine gave {self.count} tokens, and {self.asked.most_tokens} were asked for"))
                 return
             self._owner.tokens_came(self)

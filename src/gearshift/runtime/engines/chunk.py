@@ -122,8 +122,8 @@ class Usage(msgspec.Struct):
 
 class Chunk(msgspec.Struct):
     choices: list[Choice] = []
-    model: str | None = None
-    system_fingerprint: str | None = None
+    model: Any = None
+    system_fingerprint: Any = None
     usage: Usage | None = None
     error: Any = None
 

@@ -313,10 +313,10 @@ class LanguageService:
             self.router.lost(replica, self._clock.now_ns())
             self._dispatch_soon()
 
-    def begun(self, stream: AnswerStream, model: str | None, fingerprint: str | None) -> None:
+    def begun(self, stream: AnswerStream, model: object, fingerprint: object) -> None:
         replica = stream.request.replica
-        self.said(replica, "the model that it names", model or "")
-        self.said(replica, "its fingerprint", fingerprint or "")
+        self.said(replica, "the model that it names", model if isinstance(model, str) else "")
+        self.said(replica, "its fingerprint", fingerprint if isinstance(fingerprint, str) else "")
 
     def said(self, replica: int, what: str, value: str) -> None:
         """As `engine_replica.OnChange`; an engine that was replaced under its address is told."""

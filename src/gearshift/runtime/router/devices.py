@@ -59,7 +59,7 @@ class Slowdown:
         self.of_load = 1.0
         self._work_ns = [0] * len(self.alike)
         self._expected_ns = [0] * len(self.alike)
-        self._keys = [(tables.model_of(first), *tables.devices_of(first)) for first in self.alike]
+        self._keys = [(tables.model_of(r), *tables.devices_of(r)) for r in range(len(self.alike))]
 
     def of(self, replica: int) -> float:
         return self.ratios[self.alike[replica]]
@@ -83,5 +83,6 @@ class Slowdown:
         """Go on from what was learnt of the same models on the same devices."""
         if self.on and before.on:
             found = {key: before.of(replica) for replica, key in enumerate(before._keys)}
-            self.ratios = [found.get(key, 1.0) for key in self._keys]
+            for first, key in zip(self.alike, self._keys, strict=True):
+                self.ratios[first] = found.get(key, self.ratios[first])
             self.of_load = before.of_load

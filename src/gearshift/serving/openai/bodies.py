@@ -128,7 +128,10 @@ def _prompts(known: CompletionBody) -> tuple[int, int]:
     given = b"null" if known.prompt is msgspec.UNSET else bytes(known.prompt)
     if given.lstrip()[:1] == b"[" and given.count(b",") > MOST_COMMAS:
         raise BadBody(f"has more than {MOST_COMMAS} parts", param="prompt")
-    prompt = msgspec.json.decode(given)
+    try:
+        prompt = msgspec.json.decode(given)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _bad(error) from None
     several = isinstance(prompt, list) and len(prompt) > 0 and all(isinstance(one, (str, list)) for one in prompt)
     tokens = isinstance(prompt, list) and len(prompt) > 0 and all(isinstance(one, int) for one in prompt)
     if not (several or tokens or isinstance(prompt, str)):

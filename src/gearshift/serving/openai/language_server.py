@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from gearshift.clock import WallClock
+from gearshift.objective import Metric
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.logs import LogSettings, logging_to_stderr
@@ -125,10 +126,7 @@ class LanguageServer:
             metrics=self._metrics,
             journal=journal,
         )
-        metric = task.plan.pipeline.objective.metric
-        self._live = Live(
-            control, self._metrics.glance, journal, metric="latency" if metric is msgspec.UNSET else metric
-        )
+        self._live = Live(control, self._metrics.glance, journal, metric=self._metric)
         handlers = Handlers(
             control,
             (),
@@ -155,6 +153,11 @@ class LanguageServer:
             journal=journal,
             running=running,
         )
+
+    def _metric(self) -> Metric:
+        """The one that the objective of the plan in force is of."""
+        metric = self._swaps.deployment.task.plan.pipeline.objective.metric
+        return "latency" if metric is msgspec.UNSET else metric
 
     async def main(self) -> int:
         loop = asyncio.get_running_loop()

@@ -92,7 +92,12 @@ class LanguageSwaps:
             require_same_project(task, before.task, path)
             after = self._make(task, Tagged(self._journal, plan=path.name), before.all)
             await after.start_engines()
-            self._take_over(before, after)
+            try:
+                self._take_over(before, after)
+            except Exception:
+                if self.deployment is before:
+                    await after.stop()
+                raise
         except Exception as error:  # whatever goes wrong, the old plan goes on
             reason = str(error)
             if not isinstance(error, (GearshiftError, OSError)):

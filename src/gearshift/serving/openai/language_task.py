@@ -203,6 +203,7 @@ def require_servable(settings: ServerSettings) -> None:
         ("replan", settings.replan, "off"),
         ("scaler", settings.scaler, "static"),
         ("adapt", settings.adapt, None),
+        ("slowdown", settings.slowdown, "auto"),
     ):
         if value != plain:
             raise InvalidInput(f"{name} is {value!r}, and language models are served without", remedy="leave it out")

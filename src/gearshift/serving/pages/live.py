@@ -113,11 +113,11 @@ class Live:
         glance: Callable[[str], Glance],
         events: RecentEvents,
         *,
-        metric: Metric = "latency",
+        metric: Callable[[], Metric] = lambda: "latency",
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._control, self._glance, self._events, self._now_s = control, glance, events, now_s
-        self._metric = metric
+        self._metric, self._told_of = metric, metric()
         self._glances: dict[str, deque[tuple[float, Glance]]] = {
             name: deque(maxlen=WINDOW + 1) for name in control.pipelines
         }
@@ -145,6 +145,10 @@ class Live:
 
     def tick(self) -> None:
         at, status = round(self._now_s(), 3), self._control.status()
+        if self._told_of != self._metric():  # another plan has another objective
+            self._told_of = self._metric()
+            for moments in self._past.values():
+                moments.clear()
         last = {pipeline.name: self._look_at(at, pipeline.name) for pipeline in status.pipelines}
         for pipeline in status.pipelines:
             p50_s, p95_s, _ = self._of_objective(last[pipeline.name])
@@ -177,7 +181,7 @@ class Live:
         self._viewers[viewer] = self._at
 
     def _of_objective(self, now: PipelineNow) -> Times:
-        times = {"ttft": now.ttft, "per_token": now.per_token}.get(self._metric)
+        times = {"ttft": now.ttft, "per_token": now.per_token}.get(self._told_of)
         return now.latency if times is None else times
 
     @property

@@ -403,3 +403,14 @@ def test_requests_are_refused_once_all_that_they_hold_reaches_the_bound() -> Non
         service.service.submit(read_body(CHAT, body, "chat").asked, readings[0])
 
     served(language_plan([ALONE], most_outstanding=1), use, most_held_bytes=150_000)
+
+
+def test_an_answer_that_repeats_its_prompt_may_have_more_tokens_than_were_asked_for() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = Reading()
+        stream = service.submit(SURE, reading, ignore_eos=True, max_tokens=500, echo=True)
+        stream.asked.most_tokens = 10
+        await reading.over.wait()
+        assert reading.fault is None
+
+    served(language_plan([SMALL_ALONE]), use)

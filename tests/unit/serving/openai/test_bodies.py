@@ -106,6 +106,12 @@ def test_a_body_that_would_take_much_memory_or_work_is_refused(more: bytes) -> N
         read_body(TEXT, b'{"model":"chat","prompt":"a",%b}' % more, "chat")
 
 
+@pytest.mark.parametrize("prompt", [b'"\xff"', b"[1e999]"])
+def test_a_prompt_that_is_no_json_value_is_refused(prompt: bytes) -> None:
+    with pytest.raises(BadBody):
+        read_body(TEXT, b'{"model":"chat","prompt":%b}' % prompt, "chat")
+
+
 @pytest.mark.parametrize(
     "fields",
     [

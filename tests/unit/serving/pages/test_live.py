@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gearshift.objective import Metric
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.recent_events import RecentEvents
@@ -58,7 +59,8 @@ class World:
         service = Service(tables, EmulatedBackend(tables, plan, little_profile()), metrics=self.metrics)
         self.events = RecentEvents(Journal(), now_s=self.clock)
         self.control = Control(service)
-        self.live = Live(self.control, self.metrics.glance, self.events, now_s=self.clock)
+        self.metric: Metric = "latency"
+        self.live = Live(self.control, self.metrics.glance, self.events, metric=lambda: self.metric, now_s=self.clock)
 
     def tick(self) -> None:
         self.clock.s += 1
@@ -88,6 +90,13 @@ def test_ten_minutes_are_kept(world: World) -> None:
         world.tick()
     moments = json.loads(world.live.as_json())["past"]["sums"]
     assert (len(moments), moments[0][0]) == (KEPT, 1006)
+
+
+def test_times_of_another_metric_are_not_kept_after_a_swap(world: World) -> None:
+    world.tick()
+    world.metric = "ttft"
+    world.tick()
+    assert [moment[0] for moment in json.loads(world.live.as_json())["past"]["sums"]] == [1002]
 
 
 def test_requests_are_counted_over_ten_seconds(world: World) -> None:
