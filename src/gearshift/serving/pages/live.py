@@ -24,7 +24,7 @@ KEPT = 600
 WINDOW = 10
 """Looks over which percentiles and rates are taken."""
 MOST_VIEWERS = 32
-"""Who comes beyond them gets one look at a time."""
+"""A further viewer gets one look at a time."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 Times = tuple[float | None, float | None, float | None]
