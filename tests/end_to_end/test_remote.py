@@ -163,15 +163,21 @@ def small():
 """
 
 
-@pytest.mark.long
-def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
+@contextmanager
+def remote_and_profile(tmp_path):
+    """A server with a key and a certificate, and the profile of a project whose larger model is there."""
     (tmp_path / "remote").mkdir()
     certificate = write_certificate(tmp_path / "remote")
     with serving(tmp_path / "remote", api_keys=key_file(tmp_path), **certificate) as there:
         (tmp_path / "gearshift.toml").write_text(PROJECT.format(url=there.url))
         (tmp_path / "remote.pem").write_bytes(Path(certificate["tls_certificate"]).read_bytes())
         (tmp_path / "task.py").write_text(TASK)
-        profile = gearshift.profile(tmp_path, out=tmp_path / "profile")
+        yield there, gearshift.profile(tmp_path, out=tmp_path / "profile")
+
+
+@pytest.mark.long
+def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
+    with remote_and_profile(tmp_path) as (there, profile):
         assert [(c.model, c.device_kind) for c in profile.curves] == [("small", "cpu"), ("large", "remote")]
         assert profile.predictions.quality.mean(axis=1).tolist() == pytest.approx([26 / 40, 1])
         with served(tmp_path, profile, percentile=0.5) as server:
@@ -191,13 +197,7 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
 
 @pytest.mark.long
 def test_rows_are_refined_with_a_remote_model_and_kept_as_they_are_where_it_is_gone(tmp_path):
-    (tmp_path / "remote").mkdir()
-    certificate = write_certificate(tmp_path / "remote")
-    with serving(tmp_path / "remote", api_keys=key_file(tmp_path), **certificate) as there:
-        (tmp_path / "gearshift.toml").write_text(PROJECT.format(url=there.url))
-        (tmp_path / "remote.pem").write_bytes(Path(certificate["tls_certificate"]).read_bytes())
-        (tmp_path / "task.py").write_text(TASK)
-        profile = gearshift.profile(tmp_path, out=tmp_path / "profile")
+    with remote_and_profile(tmp_path) as (there, profile):
         with served(tmp_path, profile, percentile=0.5, refine_within_s=20.0) as server:
             asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
             status, answer, _ = speak(lambda client: post_to(client, server.url, asked))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gearshift.cli.offline.plan import steady_hint
+from gearshift.cli.common.plan_hints import steady_hint
 from gearshift.planner import planners
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady

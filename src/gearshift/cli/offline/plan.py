@@ -1,26 +1,24 @@
 """`gearshift plan`."""
 
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import numpy as np
 from msgspec import UNSET
 
 from gearshift.cli.common.named import Named, NamedNumber, Repeated, require_only, the_last
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     TRACE_OPTIONS,
-    command_line,
     require_one_latency,
     seconds_of,
     the_trace,
     traces_options,
 )
 from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.plan_hints import nearest_commands, steady_hint
 from gearshift.cli.common.tables import (
     NO_LABELS,
     THIS_TRACE_ALONE,
@@ -49,7 +47,7 @@ from gearshift.reporting.cost import per_million
 from gearshift.reporting.headline import headline
 from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
-from gearshift.traces.read import doubts_about_trace, read_trace
+from gearshift.traces.read import doubts_about_trace
 from gearshift.verbs.plan import largest_alone, plan, plan_frontier
 from gearshift.verbs.plan import what_if as other_devices
 from gearshift.verbs.plan_request import DeviceOptions, LanguageOptions, source_file, trace_file
@@ -58,7 +56,6 @@ from gearshift.workload import Trace
 if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
 
-STEADY, LEAST_GAPS = 0.2, 10
 """A trace is steady if the standard deviation of its gaps is at most this share of their mean."""
 
 
@@ -415,44 +412,3 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
 
 def result_of(plan: GearPlan) -> ServingResult:
     return plan.predictions[plan.name]
-
-
-def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
-    evenly = trace
-    if trace.of_counts and of_trace["arrivals"] != "uniform":
-        path, changed_how = of_trace["trace"], {"seed": of_trace["seed"], "arrivals": "uniform"}
-        if not path.is_file():  # a pipe cannot be read again
-            return ""
-        evenly = read_trace(path, **{name: of_trace[name] for name in TRACE_OPTIONS} | changed_how)
-    gaps_ns = np.diff(evenly.arrivals_ns)
-    if len(gaps_ns) < LEAST_GAPS or gaps_ns.std() > STEADY * gaps_ns.mean():
-        return ""
-    changed, remarks = [], ""
-    if trace.sha256 != evenly.sha256:
-        changed.append("--arrivals uniform")
-        remarks += f", and drawn at random it has up to {trace.peak_qps:.0f} in a second"
-    if scope != "trace":
-        changed.append("--scope trace")
-        remarks += "; every load range must also hold random arrivals"
-    if not changed:
-        return ""
-    return (
-        f"the trace is a steady {evenly.mean_qps:.4g}/s{remarks}: "
-        f"if requests come evenly, plan with {' '.join(changed)}"
-    )
-
-
-def nearest_commands(error: Infeasible, *, limit: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the command with each nearest feasible objective, rounded to the feasible side."""
-    changed: list[dict[str, object]] = []
-    if error.nearest_latency_s is not None:
-        changed.append({limit: math.ceil(error.nearest_latency_s * 1e6 - 1e-6) / 1e3})
-    if error.nearest_accuracy is not None:
-        changed.append({"accuracy": math.floor(error.nearest_accuracy * 1e4 + 1e-9) / 1e4})
-    if error.together:
-        changed = [{name: value for each in changed for name, value in each.items()}]
-    counted = options["cores"] is None and not isinstance(options["devices"], Path)
-    if error.nearest_devices is not None and counted:
-        changed.append({"devices": error.nearest_devices})
-    for change in changed:
-        yield command_line(**change)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gearshift.errors import GearshiftError, InvalidInput, NotReady, SwapFailed, require
+from gearshift.errors import GearshiftError, SwapFailed, require
 from gearshift.observability.journal import Journal, Tagged
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.runtime.engines.engine_replica import EngineReplica
@@ -14,7 +14,7 @@ from gearshift.serving.openai.deployment import Deployment
 from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.serving.openai.language_task import LanguageTask
 from gearshift.serving.operate.control import Control
-from gearshift.serving.operate.swap import LONGEST_LEAVE_S, SwapBody, SwapResult, plan_in
+from gearshift.serving.operate.swap import LONGEST_LEAVE_S, OneSwap, SwapBody, SwapResult
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,9 @@ class LanguageSwaps:
         journal: Journal,
     ) -> None:
         self._control, self._handlers, self.deployment = control, handlers, deployment
-        self._plans, self._read, self._make, self._metrics, self._journal = plans, read, make, metrics, journal
-        self._work: asyncio.Task[SwapResult] | None = None
+        self._read, self._make, self._metrics, self._journal = read, make, metrics, journal
+        self._one = OneSwap(plans)
         self._leaving: Deployment | None = None
-        self._ending = False
 
     async def swap(self, asked: SwapBody) -> SwapResult:
         """Start what the requested plan needs and put it in force; return when the old one has answered its requests.
@@ -54,34 +53,16 @@ class LanguageSwaps:
         come up: the old plan then goes on serving.
         """
         require(asked.shadow == 0, "plans of language models are swapped without a shadow", remedy="leave it out")
-        if self._plans is None:
-            raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
-        path = plan_in(self._plans, asked.plan)
-        if self._ending or not self.deployment.service.started:
-            raise NotReady("the server is starting or ending")
-        if self._work is not None and not self._work.done():
-            raise SwapFailed("another swap is under way; try again later")
-        work = self._work = asyncio.get_running_loop().create_task(self._swap(path))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            if work.cancelled():
-                raise NotReady("the server is ending") from None
-            raise
+        return await self._one.run(asked.plan, self._swap, started=self.deployment.service.started)
 
     async def drain(self, longest_s: float) -> bool:
         """Drain the plan in force and a leaving one; cancel one whose engines are being started."""
-        self._ending = True
-        if self._work is not None and self._leaving is None:
-            self._work.cancel()
+        self._one.end(cancel=self._leaving is None)
         served = [self.deployment] if self._leaving is None else [self.deployment, self._leaving]
         return all(await asyncio.gather(*(one.service.drain(longest_s) for one in served)))
 
     async def stop(self) -> None:
-        self._ending = True
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+        await self._one.stop()
         await self.deployment.stop()
 
     async def _swap(self, path: Path) -> SwapResult:

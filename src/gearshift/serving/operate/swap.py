@@ -4,9 +4,9 @@ import asyncio
 import gc
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -70,6 +70,48 @@ class Swapping(Protocol):
     async def swap(self, asked: SwapBody) -> SwapResult: ...
 
 
+class OneSwap:
+    """At most one swap at a time, of plans in the folder `plans`; a server that ends begins no other."""
+
+    def __init__(self, plans: Path | None) -> None:
+        self._plans, self._ending = plans, False
+        self._work: asyncio.Task[SwapResult] | None = None
+
+    async def run(
+        self, plan: str, swap: Callable[[Path], Coroutine[Any, Any, SwapResult]], *, started: bool
+    ) -> SwapResult:
+        """`swap` of the plan's path, which goes on where the caller is cancelled.
+
+        Raises `InvalidInput` if the folder has no such plan, `NotReady` while the server is not
+        `started` or ends, `SwapFailed` during another swap.
+        """
+        if self._plans is None:
+            raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
+        path = plan_in(self._plans, plan)
+        if self._ending or not started:
+            raise NotReady("the server is starting or ending")
+        if self._work is not None and not self._work.done():
+            raise SwapFailed("another swap is under way; try again later")
+        work = self._work = asyncio.get_running_loop().create_task(swap(path))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if work.cancelled():
+                raise NotReady("the server is ending") from None
+            raise
+
+    def end(self, *, cancel: bool) -> None:
+        """Begin no other swap; `cancel` the one that is under way."""
+        self._ending = True
+        if self._work is not None and cancel:
+            self._work.cancel()
+
+    async def stop(self) -> None:
+        self.end(cancel=True)
+        if self._work is not None:
+            await asyncio.gather(self._work, return_exceptions=True)
+
+
 class Swaps:
     """Puts plans in force in `control`, one at a time.
 
@@ -92,12 +134,10 @@ class Swaps:
     ) -> None:
         self._free = free
         self._pin = pin or processors.pin
-        self._control, self._plans, self._read, self._make = control, plans, read, make
+        self._control, self._read, self._make, self._one = control, read, make, OneSwap(plans)
         self.served = task
         self._metrics, self._journal = metrics, journal
-        self._work: asyncio.Task[SwapResult] | None = None
         self._leaving: Service | None = None
-        self._ending = False
 
     async def swap(self, asked: SwapBody) -> SwapResult:
         """Load, try and put in force the requested plan; return when the old one is unloaded.
@@ -105,33 +145,17 @@ class Swaps:
         Raises `InvalidInput` if the folder has no such plan, `SwapFailed` during another swap, or
         if the new plan cannot be loaded or does not answer: the old plan then goes on serving.
         """
-        if self._plans is None:
-            raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
-        path = plan_in(self._plans, asked.plan)
-        if self._ending or self._control.status().state == "starting":
-            raise NotReady("the server is starting or ending")
-        if self._work is not None and not self._work.done():
-            raise SwapFailed("another swap is under way; try again later")
-        work = self._work = asyncio.get_running_loop().create_task(self._swap(path, asked))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            if work.cancelled():
-                raise NotReady("the server is ending") from None
-            raise
+        started = self._control.status().state != "starting"
+        return await self._one.run(asked.plan, lambda path: self._swap(path, asked), started=started)
 
     async def drain(self, longest_s: float) -> bool:
         """Drain the plan in force and a leaving one; cancel one that is being loaded."""
-        self._ending = True
-        if self._work is not None and self._leaving is None:
-            self._work.cancel()
+        self._one.end(cancel=self._leaving is None)
         services = [self._control.service] if self._leaving is None else [self._control.service, self._leaving]
         return all(await asyncio.gather(*(service.drain(longest_s) for service in services)))
 
     async def stop(self) -> None:
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+        await self._one.stop()
         await self._control.service.stop()
 
     async def _swap(self, path: Path, asked: SwapBody) -> SwapResult:
