@@ -197,17 +197,19 @@ def test_a_remote_model_is_profiled_planned_and_served_as_a_stage(tmp_path):
 
 @pytest.mark.long
 def test_rows_are_refined_with_a_remote_model_and_kept_as_they_are_where_it_is_gone(tmp_path):
-    with remote_and_profile(tmp_path) as (there, profile):
-        with served(tmp_path, profile, percentile=0.5, refine_within_s=20.0) as server:
-            asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
-            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
-            assert (status, answer["parameters"]["outcome"]) == (200, "answered")
-            assert outputs(answer)["gearshift_model"] == ["small", "large"]
-            there.end()
-            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
-            assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
-            assert outputs(answer)["label"] == ["small", "small"]
-            assert answer["parameters"]["reason"] == "model 'large' gave no answer"
+    with (
+        remote_and_profile(tmp_path) as (there, profile),
+        served(tmp_path, profile, percentile=0.5, refine_within_s=20.0) as server,
+    ):
+        asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
+        status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+        assert (status, answer["parameters"]["outcome"]) == (200, "answered")
+        assert outputs(answer)["gearshift_model"] == ["small", "large"]
+        there.end()
+        status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+        assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
+        assert outputs(answer)["label"] == ["small", "small"]
+        assert answer["parameters"]["reason"] == "model 'large' gave no answer"
 
 
 def refining(profile: Profile, devices: Hardware, within_s: float) -> GearPlan:
