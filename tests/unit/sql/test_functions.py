@@ -225,6 +225,7 @@ CTRL_C = """
 import os, signal, sys, threading
 import duckdb, gearshift.sql
 connection = duckdb.connect()
+connection.execute("SET enable_progress_bar = false")
 connection.execute("CREATE TABLE points AS SELECT [4.0, i]::DOUBLE[] AS x FROM range({rows}) r(i)")
 with gearshift.sql.register(connection, sys.argv[1], label="sum") as sums:
     (function,) = sums.functions.values()
@@ -241,7 +242,7 @@ with gearshift.sql.register(connection, sys.argv[1], label="sum") as sums:
 """
 
 
-@pytest.mark.long  # on a busy machine about one process in fifty has not ended after a minute: not yet explained
+@pytest.mark.long  # beside six others of 2,000,000 rows one process had not ended after a minute: not explained
 @pytest.mark.parametrize("rows", [3000, 400_000])
 def test_ctrl_c_ends_the_query_at_once_and_duckdb_lives_on(folder, rows):
     """With one thread of DuckDB that calls, and with several."""
