@@ -19,15 +19,16 @@ from gearshift.planner.language.load import EngineRates, balanced, bottleneck_s,
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.profiles.engines.engine_profile import StepWork
-from gearshift.profiles.engines.engine_tables import NO_BOUND, EngineTables, engine_tables
+from gearshift.profiles.engines.engine_tables import EngineTables, default_most_outstanding, engine_tables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS
 
 MOST_STAGES = 3
+BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
 ONE_TOKEN = StepWork(prompt_tokens=0, prompts=0, decoding=1, kv_tokens=0, attention_pairs=0)
 
 
 class GearChoice(NamedTuple):
-    """Candidate `candidate` from load `begins` on; `most` bounds what each replica of a model has, 0 not at all."""
+    """Candidate `candidate` from load `begins` on; `most` bounds what each replica of a model has, 0 by default."""
 
     candidate: int
     begins: float
@@ -77,7 +78,7 @@ class PlanMaker:
         return np.array([balanced(self.rates, prompts, outputs) for prompts, outputs in rows])
 
     def free(self, candidate: int, begins: float = 0.0) -> GearChoice:
-        """A gear that lets engines have all that comes."""
+        """A gear that bounds what engines have no more than by default."""
         return GearChoice(candidate, begins, (0,) * len(self.candidates.models))
 
     def constant(self, candidate: int) -> Choice:
@@ -96,7 +97,7 @@ class PlanMaker:
             decide_at=at[chosen].ravel(),
             range_starts=np.array([gear.begins for gear in choice]),
             shares=self.shares[chosen].ravel(),
-            most_outstanding=np.where(most > 0, most, NO_BOUND).ravel(),
+            most_outstanding=np.where(most > 0, most, self._default_most).ravel(),
         )
 
     def plan(self, choice: Choice, predicted: Sequence[GearPrediction | None] = ()) -> GearPlan:
@@ -145,6 +146,15 @@ class PlanMaker:
     @cached_property
     def _base(self) -> EngineTables:
         return engine_tables(self.plan(self.constant(0)), self.request.profile)
+
+    @cached_property
+    def _default_most(self) -> NDArray[np.int64]:
+        return np.array([default_most_outstanding(engine) for engine in self._base.engines])
+
+    def bounds(self, model: int) -> tuple[int, ...]:
+        """The bounds worth trying on what each replica of a model has, rising; the last, 0, is the default."""
+        default = int(self._default_most[self.rates.model == model].min())
+        return (*(bound for bound in BOUNDS if bound < default), 0)
 
     @cached_property
     def _stages(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:

@@ -16,7 +16,6 @@ IN_A_ROUND = 32
 KICKS, MISSES, ALL = 3, 2, 1 << 30
 DIGITS = 6
 """The least difference of quality that counts: among choices that differ by less, the faster is better."""
-BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
 
 Score = tuple[bool, float, float]
 
@@ -109,7 +108,7 @@ class Improvement:
             yield from self._split(choice, i, others)
             yield from self._bounded(choice, i)
         for model in self.replays.maker.rates.models:
-            for bound in (0, *BOUNDS):
+            for bound in self.replays.maker.bounds(model):
                 yield tuple(gear._replace(most=_changed(gear.most, model, bound)) for gear in choice)
 
     def _split(self, choice: Choice, i: int, others: Sequence[int]) -> Iterator[Choice]:
@@ -125,12 +124,11 @@ class Improvement:
     def _bounded(self, choice: Choice, i: int) -> Iterator[Choice]:
         gear = choice[i]
         for model in {stage.model for stage in self.replays.maker.candidates.stages[gear.candidate]}:
-            now = gear.most[model]
-            place = BOUNDS.index(now) if now else len(BOUNDS)
+            bounds = self.replays.maker.bounds(model)
+            place = bounds.index(gear.most[model])
             for step in (-1, 1, -3, 3):
-                if 0 <= place + step <= len(BOUNDS):
-                    bound = (*BOUNDS, 0)[place + step]
-                    yield _with(choice, i, gear._replace(most=_changed(gear.most, model, bound)))
+                if 0 <= place + step < len(bounds):
+                    yield _with(choice, i, gear._replace(most=_changed(gear.most, model, bounds[place + step])))
 
 
 def _with(choice: Choice, i: int, gear: GearChoice) -> Choice:

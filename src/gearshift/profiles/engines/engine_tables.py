@@ -1,6 +1,6 @@
 """A plan of language models as flat arrays, which router and simulator read."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gearshift.clock import to_ns
 from gearshift.errors import require
-from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit, ReplicaSettings
+from gearshift.gear import SHARE_UNIT, Gear, GearPlan, LoadUnit
+from gearshift.placement import Replica
 from gearshift.plans.served import require_language_plan
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.policies.engines.outstanding import LOAD_DRAIN_S, LOAD_OUTSTANDING_REQUESTS, LOAD_QUEUED_TOKENS
@@ -22,7 +23,12 @@ LOAD_UNITS: dict[LoadUnit, int] = {
     "queued_tokens": LOAD_QUEUED_TOKENS,
     "drain_s": LOAD_DRAIN_S,
 }
-NO_BOUND = 1 << 30
+OUTSTANDING_PER_RUNNING = 2
+"""Requests that an engine has at most, by default, for each that it can run at a time.
+
+The next ones are at hand when some end. More would wait in the engine without being served sooner,
+cost it memory and threads, and could not go elsewhere when gears shift.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,8 +131,8 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
         thresholds=thresholds.ravel(),
         decide_at=decide_at.ravel(),
         range_starts=np.array([gear.load_range.from_ for gear in pipeline.gears]),
-        shares=_of_replicas(pipeline.gears, [one.id for one in placed], _share, 0),
-        most_outstanding=_of_replicas(pipeline.gears, [one.id for one in placed], _most_outstanding, NO_BOUND),
+        shares=_shares(pipeline.gears, placed),
+        most_outstanding=_most_outstanding(pipeline.gears, placed, engines),
         load_unit=LOAD_UNITS[pipeline.load_unit],
         upshift_margin=pipeline.upshift_margin,
         bin_edges=np.array(BIN_EDGES),
@@ -151,20 +157,28 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
     return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
 
 
-def _of_replicas(
-    gears: tuple[Gear, ...], replicas: list[str], setting: Callable[[ReplicaSettings], int], unset: int
-) -> NDArray[np.int64]:
-    """A setting of each gear's replicas (gears x replicas,)."""
+def _shares(gears: tuple[Gear, ...], placed: Sequence[Replica]) -> NDArray[np.int64]:
+    """The share of each gear's replicas (gears x replicas,)."""
     rows = []
     for gear in gears:
-        found = {settings.replica: setting(settings) for settings in gear.replicas}
-        rows.append([found.get(replica, unset) for replica in replicas])
+        said = {one.replica: round(one.load_share * SHARE_UNIT) for one in gear.replicas}
+        rows.append([said.get(one.id, 0) for one in placed])
     return np.array(rows, dtype=np.int64).ravel()
 
 
-def _share(settings: ReplicaSettings) -> int:
-    return round(settings.load_share * SHARE_UNIT)
+def default_most_outstanding(engine: EngineProfile) -> int:
+    """The requests that an engine has at most in a gear that says nothing else."""
+    return OUTSTANDING_PER_RUNNING * engine.largest_running
 
 
-def _most_outstanding(settings: ReplicaSettings) -> int:
-    return NO_BOUND if settings.most_outstanding is UNSET else settings.most_outstanding
+def _most_outstanding(
+    gears: tuple[Gear, ...], placed: Sequence[Replica], engines: Sequence[EngineProfile]
+) -> NDArray[np.int64]:
+    """The bound of each gear's replicas (gears x replicas,)."""
+    rows = []
+    for gear in gears:
+        said = {one.replica: one.most_outstanding for one in gear.replicas if one.most_outstanding is not UNSET}
+        rows.append(
+            [said.get(one.id, default_most_outstanding(engine)) for one, engine in zip(placed, engines, strict=True)]
+        )
+    return np.array(rows, dtype=np.int64).ravel()

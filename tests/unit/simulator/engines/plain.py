@@ -20,10 +20,12 @@ from gearshift.policies.engines.outstanding import (
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
-from gearshift.profiles.engines.engine_tables import NO_BOUND, EngineTables
+from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import BIN_EDGES, DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation, Step
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
+
+ANY_NUMBER = 1 << 30
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +135,7 @@ class PlainSimulation:
         request.expected = int(
             expected_output_tokens(
                 self.tokens(request.number, model)[0],
-                NO_BOUND,
+                ANY_NUMBER,
                 BIN_EDGES,
                 tables.expected_output[model * bins :],
                 0,
