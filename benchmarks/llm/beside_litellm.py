@@ -1,15 +1,15 @@
-"""Goodput under a load of three times what the large model carries: a gear plan, and LiteLLM's router over both models.
+"""Goodput under a load of three times what the large model carries: a gear plan, and LiteLLM's router over the same models.
 
     python -m benchmarks.llm.beside_litellm --litellm VENV/bin/litellm [--folder DIR] [--seconds 30] [--rounds 3]
 
 The tiny Llamas of `gearshift init --llm`, each in one llama.cpp server, share the last processor;
 router or proxy, and the clients, have the others. Both are sent the same prompts at the same times.
-LiteLLM is its proxy with both models behind one name, by each of these:
+LiteLLM is its proxy with all models behind one name, by each of these:
 
     shuffle        simple-shuffle, weighed by what each model carries
     least-busy     to the model with fewest requests
     latency        latency-based-routing
-    overflow       the large model up to as many requests as its engine runs, then the small one, by fallback
+    overflow       the largest model up to as many requests as its engine runs, then the next, by fallback
 
 Goodput counts answers whose first token came in time. Bars: at least 1.5 times that of LiteLLM's
 best way, which is the one with most right answers in time, at no lower quality. LiteLLM goes into an
@@ -112,9 +112,12 @@ def configuration(at: Setting, way: str, urls: Mapping[str, str]) -> dict[str, A
     ]
     router: dict[str, Any] = {"routing_strategy": STRATEGY.get(way, "simple-shuffle"), "num_retries": 0}
     if way == "overflow":
-        models = [models[0] | {"model_name": "beyond"}, models[-1]]
-        models[-1]["litellm_params"]["max_parallel_requests"] = at.project.models[at.largest].engine.largest_running
-        router["fallbacks"] = [{name: ["beyond"]}]
+        steps = [name, *at.profile.models[-2::-1]]
+        for step, model, one in zip(steps, reversed(urls), reversed(models), strict=True):
+            one["model_name"] = step
+            if step != steps[-1]:
+                one["litellm_params"]["max_parallel_requests"] = at.project.models[model].engine.largest_running
+        router["fallbacks"] = [{name: steps[1:]}]
     return {
         "model_list": models,
         "router_settings": router,

@@ -1,4 +1,4 @@
-"""The demo of language models: profile, plan, simulate and serve two tiny Llamas, and compare with each alone."""
+"""The demo of language models: profile, plan, simulate and serve three tiny Llamas, and compare with each alone."""
 
 import shutil
 import subprocess

@@ -21,9 +21,9 @@ def profile() -> LanguageProfile:
 
 def test_the_recorded_profile_is_of_the_models_that_come_with_the_project(profile: LanguageProfile) -> None:
     quality = profile.answers.quality.mean(1)
-    assert profile.models == (*profile.ranks, "medium") == ("small", "medium")
-    assert quality.shape == (2,)
-    assert 0.4 < quality[0] < 0.9 < quality[1]
+    assert profile.models == (*profile.ranks, "large") == ("small", "medium", "large")
+    assert quality.shape == (3,)
+    assert 0.4 < quality[0] < 0.9 < quality[1] < quality[2]
 
 
 def test_engines_are_found_as_the_tests_find_them() -> None:

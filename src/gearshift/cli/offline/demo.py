@@ -19,7 +19,7 @@ from gearshift.verbs.validate import Validation
 
 @click.command("demo")
 @click.option("--pipeline", is_flag=True, help="Do it for a pipeline: strips of digits are split, read and joined.")
-@click.option("--llm", is_flag=True, help="Do it for two tiny language models, in llama.cpp's server or emulated.")
+@click.option("--llm", is_flag=True, help="Do it for three tiny language models, in llama.cpp's server or emulated.")
 @click.option("--folder", type=PATH, default="gearshift-demo", show_default=True, help="Where everything is written.")
 @click.option("--p95-ms", type=float, default=150.0, show_default=True, help="The latency objective.")
 @click.option("--seconds", type=click.FloatRange(10, 600), default=12.0, show_default=True, help="Length of the trace.")

@@ -1,4 +1,4 @@
-"""The files of a project of language models: two tiny Llamas read lines about orders, in llama.cpp's server."""
+"""The files of a project of language models: three tiny Llamas read lines about orders, in llama.cpp's server."""
 
 from importlib.resources import files
 
@@ -7,10 +7,10 @@ import msgspec
 from gearshift.verbs.init.order_lines import order_lines
 
 PROMPTS_FILE, JUDGE_FILE = "prompts.jsonl", "judge.py"
-MODELS = "small", "medium"
+MODELS = "small", "medium", "large"
 PROMPTS, SEED = 400, 1
 
-PROJECT = '''# Two language models read reference, date and sum out of lines about orders.
+PROJECT = '''# Three language models read reference, date and sum out of lines about orders.
 # Engines are started by their command, once for each replica, or run already at a URL.
 # Requests go to /v1/chat/completions; this name is their model.
 
@@ -45,6 +45,18 @@ largest_running = 4
 largest_batched_tokens = 512
 weights_bytes = 1_273_600
 kv_bytes_per_token = 1536
+
+[models.large.engine]
+command = """llama-server-vulkan -m large.gguf --alias large --host 127.0.0.1 --port {port}
+    -t 1 -np 4 -c 2048 --skip-chat-parsing"""
+model = "large"
+device_kind = "cpu"
+context_tokens = 512
+kv_tokens = 2048
+largest_running = 4
+largest_batched_tokens = 512
+weights_bytes = 2_617_824
+kv_bytes_per_token = 6144
 
 # An endpoint that runs already:
 #   url = "http://gpu-1:8000/v1"

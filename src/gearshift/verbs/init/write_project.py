@@ -19,7 +19,7 @@ def init(
     folder: Path | str = ".",
     *,
     pipeline: Annotated[bool, Option("Write a pipeline: a strip of digits is split, read and joined.")] = False,
-    llm: Annotated[bool, Option("Write language models: two tiny ones that read lines about orders.")] = False,
+    llm: Annotated[bool, Option("Write language models: three tiny ones that read lines about orders.")] = False,
     urls: Annotated[
         Sequence[str] | None,
         Option(

@@ -30,7 +30,7 @@ def test_the_project_can_be_read_with_its_prompts_and_its_judge(folder: Path) ->
     path = folder / "gearshift.toml"
     assert is_language_project(path)
     project = read_language_project(path)
-    assert [*project.models] == ["small", "medium"]
+    assert [*project.models] == ["small", "medium", "large"]
     prompts = read_prompts(folder / project.prompts)
     judge = judge_of(project, folder)
     assert judge is not None
@@ -38,7 +38,7 @@ def test_the_project_can_be_read_with_its_prompts_and_its_judge(folder: Path) ->
     assert judge(list(prompts[0].messages), f" {prompts[0].reference}\n", prompts[0].reference) == 1
     assert judge(list(prompts[0].messages), "AB1234", prompts[0].reference) == 0
     sizes = [(folder / f"{name}.gguf").stat().st_size for name in project.models]
-    assert 200_000 < sizes[0] < sizes[1] < 1_400_000
+    assert 200_000 < sizes[0] < sizes[1] < sizes[2] < 2_700_000
 
 
 def test_nothing_is_replaced(folder: Path) -> None:
