@@ -2,7 +2,8 @@
 
 Numba's cache on disk looks only at the file of the compiled function itself: after a change of a
 policy in another module it would silently use the old code. So the cache lies in a folder named
-after a hash of all compiled sources.
+after a hash of all compiled sources. Numba would also name a folder after where the package is
+installed; without that, another installation of the same sources finds what one has compiled.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 import numba
 import platformdirs
 from numba.core import event, ir, types
+from numba.core.caching import _CacheLocator
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import get_definition, guard
@@ -173,14 +175,16 @@ def called_by_address(signature: Any, **options: Any) -> Callable[[F], F]:
 def _kept(compile_: Callable[[bool], Any]) -> Any:
     """Compile with our cache folder; without a cache where that folder cannot be written."""
     settings: Any = numba.config
-    before = settings.CACHE_DIR
+    locator: Any = _CacheLocator
+    before, by_path = settings.CACHE_DIR, locator.get_suitable_cache_subpath
     try:
         settings.CACHE_DIR = str(cache_folder())
+        locator.get_suitable_cache_subpath = staticmethod(lambda file: Path(file).parent.name)
         return compile_(True)
     except (OSError, RuntimeError):  # no home folder, or one that cannot be written
         return compile_(False)
     finally:
-        settings.CACHE_DIR = before
+        settings.CACHE_DIR, locator.get_suitable_cache_subpath = before, by_path
 
 
 def cache_folder() -> Path:

@@ -221,6 +221,14 @@ def test_a_changed_policy_is_compiled_anew_and_an_unchanged_one_loaded_from_the_
     assert_the_cache_sees_a_changed_policy(package, script)
 
 
+def test_another_installation_of_the_same_sources_loads_what_the_first_compiled(package: Path) -> None:
+    other = package.parent.parent / "other" / "gearshift"
+    (package / "simulator" / "little_kernel.py").write_text(LITTLE_KERNEL)
+    shutil.copytree(package, other)
+    assert run_in_a_new_process(package, package / "simulator" / "little_kernel.py") == (3, 0)
+    assert run_in_a_new_process(other, other / "simulator" / "little_kernel.py") == (3, 1)
+
+
 @pytest.mark.long
 def test_the_simulator_follows_a_changed_policy_though_its_kernel_is_cached(package: Path, tmp_path: Path) -> None:
     (tmp_path / "whole_kernel.py").write_text(WHOLE_KERNEL)

@@ -74,7 +74,9 @@ def test_gears_are_rows_of_cascades_and_of_settings() -> None:
     assert tables.decide_at.tolist() == [DECIDES_BY_ID, 4, *[DECIDES_AT_END] * 4]
     half, whole = SHARE_UNIT // 2, SHARE_UNIT
     assert tables.shares.tolist() == [half, half, whole, whole, half, half, 0, whole]
-    assert tables.most_outstanding.tolist() == [3] * 4 + [OUTSTANDING_PER_RUNNING * one.largest_running for one in tables.engines]
+    assert tables.most_outstanding.tolist() == [3] * 4 + [
+        OUTSTANDING_PER_RUNNING * one.largest_running for one in tables.engines
+    ]
     assert (tables.load_unit, tables.upshift_margin) == (LOAD_QUEUED_TOKENS, 0.1)
     assert tables.range_starts.tolist() == [0.0, 2.0]
     expected = np.concatenate([PROFILE.answers.expected_output_tokens(model) for model in MODELS])
