@@ -1,4 +1,4 @@
-"""Goodput under a load of three times what the large model carries: a gear plan, and LiteLLM's router over the same models.
+"""Goodput under three times the load that the large model carries: a gear plan, and LiteLLM's router over the same models.
 
     python -m benchmarks.llm.beside_litellm --litellm VENV/bin/litellm [--folder DIR] [--seconds 30] [--rounds 3]
 
