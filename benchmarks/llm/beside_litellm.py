@@ -1,4 +1,4 @@
-"""Goodput under three times the load that the large model carries: a gear plan, and LiteLLM's router over the same models.
+"""Goodput at three times what the large model carries: a gear plan, and LiteLLM's router over the same models.
 
     python -m benchmarks.llm.beside_litellm --litellm VENV/bin/litellm [--folder DIR] [--seconds 30] [--rounds 3]
 
@@ -98,7 +98,7 @@ def sent(at: Setting, url: str) -> StreamReplay:
 def configuration(at: Setting, way: str, urls: Mapping[str, str]) -> dict[str, Any]:
     """The proxy's, as JSON, which is YAML."""
     name = at.project.operator
-    models = [
+    models: list[dict[str, Any]] = [
         {
             "model_name": name,
             "litellm_params": {
@@ -112,12 +112,12 @@ def configuration(at: Setting, way: str, urls: Mapping[str, str]) -> dict[str, A
     ]
     router: dict[str, Any] = {"routing_strategy": STRATEGY.get(way, "simple-shuffle"), "num_retries": 0}
     if way == "overflow":
-        steps = [name, *at.profile.models[-2::-1]]
-        for step, model, one in zip(steps, reversed(urls), reversed(models), strict=True):
+        steps = [*at.profile.models[:-1], name]
+        for step, model, one in zip(steps, at.profile.models, models, strict=True):
             one["model_name"] = step
-            if step != steps[-1]:
+            if step != steps[0]:
                 one["litellm_params"]["max_parallel_requests"] = at.project.models[model].engine.largest_running
-        router["fallbacks"] = [{name: steps[1:]}]
+        router["fallbacks"] = [{name: steps[-2::-1]}]
     return {
         "model_list": models,
         "router_settings": router,
