@@ -69,7 +69,9 @@ def backlog_of(
 
     The last sample to come waits for the running batch, and is in the last batch of all that wait:
     this may take `USABLE_SHARE` of the objective. Where stages take turns on a device, a sample
-    waits in each, and so for longer than the average. The bound is at least `ON_TRACE` times the
+    waits in each, and so for longer than the average. Where the plan refines, only screening is
+    work that must be done: full batches to screen go first, and what waits behind them has the
+    time of one batch that refines at most. The bound is at least `ON_TRACE` times the
     most that waited when the plan was tried on its trace, and at least what replicas need to start
     a batch.
     """
@@ -80,9 +82,12 @@ def backlog_of(
     front_end = front_end_of(profile)
     router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
 
+    necessary = [part for part in parts if part.stage == 0] if tables.refine.refines else parts
+    refining_ns = _refining_ns(parts) if tables.refine.refines else 0.0
+
     def on_device_ns(samples: float) -> NDArray[np.float64]:
         on_device = np.zeros(devices)
-        for part in parts:
+        for part in necessary:
             on_device[part.devices] += part.all_ns(samples)
         return on_device
 
@@ -91,12 +96,12 @@ def backlog_of(
 
     objective = plan.pipelines[of.name].objective
     objective_s = objective.latency_s
-    longer = _longer(parts, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
+    longer = _longer(necessary, int(on_device_ns(1.0).argmax()), 1 - objective.percentile)
     within_ns = USABLE_SHARE * to_ns(WHERE_NONE_S if objective_s is None else objective_s)
     low, high = 0, MOST if objective_s is not None else MOST_WHERE_NONE
     while low < high:
         middle = (low + high + 1) // 2
-        running_ns = max(part.batch_ns(middle) for part in parts)
+        running_ns = max(refining_ns, *(part.batch_ns(middle) for part in necessary))
         low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
     predicted = plan.predictions.get(of.name)
     on_trace = 0 if predicted is None else math.ceil(ON_TRACE * (predicted.most_waiting or 0))
@@ -135,6 +140,12 @@ def _parts(
                     parts.append(_Part(first_stage + stage, visited.rows, spans, share, times_ns))
         first_stage += len(cascade.models)
     return parts
+
+
+def _refining_ns(parts: list[_Part]) -> float:
+    """The longest batch that refines on a device that also screens."""
+    screens = {device for part in parts if part.stage == 0 for device in part.devices}
+    return max((float(part.run_ns.max()) for part in parts if part.stage and screens & {*part.devices}), default=0.0)
 
 
 def _longer(parts: list[_Part], device: int, few: float) -> float:

@@ -14,7 +14,7 @@ from gearshift.profiles.backlog import MOST_WHERE_NONE, Backlog, backlog_of
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile
 from gearshift.result import summarise
-from tests.conformance.small import small_gear, small_plan
+from tests.conformance.small import refining, small_gear, small_plan
 from tests.graph_task import graph_plan, recorded_profiles, recorded_tuples
 from tests.little_task import little_profile, two_gear_plan
 from tests.scaled_task import scaled_plan, scaled_profile, write_scaled_cascade
@@ -70,6 +70,16 @@ def test_more_devices_carry_more_and_what_is_forwarded_is_work_too() -> None:
     apart = {"a0": "d0", "b0": "d1"}
     plan = small_plan(apart, small_gear(apart, "a b", (0.5,), largest=1))
     assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(6, 100.0)
+
+
+def test_where_rows_are_refined_only_screening_is_work_behind_one_batch_that_refines() -> None:
+    shared = {"a0": "d0", "b0": "d0"}
+    plan = refining(small_plan(shared, small_gear(shared, "a b", (0.5,), largest=1)), {0.0: 0.5, 0.5: 0.0})
+    # Of 100 ms 80 are used: 20 for the batch that refines, 10 for each that waits.
+    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(6, 100.0)
+    apart = {"a0": "d0", "b0": "d1"}
+    plan = refining(small_plan(apart, small_gear(apart, "a b", (0.5,), largest=1)), {0.0: 0.5, 0.5: 0.0})
+    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(7, 100.0)
 
 
 def test_the_gear_of_the_highest_loads_decides() -> None:
