@@ -93,6 +93,10 @@ class Sample(msgspec.Struct, eq=False):
     """Whether `error` is that a model had no worker or no answer: not the request's fault."""
     ending: Ending = Ending.ANSWERED
     """The way its deadline was missed, where that is its `error`; or that it was answered by time."""
+    until_ns: int = 0
+    """Where rows are refined, when its time to refine ends."""
+    over: bool = False
+    """Whether it was answered by time while a batch that it was in still ran, whose answer comes too late."""
     poisonous: bool = False
     """Whether `error` is that this sample ended its workers."""
     attempt: int = 1

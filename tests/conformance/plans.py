@@ -33,7 +33,7 @@ NO_SOURCE = SourceFile(path="", sha256="")
 class Case:
     """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals.
 
-    With `exits`, samples leave early.  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
+    With `exits`, samples leave early, and batches are expected to take `expected_ns` (replicas, sizes).  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
     gear in force, which take `effect_ms` to be more; with `shared`, by those that a scaler chooses.
     Graphs have `joint` records by pipeline and conditions that hold, `holds` (edges, models, records), both also as
     the kernel reads them: `recorded`.
@@ -44,6 +44,7 @@ class Case:
     certainty: NDArray[np.float64]
     workload: Workload
     exits: Exits | None = None
+    expected_ns: NDArray[np.int64] | None = None
     core_run_ns: NDArray[np.int64] | None = None
     effect_ms: int = 0
     shared: SharedCores | None = None
@@ -192,7 +193,9 @@ def cases_with_exits(draw: st.DrawFn) -> Case:
     segment_ns = (1 + base[..., None] + growth[..., None] * np.arange(5)).astype(np.int64) * MS
     segment_ns[np.arange(3) >= segments[tables.replica_model][:, None]] = 0
     exits = generator.integers(0, segments[:, None], (len(segments), 50))
-    return replace(case, run_ns=list(segment_ns.sum(axis=1)), exits=Exits(segment_ns, exits))
+    whole_ns = segment_ns.sum(axis=1)
+    expected_ns = (whole_ns * draw(st.sampled_from([0.3, 0.7, 1.0]))).astype(np.int64)
+    return replace(case, run_ns=list(whole_ns), exits=Exits(segment_ns, exits), expected_ns=expected_ns)
 
 
 @st.composite

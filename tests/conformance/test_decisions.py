@@ -66,7 +66,7 @@ def assert_same_decisions(
     passing = None
     if case.holds is not None:
         passing = RecordedPassing(case.plan, tables, case.joint, case.holds, case.workload)
-    cores["learns_slowdown"] = learns
+    cores["learns_slowdown"], cores["expected_ns"] = learns, case.expected_ns
     live = run_virtually(tables, case.run_ns, case.certainty, case.workload, late, case.exits, passing=passing, **cores)
     simulated = simulate_tables(
         tables,
@@ -133,7 +133,17 @@ def test_random_plans_with_refinement_meet_every_way_in_which_time_ends() -> Non
     assert kinds >= {(Decision.START, REFINES), (Decision.RELEASE, 0), (Decision.DEGRADE, 0), (Decision.START, FULL)}
 
 
-@given(st.one_of(cases(), cases().flatmap(with_refinement), cases_of_several()), RUN_FACTORS, BUSY)
+@given(
+    st.one_of(
+        cases(),
+        cases().flatmap(with_refinement),
+        cases_with_exits(),
+        cases_with_exits().flatmap(with_refinement),
+        cases_of_several(),
+    ),
+    RUN_FACTORS,
+    BUSY,
+)
 @settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_on_a_host_that_is_slower_than_profiled(
     case: Case, factors: list[float], front_end: FrontEnd

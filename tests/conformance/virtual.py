@@ -50,6 +50,7 @@ def run_virtually(
     front_end: FrontEnd = NO_FRONT_END,
     passing: RecordedPassing | None = None,
     learns_slowdown: bool | None = None,
+    expected_ns: NDArray[np.int64] | None = None,
 ) -> VirtualRun:
     """Serve `workload` with the real router; replica r holds its devices `run_ns[r][size]`.
 
@@ -60,7 +61,8 @@ def run_virtually(
     `tables.models`. At one instant batches finish first (by their first device), then the meter
     ticks, then a scaler chooses, then samples arrive, then cores take effect, then longest waits
     end. Events due while the router is busy, by `front_end`, wait for it. In graphs `passing` has the
-    records of items. The `run_factors` of the workload multiply times of whole batches, as they start.
+    records of items. The `run_factors` of the workload multiply times of batches, as they start, and what
+    they take is compared with `expected_ns` (replicas, sizes), by default `run_ns`.
     """
     clock = ManualClock()
     log: list[LogRow] = []
@@ -76,7 +78,8 @@ def run_virtually(
     times = [row.tolist() for row in run_ns]
     effect_ns = round(effect_s * NS_PER_S)
     cores = EmulatedCores(tables, core_run_ns, times, effect_ns, shared, log=log.append, now=clock.now_ns)
-    rules = DeadlineRules(tables, times, late, learns_slowdown=learns_slowdown)
+    expected = None if expected_ns is None else expected_ns.tolist()
+    rules = DeadlineRules(tables, times, late, expected_ns=expected, learns_slowdown=learns_slowdown)
     profiled = ProfiledExits(times, exits, tables.replica_model.tolist())
     answered, free_ns = 0, 0
     factors = itertools.cycle([1.0] if workload.run_factors is None else workload.run_factors.tolist())
@@ -87,9 +90,10 @@ def run_virtually(
     def start(replica: int, samples: list[Sample], reason: int) -> None:
         first_device = int(tables.spans[tables.spans_begin[replica]])
         records = [record_of(sample) for sample in samples]
-        factor = next(factors)
+        factor, end_ns, before_ns = next(factors), clock.now_ns(), 0
         for leaving in profiled.of_batch(replica, samples, records):
-            end_ns = clock.now_ns() + int(leaving.after_ns * factor + 0.5)
+            end_ns += int((leaving.after_ns - before_ns) * factor + 0.5)
+            before_ns = leaving.after_ns
             heapq.heappush(ends, (end_ns, first_device, replica, leaving))
 
     def take_answer(sample: Sample) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 LEVELS = 64
 SCREEN = 0
 REFINE = 1
+OVERRUN_DIVISOR = 4
+"""A batch overruns from this part of its expected time on, after its end was due."""
 
 
 def expected_gain(certainty: float, begin: int, end: int, points: Sequence[float], gains: Sequence[float]) -> float:
@@ -44,6 +46,16 @@ def may_finish(until_ns: int, now_ns: int, run_ns: int) -> bool:
 def release_at_ns(until_ns: int, one_run_ns: int) -> int:
     """The first instant at which a batch of this row alone would end too late."""
     return until_ns - one_run_ns + 1
+
+
+def overrun_ns(started_ns: int, run_ns: int) -> int:
+    """When a batch of rows with an answer, which was to run for `run_ns`, waits no more for a better one."""
+    return started_ns + run_ns + run_ns // OVERRUN_DIVISOR
+
+
+def answers_overrun(until_ns: int, overrun_ns: int, now_ns: int) -> bool:
+    """Whether a row of a running batch is answered with what it has: its batch overruns, and its time has ended."""
+    return until_ns <= now_ns and overrun_ns <= now_ns
 
 
 def screen_batch_size(waiting: int, most: int, run_ns: Sequence[int]) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 
 WEIGHT = 0.1
+LEAST_OF_LOAD = 1.1
+"""A slowdown below this is that of a sound machine, whose run times spread around the profile's medians."""
 MOST_TIMES = 2.0
 """A batch counts as at most this many times the average so far, so that a stall changes little."""
 
@@ -20,8 +22,8 @@ def learnt(slowdown: float, took_ns: int, expected_ns: int) -> float:
 def slowdown_of_load(slowdowns: Sequence[float], work_ns: Sequence[int], before: float) -> float:
     """The factor on load: the slowdowns of models, by the work that each has done of late.
 
-    At least 1, as a plan is not trusted to be right about a machine that is faster than profiled;
-    `before` while nothing ran.
+    1 below `LEAST_OF_LOAD`; so a plan is not trusted to be right about a machine that is faster than
+    profiled, either. `before` while nothing ran.
     """
     total, slowed = 0, 0.0
     for i in range(len(work_ns)):
@@ -29,7 +31,7 @@ def slowdown_of_load(slowdowns: Sequence[float], work_ns: Sequence[int], before:
         slowed += work_ns[i] * slowdowns[i]
     if total == 0:
         return before
-    return slowed / total if slowed > total else 1.0
+    return slowed / total if slowed >= LEAST_OF_LOAD * total else 1.0
 
 
 def slowed_ns(run_ns: int, slowdown: float) -> int:

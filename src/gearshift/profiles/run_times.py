@@ -16,6 +16,7 @@ from gearshift.plans.workers import Worker, scaled_workers
 from gearshift.profiles.performance_model import Statistic, planned_ns
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
+UNBOUNDED_ROWS = 1 << 30
 ARRIVAL_SHARE = 0.5
 """An assumption: share of the router's time before queueing; the rest writes the answer."""
 
@@ -244,6 +245,22 @@ def _by_cores_ns(
         remedy="profile it on more, or make the plan anew",
     )
     return table
+
+
+def most_refined(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows (replicas,) that a replica and those alike could refine within the objective, at the first of them.
+
+    At least one batch of the largest size; `run_ns` is (replicas, sizes).
+    """
+    replicas = len(tables.replica_ids)
+    largest = tables.largest_batch_size.reshape(-1, replicas).max(axis=0)
+    within_ns = min(pipeline.answer_within_ns for pipeline in tables.pipelines)
+    most = np.zeros(replicas, dtype=np.int64)
+    for replica, leader in enumerate(tables.refine.queue_of.tolist()):
+        sizes = np.arange(1, largest[replica] + 1)
+        rows = within_ns // np.maximum(1, run_ns[replica, sizes] // sizes)
+        most[leader] = min(UNBOUNDED_ROWS, most[leader] + max(int(rows.max()), int(largest[replica])))
+    return most
 
 
 def fastest_ns(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from gearshift.profiles.run_times import (
     Exits,
     FrontEnd,
     exits_of,
+    expected_ns,
     front_end_of,
     gear_times_ns,
     run_times_ns,
@@ -156,6 +157,7 @@ class Prepared:
     front_end: FrontEnd
     records: tuple[int, ...] = ()
     recorded: RecordedRows | None = None
+    expected_ns: NDArray[np.int64] | None = None
 
     def run(self, workload: Workload, **how: Any) -> Simulation:
         if workload.pipeline is not None or self.recorded is not None:
@@ -167,6 +169,7 @@ class Prepared:
             workload,
             recorded=self.recorded,
             exits=self.exits,
+            expected_ns=self.expected_ns,
             core_run_ns=self.core_run_ns,
             front_end=self.front_end,
             **how,
@@ -188,14 +191,15 @@ def prepare(plan: GearPlan, profiles: Profiles, joint: Mapping[str, JointRecords
     """Resolve a plan once for several workloads; raises as `simulate`."""
     tables, records, profile = plan_tables(plan), tuple(_records(plan, profiles, joint)), as_one(profiles)
     certainty = np.ascontiguousarray(profile.predictions.certainty[profile.predictions.rows(tables.models)])
-    times = gear_times_ns(plan, tables, profile)
+    times, exits = gear_times_ns(plan, tables, profile), exits_of(plan, tables, profile)
     return Prepared(
         tables=tables,
         records=records,
         recorded=recorded_rows(plan, tables, joint, profiles) if tables.graph.is_graph else None,
         run_ns=run_times_ns(plan, tables, profile),
         certainty=certainty,
-        exits=exits_of(plan, tables, profile),
+        exits=exits,
+        expected_ns=None if exits is None else expected_ns(plan, tables, profile),
         core_run_ns=None if times is None else side_by_side(times),
         front_end=front_end_of(profile),
     )
@@ -215,6 +219,7 @@ def simulate_tables(
     *,
     recorded: RecordedRows | None = None,
     exits: Exits | None = None,
+    expected_ns: NDArray[np.int64] | None = None,
     core_run_ns: NDArray[np.int64] | None = None,
     effect_s: float = CORES_EFFECT_S,
     shared: SharedCores | None = None,
@@ -235,7 +240,8 @@ def simulate_tables(
     the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
     queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
     baselines, choices by the time left ignore queues. Where it `learns_slowdown`, by default for
-    plans that refine, gears and refinement go by how much slower than `run_ns` batches are.
+    plans that refine, gears and refinement go by how much slower batches are than `expected_ns`, by
+    default `run_ns`.
     `front_end` is the cost of a request outside of queues and batches; where cores are shared, the
     router's part of it delays nothing else.
     """
@@ -268,7 +274,7 @@ def simulate_tables(
         log_rows = most_rows(n, tables)
     bounds = [most_waiting] * pipelines if isinstance(most_waiting, int) else most_waiting
     require(len(bounds) == pipelines, f"there are {len(bounds)} bounds on waiting samples, and {pipelines} pipelines")
-    plan = make_plan(tables, run_ns, exits, bounds)
+    plan = make_plan(tables, run_ns, expected_ns, exits, bounds)
     tuples = np.full(n, NONE) if recorded is None else recorded_tuples(tables, workload, recorded)
     graph = None if recorded is None else make_graph(tables, tuples, recorded)
     items = 0 if recorded is None else most_items(tuples, recorded)
@@ -284,7 +290,7 @@ def simulate_tables(
         learns_slowdown=learns,
     )
     due = deadline_ns if by_deadline else np.zeros(0, dtype=np.int64)
-    state = make_state(tables, workload, due, items, learns_slowdown=learns)
+    state = make_state(tables, workload, run_ns, due, items, learns_slowdown=learns)
     by_urgency = by_deadline or workload.priority is not None
     of_bulk = 0 if workload.bulk_gear is None else replicas
     queues = make_queues(workload, items, replicas + of_bulk, by_urgency=by_urgency, by_arrival=by_arrival)

@@ -9,8 +9,10 @@ from gearshift.policies.refine import (
     LEVELS,
     REFINE,
     SCREEN,
+    answers_overrun,
     expected_gain,
     may_finish,
+    overrun_ns,
     refine_batch_size,
     refine_key,
     refine_until_ns,
@@ -57,6 +59,12 @@ def test_a_row_is_released_at_the_first_instant_at_which_it_could_not_finish() -
     at_ns = release_at_ns(100, 30)
     assert may_finish(100, at_ns - 1, 30)
     assert not may_finish(100, at_ns, 30)
+
+
+def test_a_row_that_runs_is_answered_as_it_is_when_its_time_ended_and_its_batch_takes_a_quarter_longer() -> None:
+    overrun = overrun_ns(1000, 80)
+    assert [answers_overrun(1080, overrun, now_ns) for now_ns in (1080, 1099, 1100)] == [False, False, True]
+    assert [answers_overrun(2000, overrun, now_ns) for now_ns in (1100, 1999, 2000)] == [False, False, True]
 
 
 @given(TIMES, st.integers(1, 12), st.integers(1, 7))

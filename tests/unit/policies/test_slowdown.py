@@ -23,6 +23,11 @@ def test_load_is_slowed_by_the_models_that_have_work() -> None:
     assert slowdown_of_load([2.0, 1.0], [0, 300], 1.0) == 1.0
 
 
+def test_a_slowdown_of_less_than_a_tenth_leaves_gears_as_they_are() -> None:
+    assert slowdown_of_load([1.09], [100], 1.0) == 1.0
+    assert slowdown_of_load([1.11], [100], 1.0) == pytest.approx(1.11)
+
+
 def test_a_faster_host_counts_as_one_that_is_as_profiled() -> None:
     assert slowdown_of_load([0.5], [100], 1.0) == 1.0
     assert (slowed_ns(70, 0.5), profiled_ns(70, 0.5)) == (70, 70)

@@ -173,6 +173,8 @@ class EmulatedBackend:
         if self._events is None:
             return
         for sample, answer in zip(leaving.samples, answers, strict=True):
+            if sample.over:
+                continue
             sample.exit_segment = leaving.segment
             answer.give(sample)
         self._events.samples_finished(batch, leaving.samples)

@@ -59,11 +59,11 @@ class Dispatch:
         self.bulk = BulkQueues(tables, lost)
         turns = [pipeline.turns for pipeline in pipelines]
         self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
-        self._refining: Refining | None = None
-        if tables.refine.refines:
-            self._refining = Refining(tables, pipelines[0], rules, self.settings, self.slowdown, release)
         replicas = len(tables.replica_ids)
         self.running: list[Sequence[Sample]] = [() for _ in range(replicas)]
+        self._refining: Refining | None = None
+        if tables.refine.refines:
+            self._refining = Refining(tables, pipelines[0], rules, self.settings, self.slowdown, self.running, release)
         self._in_batch = [False] * replicas
         self.started_ns = [0] * replicas
         self.touched: list[int] = []
@@ -122,6 +122,8 @@ class Dispatch:
         for other in refining.alike[leader]:
             self.touched.extend(self._spans[other])
         self._log.write(now_ns, Decision.ROUTE, sample.sequence, leader, sample.stage)
+        if sample.visited:
+            refining.bound(leader, now_ns)
 
     def queue_bulk(self, sample: Sample, replica: int, now_ns: int) -> None:
         sample.replica = replica
@@ -179,9 +181,12 @@ class Dispatch:
         running = self.running[replica]
         whole = len(samples) >= len(running)
         self.running[replica] = () if whole else [sample for sample in running if sample not in samples]
+        if whole and self._refining is not None:
+            self._refining.ended(replica)
         started_ns = self.started_ns[replica]
         for sample in samples:
-            sample.run_ns += now_ns - started_ns
+            if not sample.over:
+                sample.run_ns += now_ns - started_ns
         return whole
 
     def learn_slowdown(self, replica: int, now_ns: int) -> None:
@@ -394,3 +399,5 @@ class Dispatch:
             if self._log.wanted:
                 self._log.write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
         self._start(replica, samples, reason)
+        if self._refining is not None:
+            self._refining.begun(replica, now_ns)

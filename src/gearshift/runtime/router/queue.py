@@ -191,6 +191,11 @@ class GainQueue:
         until_ns, sequence = self._by_time[0]
         return self._waiting[sequence][0], until_ns
 
+    def last(self) -> Sample:
+        """The row that is refined last, of those of the lowest level."""
+        _, sequence = next(entries for entries in self._at_level if entries)[-1]
+        return self._waiting[sequence][0]
+
     def best(self) -> tuple[int, int]:
         """The highest level of a row, and when the first at that level ends."""
         level = LEVELS - 1

@@ -6,13 +6,17 @@ The simulator's kernel has the same in `simulator/kernel/refining.py`.
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import numpy as np
+
 from gearshift.clock import NEVER_NS
 from gearshift.decisions import Ending
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.refine import (
     SCREEN,
+    answers_overrun,
     expected_gain,
     may_finish,
+    overrun_ns,
     refine_batch_size,
     refine_key,
     refine_until_ns,
@@ -21,6 +25,7 @@ from gearshift.policies.refine import (
     screen_or_refine,
 )
 from gearshift.policies.slowdown import profiled_ns, slowed_ns
+from gearshift.profiles.run_times import most_refined
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.devices import Slowdown
@@ -33,7 +38,8 @@ Release = Callable[[Sample, Ending, int], None]
 class Refining:
     """The queues of rows to refine: one for each kind of alike replicas, at the first of them.
 
-    `release(sample, ending, now_ns)` takes rows that are answered with what they have.
+    `running` (replicas) are the samples that each runs; `release(sample, ending, now_ns)` takes rows
+    that are answered with what they have.
     """
 
     def __init__(
@@ -43,16 +49,22 @@ class Refining:
         rules: DeadlineRules,
         settings: GearSettings,
         slowdown: Slowdown,
+        running: Sequence[Sequence[Sample]],
         release: Release,
     ) -> None:
         refine = tables.refine
         self._pipeline, self._rules, self._settings, self._release = pipeline, rules, settings, release
-        self._slowdown = slowdown
+        self._slowdown, self._running = slowdown, running
         self.queue_of: list[int] = refine.queue_of.tolist()
         self.alike = [[r for r, of in enumerate(self.queue_of) if of == leader] for leader in range(len(self.queue_of))]
         """The replicas that share the queues of a replica; empty unless it is the first of them."""
         self.queues = [GainQueue() for _ in self.queue_of]
         self.release_ns: dict[int, int] = {}
+        self._most: list[int] = most_refined(tables, np.asarray(rules.run_ns)).tolist()
+        self._overrun_ns: dict[int, int] = {}
+        """By replica, when the batch that it runs overruns, where rows of it have an answer."""
+        self._check_ns: dict[int, int] = {}
+        """By replica, when to look next for rows of its batch to answer while it runs."""
         self._model_of: list[int] = tables.replica_model.tolist()
         self._models = len(tables.models)
         self._margin_ns: list[int] = refine.margin_ns.tolist()
@@ -65,7 +77,7 @@ class Refining:
 
     def wait(self, sample: Sample, leader: int, now_ns: int) -> bool:
         """Queue a row with an answer; answer it, and return False, if it could not finish."""
-        until_ns = self._until_ns(sample)
+        sample.until_ns = until_ns = self._until_ns(sample)
         if not may_finish(until_ns, now_ns, self._slowed_ns(leader, 1)):
             self._release(sample, self._ending(sample, until_ns), now_ns)
             return False
@@ -76,6 +88,16 @@ class Refining:
         self.queues[leader].add(sample, until_ns, refine_key(gain, self._greatest))
         self.watch(leader)
         return True
+
+    def bound(self, leader: int, now_ns: int) -> None:
+        """Answer the row that gains least, where more wait than can be refined."""
+        queue = self.queues[leader]
+        if len(queue) > self._most[leader]:
+            sample = queue.last()
+            queue.remove(sample)
+            self.watch(leader)
+            sample.queue_ns += now_ns - sample.entered_ns
+            self._release(sample, Ending.TIME, now_ns)
 
     def withdraw(self, sample: Sample) -> bool:
         """Remove a row that waits to be refined; False if it does not."""
@@ -91,11 +113,38 @@ class Refining:
         return gone
 
     def next_timer_ns(self) -> int:
-        return min(self.release_ns.values(), default=NEVER_NS)
+        first_ns = min(self.release_ns.values(), default=NEVER_NS)
+        return min(first_ns, min(self._check_ns.values(), default=NEVER_NS))
 
     def release_due(self, now_ns: int) -> None:
         for leader in sorted(leader for leader, at_ns in self.release_ns.items() if at_ns <= now_ns):
             self.release(leader, now_ns)
+        for replica in sorted(replica for replica, at_ns in self._check_ns.items() if at_ns <= now_ns):
+            self._answer_overrun(replica, now_ns)
+
+    def begun(self, replica: int, now_ns: int) -> None:
+        """Watch the rows of a batch that have an answer, until it ends."""
+        batch = self._running[replica]
+        if any(sample.until_ns for sample in batch):
+            self._overrun_ns[replica] = overrun_ns(now_ns, self._slowed_ns(replica, len(batch)))
+            self._answer_overrun(replica, now_ns)
+
+    def ended(self, replica: int) -> None:
+        self._overrun_ns.pop(replica, None)
+        self._check_ns.pop(replica, None)
+
+    def _answer_overrun(self, replica: int, now_ns: int) -> None:
+        """Answer rows of a batch that overruns, whose time has ended; note when to look again."""
+        at_ns, check_ns = self._overrun_ns[replica], NEVER_NS
+        for sample in self._running[replica]:
+            if sample.over or sample.error or not sample.until_ns:
+                continue
+            if answers_overrun(sample.until_ns, at_ns, now_ns):
+                sample.over = True
+                self._release(sample, self._ending(sample, sample.until_ns), now_ns)
+            else:
+                check_ns = min(check_ns, max(sample.until_ns, at_ns))
+        self._check_ns[replica] = check_ns
 
     def release(self, leader: int, now_ns: int) -> None:
         """Answer the rows that could not finish any more."""

@@ -128,6 +128,8 @@ class Router:
         if whole and self._dispatch.slowdown.on and not any(sample.error or sample.unanswered for sample in samples):
             self._dispatch.learn_slowdown(replica, now_ns)
         for sample in samples:
+            if sample.over:
+                continue
             if sample.error:
                 self._done(sample)
                 continue
@@ -230,7 +232,7 @@ class Router:
                 self._place(sample, now_ns)
             was_running = self._dispatch.running[replica]
             self._dispatch.leave_batch(replica, was_running, now_ns)
-            self._run_apart(replica, was_running, now_ns)
+            self._run_apart(replica, [sample for sample in was_running if not sample.over], now_ns)
             self._dispatch.free(replica)
             self._dispatch.touch(replica)
         self._start_on_touched(now_ns)

@@ -69,6 +69,7 @@ def _differ(rows: Sequence[NDArray[Any]]) -> bool:
 def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) -> list[Sample]:
     """Give samples the result and certainty, or error, that `done` has for them; return these.
 
+    Those that are `over` keep the answer that was given.
     Raises `FrameError` for malformed tensors, before any sample is changed.
     """
     offset, rows = 0, list(done.failed)
@@ -84,6 +85,8 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
         rows += part.rows
         for i, (row, value) in enumerate(zip(part.rows, certainty.tolist(), strict=True)):
             sample = samples[row]
+            if sample.over:
+                continue
             sample.certainty = value
             sample.exit_segment = part.exits[i] if part.exits else 0
             sample.result = {name: array[i : i + 1] for name, array in outputs.items()}
@@ -91,7 +94,7 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
         if row in done.unanswered:
             samples[row].unanswered = True
             samples[row].unreached = row not in done.unusable
-        else:
+        elif not samples[row].over:
             samples[row].error = f"model {model!r} failed on this sample"
     return [samples[row] for row in sorted(rows)]
 

@@ -20,8 +20,10 @@ from gearshift.workload import Workload
 Ints = NDArray[np.int64]
 
 
-def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None, most_waiting: Sequence[int]) -> Plan:
-    pipelines = tables.pipelines
+def make_plan(
+    tables: PlanTables, run_ns: Ints, expected_ns: Ints | None, exits: Exits | None, most_waiting: Sequence[int]
+) -> Plan:
+    pipelines, run_ns = tables.pipelines, np.ascontiguousarray(run_ns)
     return Plan(
         **{name: getattr(tables, name) for name in Plan._fields if hasattr(tables, name)},
         meter=np.array([pipeline.meter for pipeline in pipelines]),
@@ -32,7 +34,8 @@ def make_plan(tables: PlanTables, run_ns: Ints, exits: Exits | None, most_waitin
         entries=_entries(tables),
         entry_begin=tables.graph.entry_begin,
         range_starts=np.concatenate([pipeline.range_starts for pipeline in pipelines]),
-        run_ns=np.ascontiguousarray(run_ns),
+        run_ns=run_ns,
+        expected_ns=run_ns if expected_ns is None else np.ascontiguousarray(expected_ns),
         fastest_ns=fastest_ns(tables, run_ns),
         segment_ns=np.zeros((0, 0, 0), dtype=np.int64) if exits is None else exits.segment_ns,
         exit_segment=np.zeros((0, 0), dtype=np.int64) if exits is None else exits.exit_segment,
@@ -80,7 +83,7 @@ def make_settings(
 
 
 def make_state(
-    tables: PlanTables, workload: Workload, deadline_ns: Ints, items: int, *, learns_slowdown: bool
+    tables: PlanTables, workload: Workload, run_ns: Ints, deadline_ns: Ints, items: int, *, learns_slowdown: bool
 ) -> State:
     """The state as a run begins; `items` is how many may be made in graphs."""
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
@@ -131,7 +134,7 @@ def make_state(
         exit=np.zeros(replicas, dtype=np.int64),
         first_row=first_row,
         open_rows=np.bincount(first_row, minlength=samples if len(first_row) else 0),
-        refining=make_refining(tables, samples),
+        refining=make_refining(tables, samples, run_ns),
         run_factors=np.zeros(0) if workload.run_factors is None else workload.run_factors,
         run_factor=np.ones(replicas),
         slowdown=make_slowdown(tables, learns=learns_slowdown),

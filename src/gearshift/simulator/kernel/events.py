@@ -20,7 +20,7 @@ from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_
 from gearshift.simulator.kernel.graph import Graph
 from gearshift.simulator.kernel.load_scaling import Scaling, batch_ended, slowdown_ticked, ticked
 from gearshift.simulator.kernel.queues import Queues
-from gearshift.simulator.kernel.refining import release, watch_release
+from gearshift.simulator.kernel.refining import answer_overrun, release, watch_release
 from gearshift.simulator.kernel.state import (
     Outcome,
     Plan,
@@ -78,6 +78,8 @@ def leave_batch(
     state.ends_ns[lead] = NEVER_NS
     if left == 0:
         executor_free(plan, state, replica)
+        if settings.refines is not None:
+            state.refining.check_ns[replica] = NEVER_NS
         if settings.slowdown:
             first = batch_ended(state.slowdown, replica, now_ns)
             if settings.refines is not None:
@@ -123,6 +125,9 @@ def stage_ended(
             stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
             base = row * settings.most_stages
         if is_item(settings, sample) and state.is_over[state.row[sample]] != 0:
+            sample = following_sample
+            continue
+        if settings.refines is not None and state.refining.over[sample] != 0:
             sample = following_sample
             continue
         visited = state.visited[sample] | (1 << model)
@@ -299,6 +304,10 @@ def release_due(plan: Plan, settings: Settings, state: State, q: Queues, out: Ou
         if state.refining.release_ns[replica] <= now_ns:
             release(plan, settings, state, q, out, replica, now_ns)
         state.run.next_timer_ns = min(state.run.next_timer_ns, state.refining.release_ns[replica])
+    for replica in range(settings.replicas):
+        if state.refining.check_ns[replica] <= now_ns:
+            answer_overrun(settings, state, q, out, replica, now_ns)
+        state.run.next_timer_ns = min(state.run.next_timer_ns, state.refining.check_ns[replica])
 
 
 @inlined
@@ -314,7 +323,7 @@ def timer_is_due(settings: Settings, state: State, cores: Cores, due_ns: int) ->
                 return True
     if settings.refines is not None:
         for replica in range(settings.replicas):
-            if state.refining.release_ns[replica] <= due_ns:
+            if state.refining.release_ns[replica] <= due_ns or state.refining.check_ns[replica] <= due_ns:
                 return True
     return False
 

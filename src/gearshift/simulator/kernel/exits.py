@@ -92,7 +92,8 @@ def run_batch(
     state.batch_length[replica] = size
     run_ns = plan.run_ns[replica, size]
     if settings.slowdown:
-        state.slowdown.started_ns[replica], state.slowdown.expected_ns[replica] = now_ns, run_ns
+        state.slowdown.started_ns[replica] = now_ns
+        state.slowdown.expected_ns[replica] = plan.expected_ns[replica, size]
     if state.run_factors.shape[0] > 0:
         state.run_factor[replica] = state.run_factors[state.run.started % state.run_factors.shape[0]]
         state.run.started += 1

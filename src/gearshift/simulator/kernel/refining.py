@@ -10,6 +10,7 @@ list by the end of their time, and in one of `LEVELS` lists for their level, in 
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
@@ -17,6 +18,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies import batching, order, slowdown
 from gearshift.policies import refine as policies
 from gearshift.policies.refine import LEVELS, SCREEN
+from gearshift.profiles.run_times import most_refined
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
 from gearshift.simulator.kernel.exits import run_batch, touch_device
@@ -36,6 +38,8 @@ release_at_ns = inlined(policies.release_at_ns)
 screen_batch_size = inlined(policies.screen_batch_size)
 refine_batch_size = inlined(policies.refine_batch_size)
 screen_or_refine = inlined(policies.screen_or_refine)
+overrun_ns = inlined(policies.overrun_ns)
+answers_overrun = inlined(policies.answers_overrun)
 slowed_ns = inlined(slowdown.slowed_ns)
 profiled_ns = inlined(slowdown.profiled_ns)
 start_reason = inlined(batching.start_reason)
@@ -48,8 +52,10 @@ class Refining(NamedTuple):
     """The tables of `RefineTables`, and the rows that wait to be refined.
 
     Per row `until_ns`, when its time to refine ends, and `level`. Per replica, used of the first of
-    those alike: `length`, `release_ns` (when the next row is answered as it is) and `top`, no level
-    above which has rows. `screened_last` per device. `row`, `left_ns` and `row_level` are of the
+    those alike: `length`, the `most` rows that may wait, `release_ns` (when the next row is answered
+    as it is) and `top`, no level above which has rows. Per replica `overrun_ns`, when its batch, if
+    it refines, overruns, and `check_ns`, when to look next for rows to answer while it runs; per row
+    `over`, whether that was done. `screened_last` per device. `row`, `left_ns` and `row_level` are of the
     rows that the next batch is chosen from.
     """
 
@@ -62,8 +68,12 @@ class Refining(NamedTuple):
     greatest: float
     until_ns: Any
     level: Any
+    most: Any
     length: Any
     release_ns: Any
+    overrun_ns: Any
+    check_ns: Any
+    over: Any
     top: Any
     first: Any
     last: Any
@@ -77,7 +87,7 @@ class Refining(NamedTuple):
     row_level: Any
 
 
-def make_refining(tables: PlanTables, samples: int) -> Refining:
+def make_refining(tables: PlanTables, samples: int, run_ns: NDArray[np.int64]) -> Refining:
     refine, replicas = tables.refine, len(tables.replica_ids)
     rows, queues = (samples, replicas) if refine.refines else (0, 0)
     looked_at = 2 * int(tables.largest_batch_size.max())
@@ -91,8 +101,12 @@ def make_refining(tables: PlanTables, samples: int) -> Refining:
         greatest=refine.greatest,
         until_ns=np.zeros(rows, dtype=np.int64),
         level=np.zeros(rows, dtype=np.int8),
+        most=most_refined(tables, run_ns)[:queues],
         length=np.zeros(queues, dtype=np.int64),
         release_ns=np.full(queues, NEVER_NS),
+        overrun_ns=np.full(queues, NEVER_NS),
+        check_ns=np.full(queues, NEVER_NS),
+        over=np.zeros(rows, dtype=np.int8),
         top=np.zeros(queues, dtype=np.int64),
         first=np.full(queues, NONE, dtype=np.int32),
         last=np.full(queues, NONE, dtype=np.int32),
@@ -162,6 +176,8 @@ def wait_for_gain(
     touch_alike(plan, state, leader)
     if out.log.shape[0] > 0:
         write(state, out, now_ns, ROUTE, sample, leader, visits_of(state, sample))
+    if refining.length[leader] > refining.most[leader]:
+        release_last(plan, settings, state, q, out, leader, now_ns)
 
 
 @inlined
@@ -226,7 +242,12 @@ def watch_release(plan: Plan, settings: Settings, state: State, leader: int) -> 
 def answer_by_time(settings: Settings, state: State, q: Queues, out: Outcome, sample: int, now_ns: int) -> None:
     if state.refining.until_ns[sample] == deadline_of(settings, state, sample):
         degrade(settings, state, q, out, sample, now_ns)
-        return
+    else:
+        answer_as_it_is(settings, state, out, sample, now_ns)
+
+
+@inlined
+def answer_as_it_is(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
     gear = state.pipelines[0].gear
     finish(settings, state, out, sample, now_ns)
     state.run.done += 1
@@ -244,6 +265,39 @@ def release(plan: Plan, settings: Settings, state: State, q: Queues, out: Outcom
         _remove(state, q, leader, sample)
         watch_release(plan, settings, state, leader)
         answer_by_time(settings, state, q, out, sample, now_ns)
+
+
+@apart
+def release_last(
+    plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, leader: int, now_ns: int
+) -> None:
+    """Answer the row that gains least, as more wait than can be refined."""
+    refining = state.refining
+    level = 0
+    while refining.last_at[leader * LEVELS + level] == NONE:
+        level += 1
+    sample = refining.last_at[leader * LEVELS + level]
+    _remove(state, q, leader, sample)
+    watch_release(plan, settings, state, leader)
+    answer_as_it_is(settings, state, out, sample, now_ns)
+
+
+@apart
+def answer_overrun(settings: Settings, state: State, q: Queues, out: Outcome, replica: int, now_ns: int) -> None:
+    """Answer rows of a batch that overruns, whose time has ended; note when to look again."""
+    refining = state.refining
+    overrun, check_ns = refining.overrun_ns[replica], NEVER_NS
+    sample = state.batch[replica]
+    for _ in range(state.batch_length[replica]):
+        if refining.over[sample] == 0:
+            if answers_overrun(refining.until_ns[sample], overrun, now_ns):
+                refining.over[sample] = 1
+                answer_by_time(settings, state, q, out, sample, now_ns)
+            else:
+                check_ns = min(check_ns, max(refining.until_ns[sample], overrun))
+        sample = q.next[sample]
+    refining.check_ns[replica] = check_ns
+    state.run.next_timer_ns = min(state.run.next_timer_ns, check_ns)
 
 
 @inlined
@@ -383,3 +437,5 @@ def start_refining_on(
         state.batch[refines] = _take(plan, settings, state, q, refines, count, size)
         refining.screened_last[device] = 0
         run_batch(plan, settings, state, q, out, refines, size, REFINES, now_ns)
+        refining.overrun_ns[refines] = overrun_ns(now_ns, run_time_ns(plan, settings, state, refines, size))
+        answer_overrun(settings, state, q, out, refines, now_ns)

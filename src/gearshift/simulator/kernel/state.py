@@ -79,6 +79,8 @@ def record(kind: type[R]) -> R:
 class Plan(NamedTuple):
     """The arrays of `PlanTables`, with `run_ns` (replicas, sizes): how long a batch holds devices.
 
+    `expected_ns`, of the same shape, is what slowdown is learnt against: with learned caches the mean.
+
     Per pipeline: `meter`, `alpha`, `upshift_margin`, and `most_waiting` samples that may wait. Its
     load ranges begin at `range_starts` from `first_gear[p]` to `first_gear[p + 1]`.
 
@@ -118,6 +120,7 @@ class Plan(NamedTuple):
     longest_wait_ns: Any
     range_starts: Any
     run_ns: Any
+    expected_ns: Any
     fastest_ns: Any
     segment_ns: Any
     exit_segment: Any

@@ -163,6 +163,57 @@ def test_a_replica_that_is_back_takes_what_waits() -> None:
     assert sorted(driven.answered) == [1, 2, 3]
 
 
+def test_no_more_rows_wait_than_can_be_refined_and_the_one_that_gains_least_goes() -> None:
+    """Of 100 ms a batch takes 10."""
+    placed = {"a0": "d0", "b1": "d1"}
+    plan = refining(small_plan(placed, small_gear(placed, "a b", (0.9,), largest=1)), FALLING)
+    driven = driven_by(plan, {"a": 0, "b": 10})
+    for sequence in range(20):
+        arrived(driven, sequence)
+        driven.finish("a0", sequence / 1000, certainty=0.0 if sequence < 12 else 0.6)
+    assert driven.router.queue_lengths() == [0, 10]
+    by_time = [row[2] for row in driven.log if row[1] == Decision.RELEASE]
+    assert by_time == [11, *range(12, 20)]
+    assert driven.answered == by_time
+
+
+def overrunning() -> Driven:
+    """Rows 0 and 1, of one request, are refined in a batch that was to end at 12 ms of 20."""
+    placed = {"a0": "d0", "b1": "d1"}
+    plan = refining(small_plan(placed, small_gear(placed, "a b", (0.9,), largest=2)), FALLING)
+    driven = driven_by(plan, {"a": 2, "b": 10})
+    driven.arrive(0, 1, answer_by_ns=20 * MS)
+    driven.finish("a0", 2, certainty=0.3)
+    assert [one.sequence for one in driven.running["b1"]] == [0, 1]
+    return driven
+
+
+def test_rows_of_a_batch_that_overruns_are_answered_with_what_they_have_when_their_time_ends() -> None:
+    driven = overrunning()
+    assert driven.router.next_timer_ns() == 20 * MS
+    driven.router.timer(20 * MS)
+    assert driven.answered == [0, 1]
+    assert [row[1] for row in driven.log][-2:] == [Decision.RELEASE] * 2
+    driven.finish("b1", 50, certainty=1.0)
+    assert driven.answered == [0, 1]
+
+
+def test_rows_that_were_answered_while_they_ran_are_not_run_again_where_their_worker_is_lost() -> None:
+    driven = overrunning()
+    driven.router.timer(20 * MS)
+    driven.lose("b1", ms=30)
+    driven.ready("b1", ms=31)
+    assert (driven.answered, driven.running) == ([0, 1], {})
+
+
+def test_a_batch_that_ends_in_time_answers_its_rows_itself() -> None:
+    driven = overrunning()
+    driven.finish("b1", 12)
+    assert driven.answered == [0, 1]
+    assert not [row for row in driven.log if row[1] == Decision.RELEASE]
+    assert driven.router.next_timer_ns() > 1000 * MS
+
+
 def test_a_withdrawn_row_is_not_refined() -> None:
     driven = two_devices()
     third = arrived(driven, 4)
