@@ -23,6 +23,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
+from tests.conformance.small import refining
 from tests.end_to_end.test_server import Server, post, speak, until_metric
 
 PROJECT = """operator = "sums"
@@ -67,10 +68,10 @@ def large():
 ADDRESSES = r"serving sums at (http://[\d.]+:\d+) and grpc://([\d.]+:\d+)"
 
 
-def write_task(folder: Path, *, threshold: float | None = None) -> Path:
+def write_task(folder: Path, *, threshold: float | None = None, refines: bool = False) -> Path:
     """Project, profile and plan of the one model, made by hand so that nothing is measured; the path of the plan.
 
-    With a threshold `large` comes after it.
+    With a threshold `large` comes after it, and where it `refines`, within 20 s.
     """
     models = ("cached",) if threshold is None else ("cached", "large")
     (folder / "gearshift.toml").write_text(PROJECT)
@@ -113,7 +114,7 @@ def write_task(folder: Path, *, threshold: float | None = None) -> Path:
         profiles={"sums": SourceFile(path="profile", sha256=write_profile(profile, folder / "profile").sha256)},
         traces={"sums": SourceFile(path="trace.csv", sha256="")},
     )
-    write_plan(plan, folder / "plan.json")
+    write_plan(refining(plan, {0.0: 0.5, 0.5: 0.0}, latency_ms=20_000) if refines else plan, folder / "plan.json")
     return folder / "plan.json"
 
 
@@ -176,19 +177,22 @@ def test_every_row_says_after_which_segment_it_left_over_http_and_grpc_and_in_th
 
 
 @pytest.mark.long
-def test_in_a_cascade_rows_go_on_or_not_by_their_certainty_wherever_they_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refines", [False, True])
+def test_in_a_cascade_rows_go_on_or_not_by_their_certainty_wherever_they_left(refines: bool, tmp_path: Path) -> None:
     write_task(tmp_path)
     rows, said = expected(tmp_path)
     certainty = top_two_difference(said["scores"])
-    threshold = float(np.sort(certainty)[9:11].mean())
+    threshold, why = float(np.sort(certainty)[9:11].mean()), f'reason="{"refine" if refines else "full"}"'
     names = ["label", "gearshift_model", "gearshift_exit_segment"]
     asked = {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [20, 4], "data": rows.ravel().tolist()}],
         "outputs": [{"name": name} for name in names],
     }
-    with serving(write_task(tmp_path, threshold=threshold)) as server:
+    with serving(write_task(tmp_path, threshold=threshold, refines=refines)) as server:
         status, answer, _ = speak(lambda session: post(session, server, asked))
+        speak(lambda session: until_metric(session, server, rf'gearshift_batches_total\{{model="large",{why}'))
     assert status == 200, answer
+    assert answer["parameters"]["outcome"] == "answered"
     outputs = {one["name"]: one["data"] for one in answer["outputs"]}
     stays = certainty >= threshold
     assert min(len(set(said["exit_segment"][rows])) for rows in (stays, ~stays)) > 1

@@ -1,6 +1,8 @@
 """A model behind a real server as the last stage of a cascade: profiled, planned and served."""
 
 import re
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -210,6 +212,29 @@ def test_rows_are_refined_with_a_remote_model_and_kept_as_they_are_where_it_is_g
         assert (status, answer["parameters"]["outcome"]) == (200, "degraded")
         assert outputs(answer)["label"] == ["small", "small"]
         assert answer["parameters"]["reason"] == "model 'large' gave no answer"
+
+
+@pytest.mark.long
+def test_a_row_whose_remote_model_is_slow_is_answered_by_time_and_later_ones_are_refined(tmp_path):
+    with (
+        remote_and_profile(tmp_path) as (there, profile),
+        served(tmp_path, profile, percentile=0.5, refine_within_s=3.0) as server,
+    ):
+        asked = body((1, 1), (0, 1), outputs=[{"name": "label"}, {"name": "gearshift_model"}])
+
+        def answers() -> tuple[Any, ...]:
+            status, answer, _ = speak(lambda client: post_to(client, server.url, asked))
+            told = answer["parameters"]
+            return status, told["outcome"], told.get("reason", ""), outputs(answer)["gearshift_model"]
+
+        assert answers() == (200, "answered", "", ["small", "large"])
+        there.process.send_signal(signal.SIGSTOP)
+        assert answers() == (200, "answered", "time", ["small", "small"])
+        there.process.send_signal(signal.SIGCONT)
+        end_s = time.monotonic() + 20.0
+        while (found := answers())[3] != ["small", "large"]:
+            assert found[:3] == (200, "answered", "time")
+            assert time.monotonic() < end_s
 
 
 def refining(profile: Profile, devices: Hardware, within_s: float) -> GearPlan:

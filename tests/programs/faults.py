@@ -6,7 +6,7 @@ at the end of a connection nothing may be left in it; at the end of a round the 
 
 `refused` are 429 and 503, and connections that a closing server did not take; `vanished` are requests whose client has
 gone; `lost` got no answer, `doubled` a second one or another's.  Both must be 0.  `retries` are batches of rows that
-were running when their worker ended.  Every fault has a process here, so that nothing is emulated.  With `--graphs`
+were running when their worker ended, `refined` those of rows that had an answer already.  Every fault has a process here, so that nothing is emulated.  With `--graphs`
 each pipeline is a graph (`fault_graphs.py`), with `--refine` the plan refines rows while there is time.
 """
 
@@ -324,6 +324,7 @@ class Tally:
     lost: int = 0
     doubled: int = 0
     retries: int = 0
+    refined: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
     COUNTS = (
@@ -337,6 +338,7 @@ class Tally:
         "lost",
         "doubled",
         "retries",
+        "refined",
     )
 
     def add(self, other: "Tally") -> None:
@@ -552,7 +554,14 @@ class Load:
 
         await self.server.until(adds_up)
         _, text = await self.server.get("/metrics")
-        self.tally.retries = sum(int(float(count)) for count in re.findall(r'reason="retry"} ([\d.]+)', text))
+        self.tally.retries = batches(text, "retry")
+        self.tally.refined = batches(text, "refine")
+
+
+def batches(metrics: str, reason: str) -> int:
+    """Those that started for this reason."""
+    name = r"(?m)^gearshift_batches_total\{.*"
+    return sum(int(float(count)) for count in re.findall(rf'{name}reason="{reason}"}} ([\d.e+]+)', metrics))
 
 
 # Faults --------------------------------------------------------------------------------------------------------------

@@ -23,9 +23,12 @@ server_options = in_order(
 def moved(status: Status) -> Iterator[str]:
     for model in status.silent_models:
         yield f"model {model!r} gives no answers: is its endpoint down?"
-    slow = {one.model: one.slowdown for one in status.replicas if one.slowdown >= TOLD_SLOWDOWN}
+    slow: dict[str, float] = {}
+    for one in status.replicas:
+        slow[one.model] = max(one.slowdown, slow.get(one.model, 0.0))
     for model, slowdown in slow.items():
-        yield f"model {model!r} takes {slowdown:.2f} times the profiled time, and gears are chosen by that"
+        if slowdown >= TOLD_SLOWDOWN:
+            yield f"model {model!r} takes {slowdown:.2f} times the profiled time, and gears are chosen by that"
     for pipeline in status.pipelines:
         about = f"{pipeline.name}: " if len(status.pipelines) > 1 else ""
         if pipeline.adapting is not None:

@@ -2,13 +2,20 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+import msgspec
 import numpy as np
+import pytest
 import uvloop
 
+from gearshift.clock import NS_PER_S
+from gearshift.errors import DeadlinePassed
 from gearshift.gear import GearPlan
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
+from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import BY_TIME, Answer
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
@@ -26,8 +33,18 @@ def answers(plan: GearPlan, *samples: int | list[int], times: float = 1.0) -> tu
     Devices take `times` the profiled time.
     """
 
+    async def ask(service: Service) -> list[Answer]:
+        each = [service.pipeline.infer({SAMPLE: np.atleast_1d(sample)}) for sample in samples]
+        return list(await asyncio.gather(*each))
+
+    return in_service(plan, ask, little_profile(), times)
+
+
+def in_service(
+    plan: GearPlan, ask: Callable[[Service], Awaitable[list[Answer]]], profile: Profile, times: float = 1.0
+) -> tuple[list[Answer], str]:
     async def main() -> tuple[list[Answer], str]:
-        tables, profile, metrics = plan_tables(plan), little_profile(), Metrics()
+        tables, metrics = plan_tables(plan), Metrics()
         rules = DeadlineRules(tables, run_times_ns(plan, tables, profile).tolist())
         backend = EmulatedBackend(tables, plan, profile, times=times)
         options = {"sums": PipelineOptions(answer_within_s=plan.pipeline.objective.latency_s)}
@@ -37,8 +54,7 @@ def answers(plan: GearPlan, *samples: int | list[int], times: float = 1.0) -> tu
         await service.start()
         try:
             async with asyncio.timeout(LONGEST_S):
-                each = [service.pipeline.infer({SAMPLE: np.atleast_1d(sample)}) for sample in samples]
-                found = list(await asyncio.gather(*each))
+                found = await ask(service)
                 assert wrong == []
                 return found, metrics.text().decode()
         finally:
@@ -67,6 +83,35 @@ def test_a_request_waits_for_all_its_rows_though_the_time_of_one_ends() -> None:
     by_time = sum(row.by_time for row in answer.rows)
     assert all(row.by_time == (row.model == "small") for row in answer.rows)
     assert f"gearshift_rows_by_time_total {by_time}" in metrics
+
+
+def test_a_row_whose_batch_overruns_its_time_is_answered_with_what_it_has_and_keeps_that() -> None:
+    """`small` takes 80 ms, and `large`, which began as it was to take 4, would take 320; time ends after 300."""
+    ((answer,), metrics) = answers(refining_plan("", margin_s=9.7), [3, 0], times=80.0)
+    assert (answer.outcome, answer.reason, [row.by_time for row in answer.rows]) == ("answered", BY_TIME, [True, False])
+    assert [row.model for row in answer.rows] == ["small", "small"]
+    assert answer.outputs["label"].tolist() == ["small-3", "small-0"]  # type: ignore[index]
+    assert 'gearshift_batches_total{model="large",reason="refine"} 1.0' in metrics
+
+
+def test_the_objective_and_the_clients_deadline_end_the_time_to_refine_each_in_its_way() -> None:
+    """`large` takes 20 s: too long for the objective of 10 s, for a deadline after 5 s; `small` takes 1 ms."""
+    profile = little_profile()
+    small, large = profile.curves
+    slow = msgspec.structs.replace(large, median_s=(20.0, 40.0), p95_s=(20.0, 40.0))
+
+    async def ask(service: Service) -> list[Answer]:
+        rows, now_ns = {SAMPLE: np.array([3])}, service.pipeline.now_ns()
+        found = [await service.pipeline.infer(rows)]
+        found.append(await service.pipeline.infer(rows, deadline_ns=now_ns + 5 * NS_PER_S))
+        with pytest.raises(DeadlinePassed, match="^infeasible"):
+            await service.pipeline.infer(rows, deadline_ns=service.pipeline.now_ns() + 1)
+        return found
+
+    (by_time, degraded), metrics = in_service(refining_plan(""), ask, replace(profile, curves=(small, slow)))
+    assert (by_time.outcome, by_time.reason, by_time.rows[0].by_time) == ("answered", BY_TIME, True)
+    assert (degraded.outcome, degraded.reason, degraded.rows[0].by_time) == ("degraded", "deadline", False)
+    assert "gearshift_rows_by_time_total 1" in metrics
 
 
 def test_a_service_on_a_slow_host_learns_how_slow_it_is_and_tells() -> None:

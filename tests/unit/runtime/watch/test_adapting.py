@@ -22,12 +22,13 @@ from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import Answer
 from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.backends.emulated import RecordedAnswers
+from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import Audit, make_audit, planned_disagreement
-from tests.little_task import little_plan, little_profile, two_gear_plan
+from tests.little_task import little_plan, little_profile, refining_plan, two_gear_plan
 
 MS = 1_000_000
 SMALL, LARGE = 1, 0
@@ -106,7 +107,10 @@ class World:
             clock=self.clock,
             metrics=self.metrics,
             journal=self.journal,
-            pipelines={"sums": PipelineOptions(adapting=self.adapting)},
+            pipelines={
+                "sums": PipelineOptions(adapting=self.adapting, answer_within_s=plan.pipeline.objective.latency_s)
+            },
+            deadlines=DeadlineRules(tables, self.backend.run_ns, late="answer"),
         )
 
     def _drift(self) -> None:
@@ -179,6 +183,20 @@ def test_early_answers_are_audited_when_it_is_quiet_and_nothing_of_it_is_seen_by
     assert world.value('gearshift_audits_total{outcome="disagreed"}') == 10
     assert world.value('gearshift_batches_total{model="large",reason="audit"}') == 10
     assert world.backend.ran.count((LARGE, 1)) == 10 + 10
+
+
+def test_rows_that_were_answered_by_time_are_not_audited() -> None:
+    """The time to refine ends before `large` could have run."""
+
+    async def use(world: World) -> None:
+        for number in (1, 0):
+            answer = await world.ask(number)
+            assert answer.rows[0].by_time == (number == 1)
+            world.idle(500)
+
+    world = in_world(use, plan=refining_plan("", margin_s=9.997), share=1.0)
+    assert world.audit.cells[0, 0].audited == 1  # the row that `small` was certain of
+    assert world.value('gearshift_batches_total{model="large",reason="audit"}') == 1
 
 
 def test_an_audit_is_not_metered_and_does_not_wait_in_a_queue() -> None:

@@ -19,7 +19,7 @@ from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
-from gearshift.runtime.backends.base import BatchEvents
+from gearshift.runtime.backends.base import Batch, BatchEvents
 from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.service.service import Service
@@ -51,9 +51,26 @@ class World:
 
 
 class LosingBackend(EmulatedBackend):
-    """Loses workers once it is started."""
+    """Loses workers once it is started; keeps the batches of a replica back that it `holds`."""
 
     replicas_to_lose: list[int]
+    holds = -1
+    """The replica whose batches do not begin before `let_go`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.held: list[Batch] = []
+
+    def run(self, batch: Batch) -> None:
+        if batch.replica == self.holds:
+            self.held.append(batch)
+        else:
+            super().run(batch)
+
+    def let_go(self) -> None:
+        self.holds = -1
+        while self.held:
+            self.run(self.held.pop(0))
 
     async def start(self, events: BatchEvents) -> None:
         await super().start(events)
@@ -171,6 +188,26 @@ def test_all_requests_are_answered_where_a_plan_that_refines_is_swapped_for_anot
             assert plan not in refines or await world.infer(1) == ["large-1"]
 
     in_world(tmp_path, use, refines=refines)
+
+
+def test_rows_that_wait_to_be_refined_when_another_plan_takes_over_are_refined(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        before = world.control.service
+        backend, large = before.driver.backend, before.driver.router._tables.replica_ids.index("large-0")
+        assert isinstance(backend, LosingBackend)
+        backend.holds = large
+        asked = [asyncio.create_task(world.infer(1)) for _ in range(12)]
+        while not (backend.held and before.router.queue_lengths()[large]):
+            await asyncio.sleep(0)
+        swap = asyncio.create_task(world.swaps.swap(SwapBody(plan="other.json")))
+        while world.control.service is before:
+            await asyncio.sleep(0)
+        assert before.router.queue_lengths()[large] > 0
+        backend.let_go()
+        assert await asyncio.gather(*asked) == [["large-1"]] * 12
+        assert (await swap).taken_over
+
+    in_world(tmp_path, use, refines=["plan.json"])
 
 
 def test_what_was_learnt_of_a_slow_host_goes_on_with_the_next_plan(tmp_path: Path) -> None:
