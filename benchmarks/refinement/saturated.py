@@ -1,12 +1,14 @@
 """Goodput of a plan that refines, at three times what its first model can screen, and how soon it is well again.
 
 A real server with two real models on one worker; clients give no deadline.  The defaults are to reach nine tenths of
-the goodput of the best bound on waiting requests set by hand, and all requests are to be in time again 2 s after the
-load has fallen to half of what the first model carries.  Bounds and defaults are served in turn, `--rounds` times.
+the goodput of the best bound on waiting requests set by hand, and requests are to be in time again 2 s after the load
+has fallen to half of what the first model carries: from then on, at most 5 % in each half second, which is what the
+objective's percentile allows, are late or refused.  The last late or refused request of all is told beside.  Bounds and defaults are served in turn, `--rounds` times.
 """
 
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from gearshift.cascade import Cascade
 from gearshift.gear import ExpectedGain, Gear, LoadRange, PlannedLoad, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
 from gearshift.placement import Replica
+from gearshift.planner.refine.way import WAY_BACK
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import read_profile
 from gearshift.serving.operate.child_server import ChildServer
@@ -28,6 +31,7 @@ from gearshift.workload import Trace
 
 OVERLOAD, CALM, OVERLOAD_S, CALM_S = 3.0, 0.5, 8.0, 6.0
 OBJECTIVE_S, LARGEST, WELL_AGAIN_S, LEAST_GOODPUT = 0.3, 8, 2.0, 0.9
+WINDOW_S, MOST_LATE = 0.5, 0.05
 BOUNDS = (8, 16, 32, 64, 128)
 
 PROJECT = """
@@ -81,6 +85,7 @@ def make(folder: Path) -> None:
             for model in ("small", "large")
         ),
         order="gain",
+        answer_by_margin_s=WAY_BACK * profile.front_end_s,
     )
     plan = plan_by_hand(
         "work",
@@ -102,8 +107,18 @@ def overload(carries_qps: float, seed: int) -> Trace:
     return Trace(arrivals_ns=arrivals_ns, duration_s=OVERLOAD_S + CALM_S)
 
 
-def served(folder: Path, carries_qps: float, seed: int, *flags: str) -> tuple[float, float]:
-    """Requests in time for each second of overload, and how long after it some were still late."""
+class Served(NamedTuple):
+    """Requests in time for each second of overload, and how long after it some were still late or refused.
+
+    `well_after_s`: more than `MOST_LATE` of a window; `last_after_s`: any.
+    """
+
+    goodput_qps: float
+    well_after_s: float
+    last_after_s: float
+
+
+def served(folder: Path, carries_qps: float, seed: int, *flags: str) -> Served:
     with ChildServer(folder / "plan.json", *flags) as server:
         run = replay(
             server.url,
@@ -116,8 +131,13 @@ def served(folder: Path, carries_qps: float, seed: int, *flags: str) -> tuple[fl
     log = run.log
     in_time = log.answered & (log.latency_s <= OBJECTIVE_S)
     goodput_qps = float(np.count_nonzero(in_time & (log.due_s < OVERLOAD_S))) / OVERLOAD_S
-    not_yet = log.due_s[~in_time & (log.due_s >= OVERLOAD_S)]
-    return goodput_qps, float(not_yet.max() - OVERLOAD_S) if len(not_yet) else 0.0
+    after_s, bad = log.due_s - OVERLOAD_S, ~in_time
+    windows = np.arange(0, CALM_S, WINDOW_S)
+    unwell = [
+        from_s for from_s in windows if bad[(after_s >= from_s) & (after_s < from_s + WINDOW_S)].mean() > MOST_LATE
+    ]
+    last_s = float(after_s.max(where=bad, initial=0.0))
+    return Served(goodput_qps, float(max(unwell) + WINDOW_S) if unwell else 0.0, last_s)
 
 
 def main() -> None:
@@ -132,23 +152,29 @@ def main() -> None:
     curve = next(curve for curve in read_profile(folder / "profile").curves if curve.model == "small")
     carries_qps = LARGEST / float(curve.table_ns()[LARGEST] / 1e9)
     ways = {"defaults": ()} | {f"at most {bound}": ("--most-waiting-requests", str(bound)) for bound in bounds}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    found: dict[str, list[Served]] = {name: [] for name in ways}
     for seed in range(rounds):
         for name, flags in ways.items():
             found[name].append(served(folder, carries_qps, seed, *flags))
     print(describe())
     print(f"the first model carries {carries_qps:.0f}/s by its profile")
     rows = [
-        (name, spread([goodput / carries_qps for goodput, _ in each]), spread([s for _, s in each]))
+        (
+            name,
+            spread([run.goodput_qps / carries_qps for run in each]),
+            spread([run.well_after_s for run in each]),
+            spread([run.last_after_s for run in each]),
+        )
         for name, each in found.items()
     ]
-    print_table(("waiting", "in time, of what it carries", "s until all are in time again"), rows)
-    goodput = {name: float(np.median([qps for qps, _ in each])) for name, each in found.items()}
+    header = ("waiting", "in time, of what it carries", "s until 95 % are in time again", "s until all are")
+    print_table(header, rows)
+    goodput = {name: float(np.median([run.goodput_qps for run in each])) for name, each in found.items()}
     best = max(qps for name, qps in goodput.items() if name != "defaults")
     share = goodput["defaults"] / best
     print_bar(share >= LEAST_GOODPUT, f"goodput at least {LEAST_GOODPUT:g} of the best bound by hand ({share:.2f})")
-    slowest_s = max(s for _, s in found["defaults"])
-    print_bar(slowest_s <= WELL_AGAIN_S, f"all in time again {WELL_AGAIN_S:g} s after overload ({slowest_s:.1f} s)")
+    slowest_s = max(run.well_after_s for run in found["defaults"])
+    print_bar(slowest_s <= WELL_AGAIN_S, f"in time again {WELL_AGAIN_S:g} s after overload ({slowest_s:.1f} s)")
 
 
 if __name__ == "__main__":

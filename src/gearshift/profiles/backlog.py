@@ -70,8 +70,8 @@ def backlog_of(
     The last sample to come waits for the running batch, and is in the last batch of all that wait:
     this may take `USABLE_SHARE` of the objective. Where stages take turns on a device, a sample
     waits in each, and so for longer than the average. Where the plan refines, only screening is
-    work that must be done: full batches to screen go first, and what waits behind them has the
-    time of one batch that refines at most. The bound is at least `ON_TRACE` times the
+    work that must be done, as full batches to screen go first; of the batch that refines when a
+    sample comes, half is left on average. The bound is at least `ON_TRACE` times the
     most that waited when the plan was tried on its trace, and at least what replicas need to start
     a batch.
     """
@@ -101,7 +101,7 @@ def backlog_of(
     low, high = 0, MOST if objective_s is not None else MOST_WHERE_NONE
     while low < high:
         middle = (low + high + 1) // 2
-        running_ns = max(refining_ns, *(part.batch_ns(middle) for part in necessary))
+        running_ns = max(refining_ns / 2, *(part.batch_ns(middle) for part in necessary))
         low, high = (middle, high) if running_ns + longer * busy_ns(middle) <= within_ns else (low, middle - 1)
     predicted = plan.predictions.get(of.name)
     on_trace = 0 if predicted is None else math.ceil(ON_TRACE * (predicted.most_waiting or 0))

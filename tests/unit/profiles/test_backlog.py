@@ -72,14 +72,14 @@ def test_more_devices_carry_more_and_what_is_forwarded_is_work_too() -> None:
     assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(6, 100.0)
 
 
-def test_where_rows_are_refined_only_screening_is_work_behind_one_batch_that_refines() -> None:
+def test_where_rows_are_refined_only_screening_is_work_behind_half_a_batch_that_refines() -> None:
     shared = {"a0": "d0", "b0": "d0"}
     plan = refining(small_plan(shared, small_gear(shared, "a b", (0.5,), largest=1)), {0.0: 0.5, 0.5: 0.0})
-    # Of 100 ms 80 are used: 20 for the batch that refines, 10 for each that waits.
-    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(6, 100.0)
+    # Of 100 ms 80 are used: 20 for what is left of the batch that refines, 10 for each that waits.
+    assert backlog(plan, profile({"a": (10, 10), "b": (40, 40)})) == Backlog(6, 100.0)
     apart = {"a0": "d0", "b0": "d1"}
     plan = refining(small_plan(apart, small_gear(apart, "a b", (0.5,), largest=1)), {0.0: 0.5, 0.5: 0.0})
-    assert backlog(plan, profile({"a": (10, 10), "b": (20, 20)})) == Backlog(7, 100.0)
+    assert backlog(plan, profile({"a": (10, 10), "b": (40, 40)})) == Backlog(7, 100.0)
 
 
 def test_the_gear_of_the_highest_loads_decides() -> None:
