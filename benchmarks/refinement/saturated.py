@@ -3,7 +3,8 @@
 A real server with two real models on one worker; clients give no deadline.  The defaults are to reach nine tenths of
 the goodput of the best bound on waiting requests set by hand, and requests are to be in time again 2 s after the load
 has fallen to half of what the first model carries: from then on, at most 5 % in each half second, which is what the
-objective's percentile allows, are late or refused.  The last late or refused request of all is told beside.  Bounds and defaults are served in turn, `--rounds` times.
+objective's percentile allows, are late or refused.  The last late or refused request of all is told beside.  Bounds
+and defaults are served in turn, `--rounds` times.
 """
 
 import tempfile

@@ -33,10 +33,10 @@ NO_SOURCE = SourceFile(path="", sha256="")
 class Case:
     """A plan, how long each replica's batches take (ns by size), certainties (models, records), and arrivals.
 
-    With `exits`, samples leave early, and batches are expected to take `expected_ns` (replicas, sizes).  With `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the
-    gear in force, which take `effect_ms` to be more; with `shared`, by those that a scaler chooses.
-    Graphs have `joint` records by pipeline and conditions that hold, `holds` (edges, models, records), both also as
-    the kernel reads them: `recorded`.
+    With `exits`, samples leave early, and batches are expected to take `expected_ns` (replicas, sizes).  With
+    `core_run_ns` (replicas, cores + 1, sizes) times go by the cores of the gear in force, which take `effect_ms` to
+    be more; with `shared`, by those that a scaler chooses. Graphs have `joint` records by pipeline and conditions
+    that hold, `holds` (edges, models, records), both also as the kernel reads them: `recorded`.
     """
 
     plan: GearPlan

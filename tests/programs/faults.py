@@ -4,10 +4,11 @@ Each round starts a real server (`gearshift serve`, two devices, workers as proc
 lets one fault happen at a moment that the seed chooses.  A request's answer carries the request's own number back, and
 at the end of a connection nothing may be left in it; at the end of a round the server's own counts must add up too.
 
-`refused` are 429 and 503, and connections that a closing server did not take; `vanished` are requests whose client has
-gone; `lost` got no answer, `doubled` a second one or another's.  Both must be 0.  `retries` are batches of rows that
-were running when their worker ended, `refined` those of rows that had an answer already.  Every fault has a process here, so that nothing is emulated.  With `--graphs`
-each pipeline is a graph (`fault_graphs.py`), with `--refine` the plan refines rows while there is time.
+`refused` are 429 and 503, and connections that a closing server did not take; `vanished` are requests whose client
+has gone; `lost` got no answer, `doubled` a second one or another's.  Both must be 0.  `retries` are batches of rows
+that were running when their worker ended, `refined` those of rows that had an answer already.  Every fault has a
+process here, so that nothing is emulated.  With `--graphs` each pipeline is a graph (`fault_graphs.py`), with
+`--refine` the plan refines rows while there is time.
 """
 
 import argparse

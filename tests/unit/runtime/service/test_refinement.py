@@ -104,7 +104,7 @@ def test_the_objective_and_the_clients_deadline_end_the_time_to_refine_each_in_i
         rows, now_ns = {SAMPLE: np.array([3])}, service.pipeline.now_ns()
         found = [await service.pipeline.infer(rows)]
         found.append(await service.pipeline.infer(rows, deadline_ns=now_ns + 5 * NS_PER_S))
-        with pytest.raises(DeadlinePassed, match="^infeasible"):
+        with pytest.raises(DeadlinePassed, match=r"^infeasible"):
             await service.pipeline.infer(rows, deadline_ns=service.pipeline.now_ns() + 1)
         return found
 
