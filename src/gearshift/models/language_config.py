@@ -15,6 +15,8 @@ from gearshift.support.files import read_text
 
 TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge"]
 PLACEHOLDERS = frozenset({"port", "tp", "memory_share"})
+MEMORY_SHARE = 0.9
+"""The share of its devices' memory that a lone engine has; vLLM refuses all of it."""
 OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
     | {"stream", "stream_options", "n"}
@@ -33,9 +35,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `kv_tokens` is what the engine's memory holds of all requests: `largest_running` full contexts
     where it is not given. With `weights_bytes`, over all its devices, and `kv_bytes_per_token` of
     every model (2 x layers x heads for keys x their width x bytes of a number), plans may put several
-    on one device; without, each has its own. An engine of kind `cpu` is profiled on `cores`
-    processors for each device, as it is served on those of the plan's hardware, by default one.
-    `body` has further fields for the requests that profiling sends.
+    on one device; without, each has its own. A `command` may have several `tensor_parallel`, such as
+    [1, 2]: each is timed, the first is asked for answers, and plans choose. An engine of kind
+    `cpu` is profiled on `cores` processors for each device, as it is served on those of the plan's
+    hardware, by default one. `body` has further fields for the requests that profiling sends.
     """
 
     url: str | tuple[str, ...] = ()
@@ -49,7 +52,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     kv_tokens: int | None = None
     largest_batched_tokens: int = 2048
     block_tokens: int = 16
-    tensor_parallel: int = 1
+    tensor_parallel: int | tuple[int, ...] = 1
     device_kind: str = ""
     weights_bytes: int = 0
     kv_bytes_per_token: int = 0
@@ -76,12 +79,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "largest_running",
             "largest_batched_tokens",
             "block_tokens",
-            "tensor_parallel",
             "cores",
         )
         for name in counts:
             value = getattr(self, name)
             require(1 <= value <= 1 << 30, f"{name} is {value}, needs 1 or more")
+        self._check_degrees()
         for name in ("weights_bytes", "kv_bytes_per_token"):
             value = getattr(self, name)
             require(0 <= value <= 1 << 50, f"{name} is {value}, needs 0 (not known) or more")
@@ -96,6 +99,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return (self.url,) if isinstance(self.url, str) else self.url
 
     @property
+    def degrees(self) -> tuple[int, ...]:
+        """Each `tensor_parallel` that may be served, rising."""
+        return (self.tensor_parallel,) if isinstance(self.tensor_parallel, int) else self.tensor_parallel
+
+    def on(self, tensor_parallel: int) -> "EngineSettings":
+        """These settings with one `tensor_parallel`."""
+        return msgspec.structs.replace(self, tensor_parallel=tensor_parallel)
+
+    @property
     def kind(self) -> str:
         """The kind of its devices: as given, or `remote` for endpoints and `cuda` for commands."""
         return self.device_kind or ("remote" if self.urls else "cuda")
@@ -104,14 +116,33 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def held_tokens(self) -> int:
         return self.largest_running * self.context_tokens if self.kv_tokens is None else self.kv_tokens
 
-    def argv(self, *, port: int, memory_share: float = 1.0) -> list[str]:
-        """The command's words for a replica that listens on `port`."""
-        words = {"port": str(port), "tp": str(self.tensor_parallel), "memory_share": f"{memory_share:.4g}"}
+    def argv(self, *, port: int, memory_share: float = MEMORY_SHARE) -> list[str]:
+        """The command's words for a replica that listens on `port`, with the first `tensor_parallel`."""
+        words = {"port": str(port), "tp": str(self.degrees[0]), "memory_share": f"{memory_share:.4g}"}
         return [word.format_map(words) for word in shlex.split(self.command)]
 
     def key(self, where: str) -> str | None:
         """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
         return api_key_of(self.api_key_env, where)
+
+    def _check_degrees(self) -> None:
+        given = list(self.degrees)
+        rising = all(a < b for a, b in zip((0, *given), given, strict=False))
+        require(
+            bool(given) and rising and given[-1] <= 1 << 30,
+            f"tensor_parallel is {given[0] if len(given) == 1 else given}, needs 1 or more, or rising numbers from 1",
+        )
+        several = len(given) > 1
+        require(
+            not several or bool(self.command),
+            f"tensor_parallel is {given}, and endpoints by url run with one",
+            remedy="give one number, or a command that Gearshift can start with each",
+        )
+        require(
+            not several or "{tp}" in self.command,
+            f"tensor_parallel is {given}, and command has no {{tp}}",
+            remedy="write {tp} where the engine takes it",
+        )
 
     def _check_command(self) -> None:
         remedy = "write {port}, {tp} or {memory_share}, and {{ or }} for a brace"

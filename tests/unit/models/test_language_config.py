@@ -46,6 +46,13 @@ def test_a_project_is_read_with_its_engines(tmp_path: Path) -> None:
     assert large.argv(port=81, memory_share=0.45) == words.split()
 
 
+def test_a_command_is_started_with_each_tensor_parallel(tmp_path: Path) -> None:
+    text = PLAIN.replace("tensor_parallel = 2", "tensor_parallel = [1, 4]")
+    engine = read_language_project(write(tmp_path, text)).models["large"].engine
+    assert engine.degrees == (1, 4)
+    assert [engine.on(degree).argv(port=1)[6] for degree in engine.degrees] == ["1", "4"]
+
+
 def test_several_urls_are_a_replica_each(tmp_path: Path) -> None:
     text = PLAIN.replace('"http://127.0.0.1:8001/v1"', '["http://a:1/v1", "http://b:1/v1"]')
     engine = read_language_project(write(tmp_path, text)).models["small"].engine
@@ -80,6 +87,9 @@ def test_language_projects_are_told_from_others_even_where_they_are_damaged(tmp_
         ("{tp}", "{tp", "command cannot be split into words"),
         ("kv_tokens = 50_000", "kv_tokens = 3", "kv_tokens is 3, needs at least one block of 16"),
         ("tensor_parallel = 2", "tensor_parallel = 0", "tensor_parallel is 0, needs 1 or more"),
+        ("tensor_parallel = 2", "tensor_parallel = []", "tensor_parallel is [], needs 1 or more"),
+        ("tensor_parallel = 2", "tensor_parallel = [2, 1]", "tensor_parallel is [2, 1], needs 1 or more, or rising"),
+        ('model = "tiny"', 'model = "tiny"\ntensor_parallel = [1, 2]', "is [1, 2], and endpoints by url run with one"),
         ("tensor_parallel = 2", "cores = 0", "cores is 0, needs 1 or more"),
         ("tensor_parallel = 2", "weights_bytes = -1", "weights_bytes is -1, needs 0 (not known) or more"),
         ("longest_start_s = 600", "longest_start_s = -1", "longest_start_s is -1.0"),
@@ -98,6 +108,12 @@ def test_a_bad_value_is_a_sentence_that_names_file_and_value(tmp_path: Path, old
         read_language_project(path)
     assert sentence in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_several_tensor_parallel_need_a_place_in_the_command(tmp_path: Path) -> None:
+    text = PLAIN.replace("tensor_parallel = 2", "tensor_parallel = [1, 2]").replace("{tp}", "2")
+    with pytest.raises(InvalidInput, match=r"tensor_parallel is \[1, 2\], and command has no \{tp\}"):
+        read_language_project(write(tmp_path, text))
 
 
 def test_one_model_at_one_endpoint_under_two_names_is_refused() -> None:

@@ -21,6 +21,7 @@ def facts(made: LanguageProfile, out: Path) -> dict[str, object]:
         "judged": answers.judged,
         "certainty": made.certainty,
         "ranks": made.ranks,
+        "ranks_at": made.ranks_at,
         "overhead_s": made.overhead_s,
         "models": [
             {

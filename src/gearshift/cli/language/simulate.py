@@ -61,6 +61,7 @@ def inspect_language_profile(output: Output, profile: LanguageProfile) -> None:
             "models": profile.models,
             "certainty": profile.certainty,
             "ranks": profile.ranks,
+            "ranks_at": profile.ranks_at,
             "prompts": len(profile.answers.part),
             "judged": profile.answers.judged,
             "engines": profile.engines,

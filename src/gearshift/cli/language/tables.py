@@ -8,7 +8,7 @@ from rich.table import Table
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.gear import GearPlan
-from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
@@ -111,6 +111,13 @@ def language_headline(plan: GearPlan) -> str:
     return "; ".join([*(figures if limit_s is None else figures[::-1]), f"{devices} device{plural}"])
 
 
+def _ranks_text(profile: LanguageProfile, model: str) -> str:
+    """The tokens at which the model's certainty ranks its answers."""
+    at = [one for one in DECIDE_AT_TOKENS if profile.ranks_by(model, one)]
+    everywhere = "yes" if at else "no"
+    return everywhere if len(at) in (0, len(DECIDE_AT_TOKENS)) else ", ".join(str(one or "end") for one in at)
+
+
 def show_language_profile(output: Output, profile: LanguageProfile) -> None:
     made = table(
         "Models", "model", "device", "prefill", "decode alone", "with all", "holds", "runs", "quality A", "B", "ranks"
@@ -130,7 +137,7 @@ def show_language_profile(output: Output, profile: LanguageProfile) -> None:
             str(engine.largest_running),
             f"{quality[part == PART_A].mean():.4f}",
             f"{quality[part == PART_B].mean():.4f}",
-            "yes" if engine.model in profile.ranks else "no",
+            _ranks_text(profile, engine.model),
         )
     output.show(made)
     tell_warnings(output, profile.warnings)

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from gearshift.errors import GearshiftError, InvalidInput, require
-from gearshift.measuring.engines.endpoint import Endpoint, Refused
+from gearshift.errors import GearshiftError, NoAnswer, require
+from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.kept import Answered, KeptRows
 from gearshift.measuring.engines.timing import require_logprobs
@@ -15,6 +15,8 @@ from gearshift.profiles.engines.prompts import Prompt
 
 OF_PROMPT = (400, 413, 422)
 """Statuses with which an endpoint refuses a prompt, such as one that is too long."""
+MOST_NAMED = 20
+"""Prompts left out that a warning names."""
 
 
 async def answers_of(
@@ -24,7 +26,7 @@ async def answers_of(
     kept: KeptRows,
     answered: Callable[[], None],
 ) -> dict[str, Answered]:
-    """The answer to each prompt by its key; raises where the endpoint refuses all of them."""
+    """The answer to each prompt by its key, or why there is none; raises where there is none to any."""
     left = [prompt for key, prompt in {one.key: one for one in prompts}.items() if key not in kept.answers]
     most = asyncio.Semaphore(project.profile.at_once)
     failed: list[GearshiftError] = []
@@ -48,7 +50,7 @@ async def answers_of(
     refused = next((row.refused for row in found.values() if row.refused), "")
     require(
         any(not row.refused for row in found.values()),
-        f"model {endpoint.name!r} refused every prompt: {refused}",
+        f"model {endpoint.name!r} answered no prompt: {refused}",
         remedy="mend its settings, or the prompts",
     )
     return found
@@ -70,6 +72,10 @@ async def _answer(endpoint: Endpoint, project: LanguageProject, prompt: Prompt) 
         if error.status not in OF_PROMPT:
             raise
         return Answered(prompt=prompt.key, refused=str(error))
+    except BrokenAnswer as error:
+        return Answered(prompt=prompt.key, refused=str(error))
+    except NoAnswer as error:
+        raise NoAnswer(f"prompt {prompt.id!r}: {error}", sent=error.sent) from error
     require_logprobs(endpoint, heard)
     return answered_row(prompt, heard)
 
@@ -92,27 +98,20 @@ def answered_row(prompt: Prompt, heard: Heard) -> Answered:
 def prompts_answered(
     models: Sequence[str], prompts: Sequence[Prompt], answers: Sequence[dict[str, Answered]]
 ) -> tuple[list[int], list[str]]:
-    """The numbers of the prompts that all models answered, and a sentence about those left out.
-
-    Raises `InvalidInput` for a prompt that no model takes.
-    """
+    """The numbers of the prompts that all models answered, and a sentence that names those left out."""
     usable, left_out = [], []
     for number, prompt in enumerate(prompts):
-        refused = [model for model, rows in zip(models, answers, strict=True) if rows[prompt.key].refused]
-        if len(refused) == len(models):
-            why = answers[-1][prompt.key].refused
-            raise InvalidInput(
-                f"prompt {prompt.id!r} is taken by no model: {why}",
-                remedy="shorten it or leave it out, or serve a model with a longer context",
-            )
+        none = [(model, rows[prompt.key].refused) for model, rows in zip(models, answers, strict=True)]
+        refused = [(model, why) for model, why in none if why]
         if refused:
-            left_out.append((prompt.id, refused))
+            who = "no model" if len(refused) == len(models) else "not " + ", ".join(repr(one) for one, _ in refused)
+            left_out.append(f"prompt {prompt.id!r} ({who}: {refused[0][1]})")
         else:
             usable.append(number)
     if not left_out:
         return usable, []
-    first, models_there = left_out[0]
+    more = f"; and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
     return usable, [
-        f"{len(left_out)} of {len(prompts)} prompts were left out, as not every model takes them: model "
-        f"{models_there[0]!r} refused prompt {first!r}"
+        f"{len(left_out)} of {len(prompts)} prompts were left out, as not every model answered them: "
+        f"{'; '.join(left_out[:MOST_NAMED])}{more}"
     ]

@@ -28,7 +28,7 @@ class Refused(InvalidInput):
 
 
 class BrokenAnswer(InvalidInput):
-    """The endpoint ended its stream with an error, or with what is no stream."""
+    """The endpoint ended its stream early, with an error, or with what is no stream."""
 
 
 class _Waiter:
@@ -66,8 +66,8 @@ class Endpoint:
         """One answer with its log-probabilities.
 
         Raises `Refused` where the endpoint refuses the request, `NoAnswer` where it cannot be
-        reached, has no answer in time, or breaks it off, and `InvalidInput` where another model
-        answers.
+        reached, has no answer in time, or closes the connection, `BrokenAnswer` where the answer has
+        no end, and `InvalidInput` where another model answers.
         """
         body = {
             **self.settings.body,
@@ -85,12 +85,12 @@ class Endpoint:
         path = "/chat/completions" if prompt.messages else "/completions"
         heard = await self._posted(path, msgspec.json.encode(body))
         self._check_model(heard)
-        require(
-            bool(heard.finish),
-            f"broke off its answer to prompt {prompt.id!r} after {len(heard.came_ns)} tokens",
-            where=self.url,
-            remedy="see what the engine's log says",
-        )
+        if not heard.finish:
+            raise BrokenAnswer(
+                f"broke off its answer to prompt {prompt.id!r} after {len(heard.came_ns)} tokens",
+                where=self.url,
+                remedy="see what the engine's log says",
+            )
         if not heard.output_tokens:
             heard.output_tokens = len(heard.came_ns)
         return heard

@@ -6,7 +6,6 @@ times, or `MODEL.bench*.json`, results of vLLM's benchmark at several concurrenc
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from gearshift.measuring.engines.vllm_bench import engine_from_results
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
-from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
@@ -79,9 +78,7 @@ def language_profile_from_records(
         overhead_s=float(np.mean([overhead_s for _, overhead_s, _ in engines])),
         warnings=tuple(told),
     )
-    ranked = rankings(made, seed=seed)
-    doubts = tuple(str(one) for one in ranked if one.decide_at is None and not one.ranks)
-    return replace(made, ranks=models_that_rank(ranked), warnings=(*made.warnings, *doubts))
+    return with_ranks(made, rankings(made, seed=seed))
 
 
 def _engine(folder: Path, model: str) -> tuple[EngineProfile, float, list[str]]:

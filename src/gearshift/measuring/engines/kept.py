@@ -54,10 +54,13 @@ Row = Answered | TimedPrefill | TimedDecode
 
 
 class KeptRows:
-    """The rows of one model, a line each; a last line that was cut short is left out."""
+    """The rows of one model, a line each; a last line that was cut short is left out.
 
-    def __init__(self, folder: Path | None, project: LanguageProject, model: str) -> None:
-        self._path = None if folder is None else folder / f"language-{_key(project, model)}.jsonl"
+    Prompts without an answer are not kept, as the engine may be mended before it is asked again.
+    """
+
+    def __init__(self, folder: Path | None, project: LanguageProject, model: str, settings: EngineSettings) -> None:
+        self._path = None if folder is None else folder / f"language-{_key(project, model, settings)}.jsonl"
         self.answers: dict[str, Answered] = {}
         self.prefills: dict[tuple[int, int], TimedPrefill] = {}
         self.decodes: dict[tuple[int, int, int], TimedDecode] = {}
@@ -71,7 +74,7 @@ class KeptRows:
 
     def keep(self, row: Row) -> None:
         self._take(row)
-        if self._path is not None:
+        if self._path is not None and not (isinstance(row, Answered) and row.refused):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(row) + b"\n")
@@ -103,9 +106,8 @@ def forget(profile_folder: Path) -> None:
         partial_folder(profile_folder).rmdir()
 
 
-def _key(project: LanguageProject, model: str) -> str:
+def _key(project: LanguageProject, model: str, settings: EngineSettings) -> str:
     """A hash of what answers and times of `model` depend on, except the prompts."""
-    engine: EngineSettings = project.models[model].engine
-    settings = {name: value for name, value in msgspec.to_builtins(engine).items() if name not in OF_REACHING}
-    content = [VERSION, model, settings, project.most_tokens, project.temperature]
+    known = {name: value for name, value in msgspec.to_builtins(settings).items() if name not in OF_REACHING}
+    content = [VERSION, model, known, project.most_tokens, project.temperature]
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:24]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +23,17 @@ from gearshift.models.language_config import EngineSettings, LanguageProject, re
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
-from gearshift.profiles.engines.ranking import models_that_rank, rankings
+from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.runtime.backends.local import assign_cores, available_cores
 from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.engine_replica import EngineReplica
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
+
+
+Place = tuple[str, int]
+"""A model, and its `tensor_parallel`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +43,24 @@ class Task:
     path: Path
     project: LanguageProject
     prompts: tuple[Prompt, ...]
-    kept: dict[str, KeptRows]
+    kept: dict[Place, KeptRows]
     progress: Progress
     notice: Notice
     planned: int = 0
     done: int = 0
+
+    @property
+    def places(self) -> list[Place]:
+        """Engines to be measured; the first of each model is asked for answers, too."""
+        return [(name, degree) for name, model in self.project.models.items() for degree in model.engine.degrees]
+
+    def settings(self, place: Place) -> EngineSettings:
+        name, degree = place
+        return self.project.models[name].engine.on(degree)
+
+    def answers(self, place: Place) -> bool:
+        name, degree = place
+        return degree == self.project.models[name].engine.degrees[0]
 
     def step(self, what: str, calls: int = 1) -> None:
         self.done += calls
@@ -66,36 +84,40 @@ def profile_language(
     judge = judge_of(project, path.parent)
     prompts = read_prompts(path.parent / project.prompts)
     partial = None if folder is None else partial_folder(folder)
-    kept = {name: KeptRows(partial, project, name) for name in project.models}
-    task = Task(path, project, prompts, kept, progress, notice)
+    task = Task(path, project, prompts, {}, progress, notice)
+    for place in task.places:
+        task.kept[place] = KeptRows(partial, project, place[0], task.settings(place))
     works = _announce(task, partial)
     try:
         measured = asyncio.run(_measure_all(task, works))
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     models = [*project.models]
-    usable, warnings = prompts_answered(models, prompts, [answers for _, _, _, answers in measured])
+    each = [one.answers for one in measured if one.answers is not None]
+    usable, warnings = prompts_answered(models, prompts, each)
     require(
-        len(usable) >= 2, f"{len(usable)} prompts are answered by all models, and two are needed", where=project.prompts
+        len(usable) >= 2,
+        f"{len(usable)} prompts are answered by all models, and two are needed" + "".join(f": {w}" for w in warnings),
+        where=project.prompts,
+        remedy="shorten them, or serve models with a longer context",
     )
-    rows = [[answers[prompts[i].key] for i in usable] for _, _, _, answers in measured]
+    rows = [[answers[prompts[i].key] for i in usable] for answers in each]
     quality, judged = quality_of(
         project, judge, [prompts[i] for i in usable], [[one.text for one in row] for row in rows]
     )
     records, judges = records_of(project.certainty, models, rows, quality, judged=judged, seed=seed)
     made = LanguageProfile(
         operator=project.operator,
-        engines=tuple(engine for engine, _, _, _ in measured),
+        engines=tuple(one.engine for one in measured),
         answers=records,
         certainty=project.certainty,
         judges=judges,
-        overhead_s=float(np.mean([overhead_s for _, overhead_s, _, _ in measured])),
+        prompt_keys=tuple(prompts[i].key for i in usable),
+        overhead_s=float(np.mean([one.overhead_s for one in measured])),
         project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
     )
-    found = rankings(made, seed=seed)
-    doubts = [*warnings, *(text for _, _, texts, _ in measured for text in texts), *doubts_about(made)]
-    doubts += [str(one) for one in found if one.decide_at is None and not one.ranks]
-    return replace(made, ranks=models_that_rank(found), warnings=tuple(doubts))
+    doubts = (*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made))
+    return with_ranks(replace(made, warnings=doubts), rankings(made, seed=seed))
 
 
 def doubts_about(made: LanguageProfile) -> list[str]:
@@ -114,19 +136,20 @@ def doubts_about(made: LanguageProfile) -> list[str]:
     return doubts
 
 
-def _announce(task: Task, partial: Path | None) -> dict[str, Work]:
-    """Plan the calls of each model, say what they cost, and hold them to the budget."""
+def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
+    """Plan the calls of each engine, say what they cost, and hold them to the budget."""
     project, works, texts, calls = task.project, {}, [], 0
-    for name, model in project.models.items():
-        work = work_of(name, model.engine, project.profile)
-        works[name] = work
+    for place in task.places:
+        work = work_of(place[0], task.settings(place), project.profile)
+        works[place] = work
         prompts, answers = tokens_of(work, project.profile)
-        size = sum(prompt.size_bytes for prompt in task.prompts)
-        most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in task.prompts)
-        of_model = calls_of(work, project.profile) + len(task.prompts)
+        asked = task.prompts if task.answers(place) else ()
+        size = sum(prompt.size_bytes for prompt in asked)
+        most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in asked)
+        of_model = calls_of(work, project.profile) + len(asked)
         calls += of_model
         texts.append(
-            f"model {name!r}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
+            f"{_named(task, place)}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
             f"{answers + most:,} of answers"
         )
     task.planned = calls
@@ -145,33 +168,41 @@ def _announce(task: Task, partial: Path | None) -> dict[str, Work]:
     return works
 
 
-Measured = tuple[EngineProfile, float, list[str], dict[str, Answered]]
+class Measured(NamedTuple):
+    """One engine: its times, the seconds that a request takes beside it, and answers where they were asked for."""
+
+    engine: EngineProfile
+    overhead_s: float
+    warnings: list[str]
+    answers: dict[str, Answered] | None
 
 
-async def _measure_all(task: Task, works: dict[str, Work]) -> list[Measured]:
-    return [await _measure(task, name, works[name]) for name in task.project.models]
+async def _measure_all(task: Task, works: dict[Place, Work]) -> list[Measured]:
+    return [await _measure(task, place, works[place]) for place in task.places]
 
 
-async def _measure(task: Task, name: str, work: Work) -> Measured:
-    settings = task.project.models[name].engine
+async def _measure(task: Task, place: Place, work: Work) -> Measured:
+    (name, _), settings = place, task.settings(place)
     async with _running(name, settings, task.path.parent) as url:
         endpoint = Endpoint(name, settings, url)
         try:
-            engine, overhead_s, warnings = await _timed(task, endpoint, work)
-            answers = await answers_of(
-                endpoint, task.project, task.prompts, task.kept[name], lambda: task.step(f"{name}: answers")
-            )
+            engine, overhead_s, warnings = await _timed(task, endpoint, place, work)
+            answers = None
+            if task.answers(place):
+                answers = await answers_of(
+                    endpoint, task.project, task.prompts, task.kept[place], lambda: task.step(f"{name}: answers")
+                )
         finally:
             endpoint.close()
-    return engine, overhead_s, warnings, answers
+    return Measured(engine, overhead_s, warnings, answers)
 
 
-async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProfile, float, list[str]]:
-    how, kept, name = task.project.profile, task.kept[endpoint.name], endpoint.name
+async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tuple[EngineProfile, float, list[str]]:
+    how, kept, name = task.project.profile, task.kept[place], endpoint.name
     timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages))
     probe = await timer.probe()
     task.step(f"{name}: reached", 2)
-    task.notice(_expected(task, name, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))
+    task.notice(_expected(task, place, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))
     for repeat in range(how.repeats):
         for tokens in work.lengths:
             if (tokens, repeat) not in kept.prefills:
@@ -195,12 +226,21 @@ async def _timed(task: Task, endpoint: Endpoint, work: Work) -> tuple[EngineProf
     return engine, overhead_s, warnings
 
 
-def _expected(task: Task, name: str, work: Work, *, probe_s: float) -> str:
+def _expected(task: Task, place: Place, work: Work, *, probe_s: float) -> str:
     how, project = task.project.profile, task.project
     timing = how.repeats * (len(work.lengths) + (how.decoded_tokens + 4) * len(work.together)) * probe_s
-    left = sum(one.key not in task.kept[name].answers for one in task.prompts)
+    told = f"{_named(task, place)}: about {timing:.0f} s of timing"
+    if not task.answers(place):
+        return told
+    left = sum(one.key not in task.kept[place].answers for one in task.prompts)
     answering = left * project.most_tokens * probe_s / how.at_once
-    return f"model {name!r}: about {timing:.0f} s of timing, and up to about {answering:.0f} s for {left} answers"
+    return f"{told}, and up to about {answering:.0f} s for {left} answers"
+
+
+def _named(task: Task, place: Place) -> str:
+    name, degree = place
+    several = len(task.project.models[name].engine.degrees) > 1
+    return f"model {name!r}" + (f", tensor_parallel {degree}" if several else "")
 
 
 @asynccontextmanager
@@ -233,11 +273,12 @@ def _cores_as_served(settings: EngineSettings) -> frozenset[int]:
     if is_cuda(settings.kind) or is_remote(settings.kind):
         return frozenset()
     there = available_cores()
-    wanted = settings.cores * settings.tensor_parallel
+    (degree,) = settings.degrees
+    wanted = settings.cores * degree
     require(
         wanted <= len(there),
         f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(there)}",
         remedy="lower its cores",
     )
-    devices = identical_devices(settings.tensor_parallel, kind=settings.kind, cores=settings.cores)
+    devices = identical_devices(degree, kind=settings.kind, cores=settings.cores)
     return frozenset().union(*assign_cores(devices, there).values())

@@ -76,7 +76,7 @@ def engine_from_times(
     engine = EngineProfile(
         model=model,
         device_kind=settings.kind,
-        tensor_parallel=settings.tensor_parallel,
+        tensor_parallel=settings.degrees[0],
         prefill=steps,
         decode=curve,
         per_kv_token_s=per_kv_token_s,

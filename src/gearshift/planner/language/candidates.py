@@ -41,14 +41,17 @@ Stages = tuple[Stage, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """The answers (models, n) on which cascades are judged, and which stages may decide by certainty."""
+    """The answers (models, n) on which cascades are judged.
+
+    `ranks` (models, 4) says at which of `DECIDE_AT_TOKENS` a stage may decide by certainty.
+    """
 
     models: tuple[str, ...]
     quality: Floats
     certainty: Floats
     prompt_tokens: Floats
     output_tokens: Floats
-    ranks: tuple[bool, ...]
+    ranks: NDArray[np.bool_]
 
     def tokens_until(self, stage: Stage) -> Floats:
         """Tokens (n,) that a stage gives before it forwards."""
@@ -113,7 +116,7 @@ def answers_of(
         known.certainty[:, records],
         prompts if prompt_tokens is None else np.full_like(prompts, prompt_tokens),
         outputs if output_tokens is None else np.full_like(outputs, output_tokens),
-        tuple(model in profile.ranks for model in known.models),
+        np.array([[profile.ranks_by(model, at) for at in DECIDE_AT_TOKENS] for model in known.models]),
     )
 
 
@@ -167,10 +170,8 @@ def _spread(which: list[int], quality: Floats, count: int) -> list[int]:
 def _pairs(first: int, last: int, answers: Answers) -> Iterator[Stages]:
     for share in SHARES:
         yield Stage(first, BY_ID, share), Stage(last)
-    if answers.ranks[first]:
-        for at in range(len(DECIDE_AT_TOKENS)):
-            for threshold in _thresholds(answers.certainty[first, :, at], THRESHOLDS):
-                yield Stage(first, at, threshold), Stage(last)
+    for stage in _by_certainty(first, answers, THRESHOLDS):
+        yield stage, Stage(last)
 
 
 def _extended(two: Stages, order: Sequence[int], answers: Answers) -> Iterator[Stages]:
@@ -179,15 +180,19 @@ def _extended(two: Stages, order: Sequence[int], answers: Answers) -> Iterator[S
         for share in SHARES[::2]:
             if two[0].at != BY_ID or two[0].threshold < share:
                 yield Stage(model, BY_ID, share), *two
-        if answers.ranks[model] and two[0].at != BY_ID:
-            for at in range(len(DECIDE_AT_TOKENS)):
-                for threshold in _thresholds(answers.certainty[model, :, at], THRESHOLDS // 4):
-                    yield Stage(model, at, threshold), *two
+        if two[0].at != BY_ID:
+            for stage in _by_certainty(model, answers, THRESHOLDS // 4):
+                yield stage, *two
     for model in order[last + 1 :]:
-        if answers.ranks[two[1].model]:
-            for at in range(len(DECIDE_AT_TOKENS)):
-                for threshold in _thresholds(answers.certainty[two[1].model, :, at], THRESHOLDS // 4):
-                    yield two[0], Stage(two[1].model, at, threshold), Stage(model)
+        for stage in _by_certainty(two[1].model, answers, THRESHOLDS // 4):
+            yield two[0], stage, Stage(model)
+
+
+def _by_certainty(model: int, answers: Answers, count: int) -> Iterator[Stage]:
+    """Stages that decide by the model's certainty, at the tokens where it ranks answers."""
+    for at in np.flatnonzero(answers.ranks[model]).tolist():
+        for threshold in _thresholds(answers.certainty[model, :, at], count):
+            yield Stage(model, at, threshold)
 
 
 def _thresholds(certainty: Floats, count: int) -> list[float]:

@@ -71,7 +71,10 @@ class LanguageProfile:
 
     `certainty` names how certainty is made of log-probabilities; for `judge`, `judges` has one for
     each model. `ranks` has the models whose
-    certainty ranks their answers better than chance; others are split by the request's id.
+    certainty ranks their answers better than chance, and `ranks_at` each with the tokens of
+    `DECIDE_AT_TOKENS` at which it does, all where it is empty; elsewhere requests are split by
+    their id. `prompt_keys` has `Prompt.key` of each recorded prompt, or is empty where those are
+    not known.
     `overhead_s` is what a lone request takes beside its engine, from arrival to its first byte.
     `sha256` is a hash of the content; `project` as in `Profile`.
     """
@@ -81,6 +84,8 @@ class LanguageProfile:
     answers: AnswerRecords
     certainty: TextCertainty = "mean_logprob"
     ranks: tuple[str, ...] = ()
+    ranks_at: tuple[tuple[str, int | None], ...] = ()
+    prompt_keys: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None
@@ -95,6 +100,8 @@ class LanguageProfile:
         require(len(set(places)) == len(places), "the profile has an engine for one model and device kind twice")
         lacking = sorted(set(self.answers.models) ^ {one.model for one in self.engines})
         require(not lacking, f"models {lacking} have answers or an engine, and need both")
+        known = len(self.prompt_keys) in (0, len(self.answers.part))
+        require(known, f"there are {len(self.prompt_keys)} keys of {len(self.answers.part)} prompts")
         judged = {one.model for one in self.judges}
         complete = judged == set(self.models) if self.certainty == "judge" else not judged
         require(complete, f"certainty is {self.certainty!r}, and there are judges of models {sorted(judged)}")
@@ -102,6 +109,10 @@ class LanguageProfile:
     @property
     def models(self) -> tuple[str, ...]:
         return self.answers.models
+
+    def ranks_by(self, model: str, decide_at: int | None) -> bool:
+        """Whether the certainty of `model` at that token ranks its answers, so that a threshold may be put there."""
+        return model in self.ranks and (not self.ranks_at or (model, decide_at) in self.ranks_at)
 
     def certainty_of(self, model: str, so_far: TokenCertainty, *, prompt_tokens: int, decide_at: int | None) -> float:
         """The certainty of an answer of `model` so far, as recorded for `decide_at` of `DECIDE_AT_TOKENS`."""

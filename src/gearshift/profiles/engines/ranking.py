@@ -7,6 +7,7 @@ the mean over all shares, so that no threshold has to be chosen.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -59,7 +60,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
         if self.ranks:
             return sentence
         why = "the interval contains zero" if self.gain.high >= 0 else "it ranks answers the wrong way round"
-        return f"{sentence}: {why}, so its requests are split by their id in place of a threshold"
+        return f"{sentence}: {why}, so its requests are split by their id in place of a threshold there"
 
 
 def rankings(profile: LanguageProfile, *, seed: int = 0) -> list[Ranking]:
@@ -84,9 +85,15 @@ def rankings(profile: LanguageProfile, *, seed: int = 0) -> list[Ranking]:
     ]
 
 
-def models_that_rank(found: Sequence[Ranking]) -> tuple[str, ...]:
-    """The models whose certainty at the end ranks their answers."""
-    return tuple(one.model for one in found if one.decide_at is None and one.ranks)
+def with_ranks(profile: LanguageProfile, found: Sequence[Ranking]) -> LanguageProfile:
+    """The profile that says where certainty ranks, with a warning for each model and token where it does not.
+
+    A model whose certainty ranks at no token has one warning, of its end.
+    """
+    at = tuple((one.model, one.decide_at) for one in found if one.ranks)
+    models = tuple(dict.fromkeys(model for model, _ in at))
+    doubts = [str(one) for one in found if not one.ranks and (one.model in models or one.decide_at is None)]
+    return replace(profile, ranks=models, ranks_at=at, warnings=(*profile.warnings, *doubts))
 
 
 def ranking(

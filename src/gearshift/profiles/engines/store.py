@@ -36,6 +36,8 @@ class _Metadata(StoredMetadata, frozen=True, kw_only=True, forbid_unknown_fields
     engines: tuple[EngineProfile, ...]
     certainty: TextCertainty
     ranks: tuple[str, ...] = ()
+    ranks_at: tuple[tuple[str, int | None], ...] = ()
+    prompt_keys: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None

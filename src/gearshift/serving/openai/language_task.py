@@ -126,7 +126,7 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
             longest_silence_s=engine.longest_s,
         )
         if engine.command:
-            command = partial(_command, engine, _memory_share(task.plan, replica))
+            command = partial(_command, engine.on(replica.tensor_parallel), _memory_share(task.plan, replica))
             make = _maker(task, replica, command, task.project_path.parent)
             yield common(make=make, origin=(*_origin(replica, command(0), make), engine.model, key))
         else:

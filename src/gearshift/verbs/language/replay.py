@@ -1,7 +1,8 @@
 """Send a trace to a server of language models, and measure."""
 
 import math
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ Judge = Callable[[int, str], float]
 class Asking(NamedTuple):
     """The requests to send, and the judge of answers: recorded quality where there is none.
 
-    Prompts are asked as they were profiled, with `temperature` and for `most_tokens`.
+    `prompts` has one for each record of the profile. They are asked as they were profiled, with
+    `temperature` and for `most_tokens`.
     """
 
     prompts: tuple[Prompt, ...] | None = None
@@ -69,19 +71,21 @@ def replay_language(
     """
     measured = language_profile(profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    asking = Asking() if project is None else asking_of(Path(project))
+    asking = Asking() if project is None else asking_of(Path(project), measured)
     workload = workload_to_send(measured, arrivals, asking, seed=seed)
-    sent = outgoing(workload, measured, asking, model or measured.operator)
+    sent = outgoing(workload, asking, model or measured.operator)
     log = send_all(url.rstrip("/"), sent, key=key, longest_s=longest_s, progress=progress)
     judged(log, asking)
     return figures_of(log, measured, objective or Objective(metric="ttft"), duration_s=workload.duration_s)
 
 
-def asking_of(project: Path) -> Asking:
-    """Prompts and judge of a project file, or of the one in a folder."""
+def asking_of(project: Path, profile: LanguageProfile) -> Asking:
+    """Prompts and judge of a project file, or of the one in a folder; raises `InvalidInput` as `recorded_prompts`."""
     path = project_file(project)
     known = read_language_project(path)
-    prompts = read_prompts(path.parent / known.prompts)
+    prompts = recorded_prompts(
+        profile, read_prompts(path.parent / known.prompts), where=str(path.parent / known.prompts)
+    )
     judge = judge_of(known, path.parent)
     if judge is None and any(prompt.reference is None for prompt in prompts):
         return Asking(prompts, None, known.temperature, known.most_tokens)
@@ -90,6 +94,33 @@ def asking_of(project: Path) -> Asking:
         return float(quality_of(known, judge, [prompts[record]], [[text]])[0][0, 0])
 
     return Asking(prompts, of_answer, known.temperature, known.most_tokens)
+
+
+def recorded_prompts(profile: LanguageProfile, prompts: Sequence[Prompt], *, where: str = "") -> tuple[Prompt, ...]:
+    """The prompt of each record, by its key; others are left out. A profile without keys has as many, in order.
+
+    Raises `InvalidInput` where a record's prompt is missing.
+    """
+    count, keys = len(profile.answers.part), profile.prompt_keys
+    if not keys:
+        require(
+            len(prompts) == count,
+            f"there are {len(prompts)} prompts, and the profile has answers to {count}",
+            where=where,
+            remedy="give the file that was profiled, without the prompts that `profile` says it left out",
+        )
+        return tuple(prompts)
+    found: dict[str, deque[Prompt]] = {}
+    for prompt in prompts:
+        found.setdefault(prompt.key, deque()).append(prompt)
+    lacking = sum(count > len(found.get(key, ())) for key, count in Counter(keys).items())
+    require(
+        not lacking,
+        f"of {count} prompts that were profiled, {lacking} are missing or were changed",
+        where=where,
+        remedy="give the file that was profiled, or profile anew",
+    )
+    return tuple(found[key].popleft() for key in keys)
 
 
 def workload_to_send(
@@ -121,15 +152,9 @@ def judged(log: list[StreamedRequest], asking: Asking) -> None:
         one.quality = asking.judge(one.record, one.text) if asking.judge is not None and one.answered else math.nan
 
 
-def outgoing(workload: LanguageWorkload, profile: LanguageProfile, asking: Asking, model: str) -> list[Outgoing]:
-    """The workload's requests; raises `InvalidInput` for other prompts than those of the profile."""
-    count, prompts = len(profile.answers.part), asking.prompts
-    require(
-        prompts is None or len(prompts) == count,
-        f"there are {0 if prompts is None else len(prompts)} prompts, and the profile has answers to {count}",
-        remedy="give the file that was profiled, without the prompts that `profile` says it left out",
-    )
-    asked = []
+def outgoing(workload: LanguageWorkload, asking: Asking, model: str) -> list[Outgoing]:
+    """The workload's requests."""
+    prompts, asked = asking.prompts, []
     for i, record in enumerate(workload.record.tolist()):
         body: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
         if prompts is not None:

@@ -74,7 +74,7 @@ def validate_language(
     engines are as profiled, and whether they changed meanwhile.
     """
     made, measured = plan_and_language_profile(plan, profile)
-    asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)))
+    asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
     asked = Asked(made, measured, workload_to_send(measured, trace, asking, seed=seed), asking, longest_s)
     if url is not None:
         return _validated(url.rstrip("/"), asked, progress)
@@ -104,7 +104,7 @@ def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidat
     from gearshift.simulator.engines.simulate_language import simulate_language
 
     plan, profile, workload, asking, longest_s = asked
-    sent, tables = outgoing(workload, profile, asking, plan.name), engine_tables(plan, profile)
+    sent, tables = outgoing(workload, asking, plan.name), engine_tables(plan, profile)
     before = _alone_s(url, sent, longest_s)
     log = send_all(url, sent, key=None, longest_s=longest_s, progress=progress)
     after = _alone_s(url, sent, longest_s)

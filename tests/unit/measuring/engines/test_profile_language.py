@@ -14,7 +14,9 @@ from gearshift.measuring.engines.kept import kept_files
 from gearshift.measuring.engines.profile_language import profile_language
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
+from gearshift.profiles.engines.prompts import read_prompts
 from gearshift.profiles.engines.store import write_language_profile
+from gearshift.verbs.language.replay import asking_of
 from tests.stand_in_endpoint import Answer, as_words, asked_text, chunks, endpoint
 
 QUICK = """
@@ -26,6 +28,7 @@ decoded_tokens = 6
 repeats = 1
 """
 SETTINGS = "context_tokens = 256\nlargest_running = 2\nlargest_batched_tokens = 32\nkv_tokens = 512\n"
+ROOT = Path(__file__).parents[4]
 CALLS = 2 + 2 + 2 * (1 + 2) + 4
 """Calls to one model: two to reach it, two prompts, one and two that decode, each twice, and four answers."""
 
@@ -155,6 +158,14 @@ def too_long(body: dict[str, Any]) -> Answer:
     return (400, "this exceeds the context") if asked_text(body) == "question 2" else as_words(body)
 
 
+def breaks_all(body: dict[str, Any]) -> Answer:
+    return in_error(body) if asked_text(body).startswith("question") else as_words(body)
+
+
+def breaks_one(body: dict[str, Any]) -> Answer:
+    return broken_off(body) if asked_text(body) == "question 1" else too_long(body)
+
+
 def refuses_all(body: dict[str, Any]) -> Answer:
     return (400, "no such thing") if asked_text(body).startswith("question") else as_words(body)
 
@@ -166,9 +177,9 @@ def refuses_all(body: dict[str, Any]) -> Answer:
         (of_another_model, "was asked for model 'tiny', and 'other' answered; set model of [models.small.engine]"),
         (without_usage, "does not say how many tokens a prompt of model 'small' has"),
         (broken_off, "broke off its answer"),
+        (breaks_all, "model 'small' answered no prompt: "),
         (in_error, "ended its answer with an error ({'message': 'out of memory'})"),
-        (too_long, "prompt 2 is taken by no model"),
-        (refuses_all, "model 'small' refused every prompt"),
+        (refuses_all, "model 'small' answered no prompt"),
         (lambda body: (404, "no model tiny"), "answered with status 404: no model tiny"),
         (lambda body: (401, ""), "wants another key for model 'small'"),
     ],
@@ -199,9 +210,57 @@ def test_a_prompt_that_one_model_refuses_is_left_out_and_told(tmp_path: Path) ->
     with endpoint(answer) as url:
         made = profile_language(project(tmp_path, {"small": at(url), "large": at(url, "big")}))
     assert len(made.answers.part) == 3
-    assert (
-        "1 of 4 prompts were left out, as not every model takes them: model 'small' refused prompt 2" in made.warnings
-    )
+    (warning,) = (one for one in made.warnings if "left out" in one)
+    assert warning.startswith("1 of 4 prompts were left out, as not every model answered them: prompt 2 (not 'small': ")
+    assert "status 400: this exceeds the context" in warning
+    assert made.prompt_keys == tuple(one.key for one in read_prompts(tmp_path / "prompts.jsonl") if one.id != 2)
+
+
+def test_prompts_that_no_model_takes_or_whose_answer_breaks_are_left_out_and_named(tmp_path: Path) -> None:
+    with endpoint(breaks_one) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}))
+    (warning,) = (one for one in made.warnings if "left out" in one)
+    assert len(made.answers.part) == 2
+    assert "prompt 1 (no model: " in warning
+    assert "broke off its answer" in warning
+    assert "prompt 2 (no model: " in warning
+    profile, prompts = tmp_path / "profile", read_prompts(tmp_path / "prompts.jsonl")
+    write_language_profile(profile, made)
+    assert [one.id for one in asking_of(tmp_path, made).prompts or ()] == [0, 3]
+    assert len(prompts) == 4
+
+
+def test_prompts_without_an_answer_are_asked_again_where_a_profile_goes_on(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return breaks_all(body) if "mended" not in asked else as_words(body)
+
+    with endpoint(answer) as url:
+        path = project(tmp_path, {"small": at(url)})
+        with pytest.raises(InvalidInput, match="answered no prompt"):
+            profile_language(path, folder=tmp_path / "profile")
+        asked.append("mended")
+        made = profile_language(path, folder=tmp_path / "profile")
+    assert len(made.answers.part) == 4
+    assert len(asked[asked.index("mended") + 1 :]) == 2 + 4  # the engine is reached anew; its times were kept
+
+
+@pytest.mark.long
+def test_each_tensor_parallel_is_timed_and_answers_are_asked_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    code = shlex.quote(f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.stand_in_engine import main; main()")
+    command = f"{shlex.quote(sys.executable)} -c {code} {{port}} {{tp}} {{memory_share}} asked.txt"
+    engine = f'command = """{command}"""\nmodel = "tiny"\ntensor_parallel = [1, 2]'
+    made = profile_language(project(tmp_path, {"small": engine}), notice=said.append)
+    assert [(one.model, one.tensor_parallel) for one in made.engines] == [("small", 1), ("small", 2)]
+    lines = (tmp_path / "asked.txt").read_text().splitlines()
+    assert {line.split()[0] for line in lines} == {"1", "2"}
+    assert {line.split()[1] for line in lines} == {"0.9"}
+    assert sorted(line for line in lines if "question" in line) == [f"1 0.9 question {i}" for i in range(4)]
+    assert said[0].startswith("model 'small', tensor_parallel 1: 18 calls")
+    assert said[1].startswith("model 'small', tensor_parallel 2: 14 calls")
 
 
 JUDGES = {

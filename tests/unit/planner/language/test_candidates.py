@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,7 +34,7 @@ def two_models() -> Answers:
         certainty=certainty,
         prompt_tokens=np.full((2, 4), 10.0),
         output_tokens=np.array([[8.0, 8.0, 2.0, 8.0], [20.0, 20.0, 20.0, 20.0]]),
-        ranks=(True, True),
+        ranks=np.ones((2, 4), dtype=bool),
     )
 
 
@@ -72,6 +74,14 @@ def test_models_whose_certainty_ranks_nothing_are_split_by_id_alone() -> None:
     assert by_certainty == {MODELS.index("middle")}
     by_id = {stage.model for stages in table.stages for stage in stages[:-1] if stage.at == BY_ID}
     assert by_id == {0, 1}
+
+
+def test_thresholds_are_put_at_the_tokens_where_certainty_ranks() -> None:
+    profile = replace(language_profile(), ranks_at=(("small", 4), ("middle", None)))
+    table = candidate_table(answers_of(profile, np.arange(60, dtype=np.int32)), np.array([1.0, 2.0, 4.0]))
+    by_certainty = {(stage.model, stage.at) for stages in table.stages for stage in stages[:-1] if stage.at != BY_ID}
+    assert by_certainty == {(0, FOURTH), (1, END)}
+    assert any(len(stages) == 3 and all(one.at != BY_ID for one in stages[:-1]) for stages in table.stages)
 
 
 def test_a_cascade_says_when_its_stages_decide() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,9 @@ from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageP
 from gearshift.profiles.engines.ranking import (
     concordance,
     gain_over_random_split,
-    models_that_rank,
     ranking,
     rankings,
+    with_ranks,
 )
 
 
@@ -79,9 +81,10 @@ def profile_of(signal: float, certainty: TextCertainty = "mean_logprob") -> Lang
 
 
 def test_certainty_that_knows_right_from_wrong_ranks() -> None:
-    found = rankings(profile_of(2.0))
+    profile = profile_of(2.0)
+    found = rankings(profile)
     assert [one.decide_at for one in found] == [1, 4, 16, None]
-    assert models_that_rank(found) == ("small",)
+    assert with_ranks(profile, found).ranks == ("small",)
     assert 0.87 < found[-1].auroc.value < 0.97
     assert [coverage for coverage, _ in found[-1].risk_coverage] == [0.1, 0.25, 0.5, 0.75, 1.0]
     assert found[-1].risk_coverage[0][1] > 0.9 > found[-1].risk_coverage[-1][1]
@@ -90,8 +93,25 @@ def test_certainty_that_knows_right_from_wrong_ranks() -> None:
 
 def test_certainty_that_knows_nothing_does_not_rank_and_the_sentence_says_so() -> None:
     found = rankings(profile_of(0.0))
-    assert models_that_rank(found) == ()
+    assert not any(one.ranks for one in found)
     assert "the interval contains zero, so its requests are split by their id" in str(found[-1])
+
+
+def test_a_certainty_ranks_at_the_tokens_whose_interval_lies_above_zero() -> None:
+    profile = profile_of(2.0)
+    profile.answers.certainty[0, :, [0, 3]] = profile_of(0.0).answers.certainty[0, :, [0, 3]]
+    made = with_ranks(profile, rankings(profile))
+    assert made.ranks_at == (("small", 4), ("small", 16))
+    assert [made.ranks_by("small", at) for at in (1, 4, 16, None)] == [False, True, True, False]
+    assert [" at the end " in one for one in made.warnings] == [False, True]
+    without = with_ranks(profile_of(0.0), rankings(profile_of(0.0)))
+    assert (without.ranks, len(without.warnings)) == ((), 1)
+
+
+def test_an_older_profile_ranks_at_every_token_of_its_models() -> None:
+    older = replace(profile_of(2.0), ranks=("small",))
+    assert [older.ranks_by("small", at) for at in (1, None)] == [True, True]
+    assert not older.ranks_by("large", None)
 
 
 def test_no_certainty_ranks_by_chance_more_often_than_its_level_says() -> None:
@@ -105,14 +125,14 @@ def test_no_certainty_ranks_by_chance_more_often_than_its_level_says() -> None:
 
 def test_a_certainty_that_is_the_wrong_way_round_does_not_rank() -> None:
     found = rankings(profile_of(-2.0))
-    assert models_that_rank(found) == ()
+    assert not any(one.ranks for one in found)
     assert "the wrong way round" in str(found[-1])
 
 
 def test_a_judge_is_ranked_on_part_b_alone() -> None:
     profile = profile_of(0.0, "judge")
     profile.answers.certainty[:, ::2] = 9 * profile.answers.quality[:, ::2, None]  # part A, which it was fitted on
-    assert models_that_rank(rankings(profile)) == ()
+    assert not any(one.ranks for one in rankings(profile))
 
 
 def test_a_profile_knows_the_certainty_of_an_answer_as_it_comes() -> None:

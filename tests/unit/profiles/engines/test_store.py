@@ -38,6 +38,8 @@ def small_profile() -> LanguageProfile:
         engines=(engine("small"), engine("large", 0.1)),
         answers=answers,
         ranks=("small",),
+        ranks_at=(("small", 4), ("small", None)),
+        prompt_keys=("a", "b", "c"),
         project="../gearshift.toml",
         warnings=("a sentence",),
         notes={"seen": "yes"},
@@ -52,6 +54,12 @@ def test_a_profile_that_was_written_is_read_with_its_hash(tmp_path: Path) -> Non
     for name in ("quality", "certainty", "prompt_tokens", "output_tokens", "part"):
         assert np.array_equal(getattr(read.answers, name), getattr(written.answers, name))
     assert replace(read, answers=written.answers) == written
+
+
+def test_a_profile_without_keys_of_prompts_is_read_as_before(tmp_path: Path) -> None:
+    write_language_profile(tmp_path / "p", replace(small_profile(), ranks_at=(), prompt_keys=()))
+    assert not {"ranks_at", "prompt_keys"} & set(json.loads((tmp_path / "p/language.json").read_text()))
+    assert read_language_profile(tmp_path / "p").prompt_keys == ()
 
 
 def test_the_same_profile_gives_the_same_bytes_and_another_one_another_hash(tmp_path: Path) -> None:

@@ -51,6 +51,19 @@ def test_engines_whose_command_has_changed_are_not(tmp_path: Path) -> None:
     assert adopted(*tasks(tmp_path, COMMAND, COMMAND.replace("--memory", "--quantized --memory"))) == []
 
 
+def test_a_lone_replica_is_served_by_the_command_that_was_profiled(tmp_path: Path) -> None:
+    task, _ = tasks(tmp_path, f'{COMMAND[:-1]} --tp {{tp}}"\ntensor_parallel = [1, 2]', COMMAND)
+    assert task.project is not None
+
+    async def served() -> list[list[str]]:
+        made = make_replicas(task, ServerSettings())
+        return [list(one.origin[1]) for one in made]  # type: ignore[index]
+
+    profiled = [one.engine.argv(port=0) for one in task.project.models.values()]
+    assert asyncio.run(served()) == profiled
+    assert profiled[0] == ["engine", "--port", "0", "--memory", "0.9", "--tp", "1"]
+
+
 def test_endpoints_are_adopted_by_their_url(tmp_path: Path) -> None:
     urls = 'url = ["http://{model}-1/v1", "http://{model}-2/v1"]'
     assert adopted(*tasks(tmp_path, urls, urls)) == ["small-0", "large-0"]

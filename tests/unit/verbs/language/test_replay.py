@@ -1,12 +1,16 @@
 """What is sent to a server of language models, and simulated beside it, is one workload."""
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
+from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.runtime.engines.asked import CHAT, Asked
 from gearshift.verbs.language.inputs import language_workload
-from gearshift.verbs.language.replay import Asking, outgoing, workload_to_send
+from gearshift.verbs.language.replay import Asking, outgoing, recorded_prompts, workload_to_send
 from gearshift.workload import Trace
 from tests.two_language_models import language_profile
 
@@ -21,7 +25,7 @@ PROMPTS = tuple(
 
 def test_made_up_prompts_and_their_answers_are_as_long_as_on_the_trace() -> None:
     workload = workload_to_send(PROFILE, WITH_TOKENS, Asking())
-    sent = outgoing(workload, PROFILE, Asking(), "chat")
+    sent = outgoing(workload, Asking(), "chat")
     words = [len(one.body["messages"][0]["content"].split()) for one in sent]
     assert words == workload.prompt_tokens.tolist() == [2, 2, 3, 40, 5, 6]  # type: ignore[union-attr]
     assert [one.body["max_tokens"] for one in sent] == workload.output_tokens.tolist()  # type: ignore[union-attr]
@@ -32,7 +36,7 @@ def test_prompts_of_a_project_have_their_own_tokens_and_are_asked_as_they_were_p
     asking = Asking(PROMPTS, None, temperature=0.25, most_tokens=11)
     workload = workload_to_send(PROFILE, WITH_TOKENS, asking)
     assert (workload.prompt_tokens, workload.output_tokens) == (None, None)
-    for one in outgoing(workload, PROFILE, asking, "chat"):
+    for one in outgoing(workload, asking, "chat"):
         of = {"temperature": 0.25, "top_p": 0.5, "max_tokens": 11 if one.record % 2 else 7}
         assert one.body | of | {"prompt": f"question {one.record}"} == one.body
         assert "ignore_eos" not in one.body
@@ -40,7 +44,7 @@ def test_prompts_of_a_project_have_their_own_tokens_and_are_asked_as_they_were_p
 
 def test_requests_are_split_by_the_id_that_is_sent() -> None:
     workload = workload_to_send(PROFILE, WITH_TOKENS, Asking())
-    sent = outgoing(workload, PROFILE, Asking(), "chat")
+    sent = outgoing(workload, Asking(), "chat")
     by_server = [Asked(path=CHAT, fields={}, prompt_bytes=1, held_bytes=1, id=one.id).by_id for one in sent]
     assert workload.by_id.tolist() == by_server
     assert len(set(by_server)) == COUNT
@@ -51,3 +55,19 @@ def test_prompts_and_times_are_those_that_simulate_has(asking: Asking) -> None:
     sent, simulated = workload_to_send(PROFILE, WITH_TOKENS, asking), language_workload(PROFILE, WITH_TOKENS)
     assert sent.record.tolist() == simulated.record.tolist()
     assert sent.arrivals_ns.tolist() == simulated.arrivals_ns.tolist()
+
+
+def test_prompts_are_found_by_their_key_whatever_was_left_out_or_moved() -> None:
+    keys = tuple(prompt.key for prompt in PROMPTS)
+    profile = replace(PROFILE, prompt_keys=keys)
+    twice = msgspec.structs.replace(PROMPTS[3], id="again")
+    others = (Prompt(id="new", prompt="another"), *reversed(PROMPTS), twice)
+    assert recorded_prompts(profile, others) == PROMPTS
+    with pytest.raises(InvalidInput, match="of 64 prompts that were profiled, 1 are missing or were changed"):
+        recorded_prompts(profile, PROMPTS[1:])
+
+
+def test_prompts_of_a_profile_without_keys_go_by_their_place() -> None:
+    assert recorded_prompts(PROFILE, PROMPTS) == PROMPTS
+    with pytest.raises(InvalidInput, match="there are 63 prompts, and the profile has answers to 64"):
+        recorded_prompts(PROFILE, PROMPTS[1:])

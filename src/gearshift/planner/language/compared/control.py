@@ -37,4 +37,4 @@ def oracle(profile: LanguageProfile) -> LanguageProfile:
         if later:
             gain = answers.quality[later].mean(axis=0) - answers.quality[model]
             certainty[model] = -gain[:, None]
-    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models)
+    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models, ranks_at=())
