@@ -1,7 +1,7 @@
 """`gearshift profile`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -11,7 +11,7 @@ from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads
 from gearshift.cli.language import profile as language
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file, read_project
-from gearshift.models.language_config import is_language_project
+from gearshift.models.language_config import TextCertainty, is_language_project
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile, overheads_of
@@ -27,6 +27,11 @@ from gearshift.verbs.profile import profile, profile_from_records, profile_pipel
     type=PATH,
     help="Import predictions and runtimes (.csv or .parquet) of this folder, or language models' answers (.jsonl).",
 )
+@click.option(
+    "--certainty",
+    type=click.Choice(get_args(TextCertainty)),
+    help="With --from-records of language models: how certainty is made of log-probabilities [default: mean_logprob].",
+)
 @options_of(profile_from_records, without=("seed",))
 @options_of(profile)
 @verb
@@ -35,6 +40,7 @@ def command(
     project: Path,
     out: Path,
     from_records: Path | None,
+    certainty: str | None,
     operator: str,
     raw_run_times: bool,
     seed: int,
@@ -51,11 +57,19 @@ def command(
         "--raw-run-times is given without --from-records",
         remedy="leave it out: run times are measured",
     )
+    imports_language = from_records is not None and any(from_records.glob("*.jsonl"))
+    require(
+        certainty is None or imports_language,
+        "--certainty is given without --from-records of language models",
+        remedy="write certainty into the project file",
+    )
     if from_records is None and is_language_project(project_file(project)):
         show_language(output, profile_language_models(output, project, out, seed), out)
         return
-    if from_records is not None and any(from_records.glob("*.jsonl")):
-        made_of = language_profile_from_records(from_records, out=out, operator=operator, seed=seed)
+    if from_records is not None and imports_language:
+        made_of = language_profile_from_records(
+            from_records, out=out, operator=operator, certainty=certainty or "mean_logprob", seed=seed
+        )
         show_language(output, made_of, out)
         return
     with output.progress() as tell:

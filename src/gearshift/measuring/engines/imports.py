@@ -1,10 +1,13 @@
 """A profile of language models from records that others made: answers with log-probabilities, and times of engines.
 
 A folder has for each model `MODEL.jsonl` with its answers, and `MODEL.engine.json`, an engine's
-times, or `MODEL.bench*.json`, results of vLLM's benchmark at several concurrencies.
+times, `MODEL.steps.csv`, times of its steps, with `MODEL.steps.json`, or `MODEL.bench*.json`, results
+of vLLM's benchmark at several concurrencies. `MODEL.tp2.engine.json` and `MODEL.tp2.steps.csv` are
+those on two devices.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import numpy as np
 from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.kept import Answered
 from gearshift.measuring.engines.records import records_of
+from gearshift.measuring.engines.step_times import engine_from_steps
 from gearshift.measuring.engines.vllm_bench import engine_from_results
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
 from gearshift.profiles.engines.engine_profile import EngineProfile
@@ -23,7 +27,7 @@ from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
-ANSWERS, ENGINE = ".jsonl", ".engine.json"
+ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
 BYTES_PER_TOKEN = 4
@@ -65,7 +69,7 @@ def language_profile_from_records(
     quality = np.array([[found[model][one].score for one in shared] for model in models])
     records, judges = records_of(certainty, models, rows, quality, judged=True, seed=seed)
     left_out = max(len(one) for one in found.values()) - len(shared)
-    engines = [_engine(folder, model) for model in models]
+    engines = [one for model in models for one in _engines(folder, model)]
     told = [text for _, _, texts in engines for text in texts]
     if left_out:
         told.append(f"{left_out} prompts were left out, as not every model has an answer")
@@ -81,21 +85,46 @@ def language_profile_from_records(
     return with_ranks(made, rankings(made, seed=seed))
 
 
-def _engine(folder: Path, model: str) -> tuple[EngineProfile, float, list[str]]:
-    """The engine, the seconds that a lone request takes beside it, and what is to be known about both."""
-    path = folder / f"{model}{ENGINE}"
-    if path.exists():
-        engine = decode_json(read_bytes(path), EngineProfile, where=str(path), remedy="mend the file")
-        require(engine.model == model, f"is of model {engine.model!r}", where=str(path), remedy="mend its name")
-        return engine, 0.0, []
+Imported = tuple[EngineProfile, float, list[str]]
+"""The engine, the seconds that a lone request takes beside it, and what is to be known about both."""
+
+
+def _engines(folder: Path, model: str) -> list[Imported]:
+    """The engines of a model, by rising `tensor_parallel`."""
+    found = [_engine(path, model, degree) for degree, path in _files(folder, model, ENGINE)]
+    facts = folder / f"{model}{FACTS}"
+    for degree, path in _files(folder, model, STEPS):
+        found.append(engine_from_steps(model, path, facts, tensor_parallel=degree or 1))
     results = sorted(folder.glob(f"{model}.bench*.json"))
+    if results and not found:
+        found.append(engine_from_results(model, results))
     require(
-        bool(results),
+        bool(found),
         f"has no times of model {model!r}",
         where=str(folder),
-        remedy=f"add {model}{ENGINE}, or results of vLLM's benchmark as {model}.bench-1.json, {model}.bench-4.json ...",
+        remedy=f"add {model}{ENGINE}, {model}{STEPS} with {model}{FACTS}, or results of vLLM's benchmark as "
+        f"{model}.bench-1.json, {model}.bench-4.json ...",
     )
-    return engine_from_results(model, results)
+    return sorted(found, key=lambda one: one[0].tensor_parallel)
+
+
+def _files(folder: Path, model: str, suffix: str) -> list[tuple[int, Path]]:
+    """Files `MODEL.tpNUMBER` with the suffix, each with its number, or 0 for one without."""
+    name = re.compile(rf"{re.escape(model)}(?:\.tp([1-9]\d*))?{re.escape(suffix)}")
+    matched = [(name.fullmatch(path.name), path) for path in sorted(folder.iterdir())]
+    return [(int(match[1] or 0), path) for match, path in matched if match]
+
+
+def _engine(path: Path, model: str, degree: int) -> Imported:
+    engine = decode_json(read_bytes(path), EngineProfile, where=str(path), remedy="mend the file")
+    require(engine.model == model, f"is of model {engine.model!r}", where=str(path), remedy="mend its name")
+    require(
+        degree in (0, engine.tensor_parallel),
+        f"has tensor_parallel {engine.tensor_parallel}",
+        where=str(path),
+        remedy="mend it, or the file's name",
+    )
+    return engine, 0.0, []
 
 
 def _rows(path: Path) -> dict[str, _Row]:

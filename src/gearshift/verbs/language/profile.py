@@ -62,8 +62,11 @@ def language_profile_from_records(
     """Import answers and times that others recorded; write the profile to `out` if given.
 
     `folder` has for each model `MODEL.jsonl` (rows with id, score, logprobs, prompt_tokens, or the
-    sample log of lm-evaluation-harness), and `MODEL.engine.json` or results of vLLM's benchmark as
-    `MODEL.bench-*.json`.
+    sample log of lm-evaluation-harness), and `MODEL.engine.json`, results of vLLM's benchmark as
+    `MODEL.bench-*.json`, or `MODEL.steps.csv` (batch_size, runtime_ms) with `MODEL.steps.json`
+    (weights_bytes, kv_bytes_per_token, memory_bytes, bandwidth_bytes_per_s), whose assumptions are
+    among the profile's warnings. Those on two devices are `MODEL.tp2.engine.json` and
+    `MODEL.tp2.steps.csv`. Raises `InvalidInput` for files that do not fit.
     """
     from gearshift.measuring.engines import imports
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
+from gearshift.hardware import identical_devices
 from gearshift.measuring.engines.imports import has_language_records, language_profile_from_records
+from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from gearshift.profiles.engines.store import read_language_profile
 from tests.unit.cli.little import run
 
 
@@ -30,13 +33,13 @@ def plain_rows(right: list[float]) -> list[dict[str, Any]]:
     ]
 
 
-def write_engine(folder: Path, model: str) -> None:
+def write_engine(folder: Path, model: str, *, tensor_parallel: int = 1, name: str = "") -> None:
     curve = StepCurve(tokens=(1, 64), step_s=(0.01, 0.05))
     engine = EngineProfile(
         model=model, device_kind="cuda", prefill=curve, decode=curve, kv_blocks=100, largest_batched_tokens=64,
-        largest_running=8,
+        largest_running=8, tensor_parallel=tensor_parallel,
     )  # fmt: skip
-    (folder / f"{model}.engine.json").write_bytes(msgspec.json.encode(engine))
+    (folder / f"{name or model}.engine.json").write_bytes(msgspec.json.encode(engine))
 
 
 def test_rows_with_logprobs_and_a_score_make_a_profile(tmp_path: Path) -> None:
@@ -124,6 +127,69 @@ def bench(concurrency: int, step_s: float) -> dict[str, Any]:
     }
 
 
+def test_engines_on_several_devices_are_files_of_their_own_and_reach_the_plan(tmp_path: Path) -> None:
+    write_rows(tmp_path, "llama.1", plain_rows([1.0, 0.0] * 4))
+    write_engine(tmp_path, "llama.1")
+    write_engine(tmp_path, "llama.1", tensor_parallel=2, name="llama.1.tp2")
+    made = language_profile_from_records(tmp_path, operator="chat")
+    assert [one.tensor_parallel for one in made.engines] == [1, 2]
+    placed = layouts(made, identical_devices(2, kind="cuda"), memory_share=0.9)
+    assert {tuple(one.tensor_parallel for one in each.replicas) for each in placed} == {(1, 1), (2,)}
+    write_engine(tmp_path, "llama.1", tensor_parallel=2, name="llama.1.tp4")
+    with pytest.raises(InvalidInput, match=r"llama.1.tp4.engine.json: has tensor_parallel 2; mend it"):
+        language_profile_from_records(tmp_path, operator="chat")
+
+
+FACTS: dict[str, Any] = {
+    "weights_bytes": 8_000_000_000,
+    "kv_bytes_per_token": 131_072,
+    "memory_bytes": 80_000_000_000,
+    "bandwidth_bytes_per_s": 1.6e12,
+}
+
+
+def write_steps(
+    folder: Path, name: str = "small", text: str = "batch_size,runtime_ms\n32,10.5\n64,12\n", **facts: Any
+) -> None:
+    (folder / f"{name}.steps.csv").write_text(text)
+    (folder / "small.steps.json").write_text(json.dumps(FACTS | facts))
+
+
+def test_times_of_steps_alone_make_an_engine_and_what_is_assumed_is_told(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0] * 4))
+    write_steps(tmp_path)
+    write_steps(tmp_path, "small.tp4", largest_running=48)
+    made = language_profile_from_records(tmp_path, operator="chat")
+    one, four = made.engines
+    assert (one.tensor_parallel, four.tensor_parallel) == (1, 4)
+    assert one.decode.seconds(48) == pytest.approx(0.01125)  # between two points
+    assert (one.largest_batched_tokens, one.largest_running) == (64, 48)  # and never beyond the last
+    assert four.per_kv_token_s == pytest.approx(131_072 / 6.4e12)
+    assert one.kv_blocks == int((72e9 - 8e9) // (131_072 * 16))
+    assert made.warnings[0].startswith("assumed for model 'small', as small.steps.csv has times of steps alone")
+    assert "steps of fewer than 32 tokens take as long as one of 32" in made.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "sentence"),
+    [
+        ("tokens,ms\n1,2\n", {}, "has no rows with its columns; write the columns batch_size,runtime_ms"),
+        ("batch_size,runtime_ms\n1\n", {}, "a row is no pair of numbers"),
+        ("batch_size,runtime_ms\n1,2\n1,3\n", {}, "the tokens of a step curve are [1, 1]"),
+        ("batch_size,runtime_ms\n8,2\n", {"memory_bytes": 8_000_000_000}, "holds the weights and no context"),
+        ("batch_size,runtime_ms\n8,2\n", {"bandwidth_bytes_per_s": 0}, "bandwidth_bytes_per_s is 0.0, needs more"),
+        ("batch_size,runtime_ms\n8,2\n", {"bandwith": 1}, "unknown field `bandwith`"),
+    ],
+)
+def test_bad_times_of_steps_are_a_sentence(tmp_path: Path, text: str, facts: dict[str, Any], sentence: str) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    write_steps(tmp_path, text=text, **facts)
+    with pytest.raises(InvalidInput) as caught:
+        language_profile_from_records(tmp_path, operator="chat")
+    assert sentence in str(caught.value)
+    assert "small.steps." in str(caught.value)
+
+
 def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) -> None:
     write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
     for concurrency, step_s in ((1, 0.010), (4, 0.012), (16, 0.020)):
@@ -165,3 +231,14 @@ def test_the_command_line_imports_them(tmp_path: Path) -> None:
     done = run("profile", "--from-records", records, "--operator", "chat", "--out", tmp_path / "profile")
     assert done.exit_code == 0, done.output
     assert "Engines of chat, 6 prompts" in done.output
+    again = run(
+        *("profile", "--from-records", records, "--operator", "chat", "--out", tmp_path / "p", "--certainty", "margin")
+    )
+    assert again.exit_code == 0, again.output
+    assert read_language_profile(tmp_path / "p").certainty == "margin"
+
+
+def test_a_certainty_without_records_is_refused(tmp_path: Path) -> None:
+    done = run("profile", tmp_path, "--certainty", "margin")
+    assert done.exit_code == 2
+    assert "write certainty into the project file" in done.output
