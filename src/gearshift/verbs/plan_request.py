@@ -130,6 +130,10 @@ class LanguageOptions(TypedDict, total=False):
         float | None,
         Option("As --ttft-p95-ms, for the time to the last token.", "--total-p95-ms", unit=MILLISECONDS),
     ]
+    metric: Annotated[
+        Literal["ttft", "per_token", "total"] | None,
+        Option("For language models, with --frontier or --accuracy alone: the time that counts [default: ttft]."),
+    ]
     load_unit: Annotated[
         Literal["drain_s", "outstanding_requests", "queued_tokens"] | None,
         Option("For language models: the outstanding work by which gears are chosen [default: drain_s]."),

@@ -1,6 +1,6 @@
-"""`gearshift explain` and `gearshift compare` of language models."""
+"""`gearshift explain` of language models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +9,11 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
-from gearshift.reporting.language.words import NAMES, cascade_text, limit_of, load_text
+from gearshift.reporting.language.words import cascade_text, limit_of, load_text
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
 
 if TYPE_CHECKING:
-    from gearshift.planner.language.compared.compare import LanguageComparison
     from gearshift.planner.language.compared.explain import GearExplanation, LanguageExplanation
 
 
@@ -69,33 +68,3 @@ def sentence(gear: "GearExplanation", name: str, limit_s: float | None) -> str:
     allowed = "" if limit_s is None else f", allowed are {milliseconds(limit_s)}"
     late = percent(following.share_late)
     return f"{named} would take {milliseconds(following.latency_s)} of {name} on the trace{allowed}: {late} late"
-
-
-def show_comparison(output: Output, found: "LanguageComparison") -> None:
-    limit = f"{NAMES[found.metric]} p{100 * found.percentile:g}"
-    rows = table("Plans as predicted", "planner", "devices", limit, "quality", "reached", "late", "gears", "planned in")
-    for run in found.runs:
-        head = [run.planner, str(run.devices), milliseconds(run.limit_s)]
-        if run.predicted is None:
-            rows.add_row(*head, str((run.error or {}).get("kind", "error")), "", "", "", f"{run.planning_s:.1f} s")
-            continue
-        reached = milliseconds(run.predicted.latency_s.at(found.percentile))
-        late = percent(run.predicted.share_late)
-        rows.add_row(*head, f"{run.predicted.accuracy:.4f}", reached, late, str(run.gears), f"{run.planning_s:.1f} s")
-    output.show(rows)
-    for run in found.runs:
-        if run.error is not None:
-            output.say(f"{run.planner}, {run.devices}, {milliseconds(run.limit_s)}: {run.error['message']}")
-    for devices, limit_s, worth in found.worth:
-        output.say(
-            f"{devices} devices, {milliseconds(limit_s)}: certainty is worth {worth:+.4f} of quality against the "
-            "control with permuted certainties"
-        )
-
-
-def names_of(given: Sequence[str] | None) -> list[str]:
-    """The planners to compare; by default all, and the control."""
-    from gearshift.planner.language.compared.compare import CONTROL
-    from gearshift.planner.language.planners import PLANNERS
-
-    return [*PLANNERS, CONTROL] if given is None else list(given)

@@ -21,7 +21,7 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
-from gearshift.cli.language.explain import names_of, show_comparison
+from gearshift.cli.language.compare import compare_of_language, require_none_of_language
 from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
 from gearshift.cli.pipelines.compare_several import compare_operators
 from gearshift.errors import require
@@ -34,7 +34,7 @@ from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_ti
 from gearshift.reporting.comparison_page import cell_text, comparison_page
 from gearshift.reporting.drawing.numbers import money
 from gearshift.support.files import require_writable, write_atomically
-from gearshift.verbs.compare import compare, compare_language
+from gearshift.verbs.compare import compare
 
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
 
@@ -67,6 +67,8 @@ FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "sec
     metavar="NUMBERS",
     help="For language models: times to the first token.",
 )
+@click.option("--per-token-p95-ms", type=listed, metavar="NUMBERS", help="As --ttft-p95-ms, between tokens.")
+@click.option("--total-p95-ms", type=listed, metavar="NUMBERS", help="As --ttft-p95-ms, to the last token.")
 @click.option("--latency-ms", cls=Repeated, type=NamedList(), help="As --p95-ms, for another --percentile.")
 @click.option("--percentile", type=float, help="The share of requests that must be within --latency-ms.")
 @click.option("--accuracies", type=listed, metavar="NUMBERS", help="Rows of the grid [default: five even steps].")
@@ -84,6 +86,8 @@ def command(
     devices: list[str],
     p95_ms: tuple[Named[list[str]], ...],
     ttft_p95_ms: list[str] | None,
+    per_token_p95_ms: list[str] | None,
+    total_p95_ms: list[str] | None,
     latency_ms: tuple[Named[list[str]], ...],
     percentile: float | None,
     accuracies: list[str] | None,
@@ -99,18 +103,21 @@ def command(
     compared with greedy steps and with nodes that are planned apart. Several profiles are of
     operators that share the devices: --trace and --p95-ms are then given for each, by its name.
     """
+    limits_ms = {"ttft_s": ttft_p95_ms, "per_token_s": per_token_p95_ms, "total_s": total_p95_ms}
     if is_language_profile(profiles[0]):
         refused: dict[str, object] = {
             "--p95-ms": p95_ms,
             "--latency-ms": latency_ms,
             "--percentile": percentile,
-            "--csv": csv_path,
+            "--accuracies": accuracies,
+            "--grid-csv": grid_csv,
+            "--pipeline": pipeline,
         }
-        refused |= {"--accuracies": accuracies, "--grid-csv": grid_csv, "--out": out, "--pipeline": pipeline}
         require_none({flag: given or None for flag, given in refused.items()})
-        _compare_language(output, profiles[0], trace, planners, devices, ttft_p95_ms, options)
+        options |= {"planners": planners, "devices": [devices_of(each) for each in devices]}
+        compare_of_language(output, profiles[0], trace, limits_ms, csv_path=csv_path, page=out, options=options)
         return
-    require(ttft_p95_ms is None, "--ttft-p95-ms is given, which is for language models", remedy="give --p95-ms")
+    require_none_of_language(limits_ms, remedy="give --p95-ms")
     options |= {
         "planners": planners,
         "devices": [devices_of(each) for each in devices],
@@ -170,36 +177,6 @@ def _compare_operator(
         found = compare(measured, arrivals, latencies_s=latencies_s, progress=tell, **options)
     doubts = () if measured.predictions.labelled else (NO_LABELS,)
     return Compared(found, f"Planners for {measured.operator}", f"Profile {profile}, trace {path}.", doubts)
-
-
-def _compare_language(
-    output: Output,
-    profile: Path,
-    trace: Sequence[str],
-    planners: list[str] | None,
-    devices: list[str],
-    ttft_p95_ms: list[str] | None,
-    options: dict[str, Any],
-) -> None:
-    require(ttft_p95_ms is not None, "no time to the first token is given", remedy="give --ttft-p95-ms")
-    path = the_only_trace(tuple(trace), "")
-    assert path is not None
-    arrivals = the_trace(path, seed=options["seed"], **{name: options.pop(name) for name in TRACE_OPTIONS})
-    for name in ("baselines", "processes"):
-        options.pop(name)
-    limits_s = [ms / 1e3 for ms in numbers_of("--ttft-p95-ms", ttft_p95_ms or [])]
-    with output.progress() as tell:
-        found = compare_language(
-            profile,
-            arrivals,
-            planners=names_of(planners),
-            devices=[devices_of(each) for each in devices],
-            limits_s=limits_s,
-            progress=tell,
-            **options,
-        )
-    output.json(found)
-    show_comparison(output, found)
 
 
 def _latencies_ms(

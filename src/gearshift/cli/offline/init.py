@@ -13,6 +13,13 @@ from gearshift.verbs.init.write_project import init
 @click.command("init")
 @click.argument("folder", type=PATH, default=".")
 @options_of(init)
+@click.option(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="COMMAND",
+    help="With --llm: what starts an engine of your own, with {port} in it; once for each, from the smallest model on.",
+)
 @verb
 def command(output: Output, folder: Path, **options: Any) -> None:
     """Write a working example for your own models into FOLDER: gearshift.toml, and the files that it names."""
@@ -20,7 +27,7 @@ def command(output: Output, folder: Path, **options: Any) -> None:
     output.json({"files": [str(path) for path in paths]})
     for path in paths:
         output.say(f"wrote {path}")
-    if options["urls"]:
+    if options["urls"] or options["commands"]:
         own = f"check {paths[0]}" + ("" if options["prompts"] else f", put your prompts into {paths[2]}")
     else:
         own = f"name your own engines in {paths[0]}" if options["llm"] else f"put your own models into {paths[1]}"

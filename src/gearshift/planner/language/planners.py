@@ -50,10 +50,13 @@ def named(name: str) -> LanguagePlanner:
     return PLANNERS[name]
 
 
-def plan(name: str, request: LanguageRequest, *, progress: Progress = silent) -> GearPlan:
+def plan(
+    name: str, request: LanguageRequest, *, progress: Progress = silent, so_far_at_ctrl_c: bool = True
+) -> GearPlan:
     """The best plan within the objective; raises `Infeasible`, or `InvalidInput` for an unknown planner.
 
-    A plan that the budget or Ctrl-C cut short is the best so far, marked unfinished.
+    A plan that the budget cut short is the best so far, marked unfinished; so is one that Ctrl-C cut
+    short with `so_far_at_ctrl_c`.
     """
     planner, objective = named(name), request.objective
     require(
@@ -71,8 +74,9 @@ def plan(name: str, request: LanguageRequest, *, progress: Progress = silent) ->
             made = planner.best_within(search)
             require_accuracy(made, request)
     except CUT_SHORT as why:
-        if so_far.plan is None:
-            raise why if isinstance(why, KeyboardInterrupt) else out_of_time(request.budget_s) from None
+        interrupted = isinstance(why, KeyboardInterrupt)
+        if so_far.plan is None or (interrupted and not so_far_at_ctrl_c):
+            raise why if interrupted else out_of_time(request.budget_s) from None
         made, cut_short = so_far.plan, True
     so_far.report("planned", 1.0)
     return _recorded(msgspec.structs.replace(made, planner=name, unfinished=cut_short), request)

@@ -1,10 +1,11 @@
-"""The files of a project of language models around endpoints that run already."""
+"""The files of a project of language models around endpoints that run already, or commands that start engines."""
 
 import json
+import shlex
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,19 +17,19 @@ LONGEST_ANSWER_S = 5.0
 LARGEST_ANSWER_BYTES = 1 << 20
 CONTEXT_TOKENS = 8192
 
-HEAD = """# Language models behind OpenAI-compatible endpoints, from the smallest to the largest.
+HEAD = """# Language models behind OpenAI's API, from the smallest to the largest.
 # Clients ask /v1/chat/completions for the model of this name.
 
 operator = "chat"
 prompts = {prompts}
-judge = "judge.py:score"            # quality in [0, 1] of an answer to a prompt
+{judge}
 certainty = "mean_logprob"          # or least_logprob, first_logprob, margin, sum_logprob, judge
 most_tokens = 256
 """
 
 ENGINE = """
 [models.{name}.engine]
-url = {url}
+{how}
 model = {model}
 context_tokens = {context}
 largest_running = 16                # requests that it runs at a time; vLLM: --max-num-seqs, llama.cpp: -np
@@ -36,6 +37,13 @@ largest_batched_tokens = 2048       # tokens of one step; vLLM: --max-num-batche
 # kv_tokens = 100000                # vLLM's log: "GPU KV cache size"; without it, full contexts of all that run
 # api_key_env = "MY_KEY"            # the environment variable with the key, if there is one
 """
+
+JUDGED = 'judge = "judge.py:score"            # quality in [0, 1] of an answer to a prompt'
+UNJUDGED = (
+    '# judge = "judge.py:score"          # the prompts have no reference: quality is agreement with the last model'
+)
+NAMED_BY = ("--served-model-name", "--alias", "-a", "--model-path", "--model")
+"""Options of engines by which a model is named at the endpoint, the most telling first."""
 
 TAIL = """
 [profile]
@@ -59,23 +67,71 @@ def score(prompt, answer, reference):
 '''
 
 
-def endpoint_files(urls: Sequence[str], prompts: str | None) -> dict[str, bytes]:
+class OwnPrompts(NamedTuple):
+    """A file of prompts as the project names it, and whether they have references."""
+
+    path: str
+    referenced: bool
+
+
+def endpoint_files(urls: Sequence[str], prompts: OwnPrompts | None) -> dict[str, bytes]:
     """Each file's content by its name; the first is the project file. Endpoints are asked for model and context.
 
     Raises `InvalidInput` for fewer than two URLs, and for one that is none.
     """
     require(len(urls) >= 2, f"{len(urls)} endpoint is given, and a cascade needs two", remedy="give URL,URL")
-    names = NAMES.get(len(urls)) or tuple(f"model-{i + 1}" for i in range(len(urls)))
-    text = HEAD.format(prompts=_quoted(prompts or "prompts.jsonl"))
-    for name, url in zip(names, urls, strict=True):
+    text = _head(prompts)
+    for name, url in zip(_names(len(urls)), urls, strict=True):
         EngineSettings(url=url, model=name)  # checks the URL
         model, context = served_model(url)
         text += ENGINE.format(
             name=name,
-            url=_quoted(url),
+            how=f"url = {_quoted(url)}",
             model=f"{_quoted(model)}  # as it says" if model else f'"{name}"  # it did not say: put its name here',
             context=f"{context}  # as it says" if context else f"{CONTEXT_TOKENS}  # it did not say: put its own here",
         )
+    return _files(text, prompts)
+
+
+def command_files(commands: Sequence[str], prompts: OwnPrompts | None) -> dict[str, bytes]:
+    """The same, for engines that Gearshift starts; raises `InvalidInput` for a command that it cannot start."""
+    require(len(commands) >= 2, f"{len(commands)} command is given, and a cascade needs two", remedy="give one a model")
+    text = _head(prompts)
+    for name, command in zip(_names(len(commands)), commands, strict=True):
+        EngineSettings(command=command, model=name)  # checks the command
+        model = model_named(command)
+        text += ENGINE.format(
+            name=name,
+            how=f'command = {_quoted(command)}\ndevice_kind = "cuda"                # or "cpu"',
+            model=f"{_quoted(model)}  # as the command says"
+            if model
+            else f'"{name}"  # put its name at the endpoint here',
+            context=f"{CONTEXT_TOKENS}  # put the engine's own here",
+        )
+    return _files(text, prompts)
+
+
+def model_named(command: str) -> str:
+    """The name that the command gives its model; empty where it does not tell."""
+    words = [part for word in shlex.split(command) for part in word.split("=", 1)]
+    for option in NAMED_BY:
+        if option in words[:-1]:
+            return words[words.index(option) + 1]
+    after = words.index("serve") + 1 if "serve" in words else len(words)
+    return words[after] if after < len(words) and not words[after].startswith("-") else ""
+
+
+def _names(count: int) -> tuple[str, ...]:
+    return NAMES.get(count) or tuple(f"model-{i + 1}" for i in range(count))
+
+
+def _head(prompts: OwnPrompts | None) -> str:
+    judged = prompts is None or prompts.referenced
+    path = "prompts.jsonl" if prompts is None else prompts.path
+    return HEAD.format(prompts=_quoted(path), judge=JUDGED if judged else UNJUDGED)
+
+
+def _files(text: str, prompts: OwnPrompts | None) -> dict[str, bytes]:
     files = {"gearshift.toml": (text + TAIL).encode(), "judge.py": JUDGE.encode()}
     if prompts is None:
         rows = [

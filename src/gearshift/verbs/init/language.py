@@ -1,9 +1,13 @@
 """The files of a project of language models: three tiny Llamas read lines about orders, in llama.cpp's server."""
 
+import json
 from importlib.resources import files
 
 import msgspec
 
+from gearshift.models.config import PROJECT_FILE
+from gearshift.verbs.init.endpoints import JUDGE as CONTAINS
+from gearshift.verbs.init.endpoints import UNJUDGED, OwnPrompts
 from gearshift.verbs.init.order_lines import order_lines
 
 PROMPTS_FILE, JUDGE_FILE = "prompts.jsonl", "judge.py"
@@ -72,6 +76,12 @@ decoded_tokens = 64
 # most_calls = 5000                 # ask no more than that
 '''
 
+EXAMPLE = "# Two language models read reference, date and sum out of lines about orders."
+OWN_PROMPTS = (
+    """# Two tiny language models that read lines about orders: put commands or URLs of your own in their place."""
+)
+JUDGED_EXAMPLE = next(line for line in PROJECT.splitlines() if line.startswith("judge = "))
+
 JUDGE = '''"""Quality of an answer: 1 where reference, date and sum are all right, else 0."""
 
 
@@ -82,14 +92,26 @@ def score(prompt, answer, reference):
 
 def project_files() -> dict[str, bytes]:
     """Each file's content by its name; the first is the project file."""
+    return {PROJECT_FILE: PROJECT.encode(), **prompt_files(), JUDGE_FILE: JUDGE.encode(), **model_files()}
+
+
+def project_files_around(prompts: OwnPrompts) -> dict[str, bytes]:
+    """The same models with other prompts, until commands or URLs of others are put in their place."""
+    text = PROJECT.replace(f'"{PROMPTS_FILE}"', json.dumps(prompts.path, ensure_ascii=False), 1)
+    text = text.replace(EXAMPLE, OWN_PROMPTS, 1)
+    if not prompts.referenced:
+        text = text.replace(JUDGED_EXAMPLE, UNJUDGED, 1)
+    return {PROJECT_FILE: text.encode(), JUDGE_FILE: CONTAINS.encode(), **model_files()}
+
+
+def prompt_files() -> dict[str, bytes]:
     rows = [
         {"id": number, "messages": [{"role": "user", "content": line.text}], "reference": line.answer}
         for number, line in enumerate(order_lines(PROMPTS, SEED))
     ]
+    return {PROMPTS_FILE: b"".join(msgspec.json.encode(row) + b"\n" for row in rows)}
+
+
+def model_files() -> dict[str, bytes]:
     models = files("gearshift.verbs.init") / "order_models"
-    return {
-        "gearshift.toml": PROJECT.encode(),
-        PROMPTS_FILE: b"".join(msgspec.json.encode(row) + b"\n" for row in rows),
-        JUDGE_FILE: JUDGE.encode(),
-        **{f"{name}.gguf": (models / f"{name}.gguf").read_bytes() for name in MODELS},
-    }
+    return {f"{name}.gguf": (models / f"{name}.gguf").read_bytes() for name in MODELS}

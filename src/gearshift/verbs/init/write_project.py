@@ -30,26 +30,28 @@ def init(
     ] = None,
     prompts: Annotated[
         PathLike | None,
-        Option("With --endpoints: the JSONL file of your prompts, a line each: id, messages, reference."),
+        Option("With --llm: the JSONL file of your prompts, a line each: id, messages, reference."),
     ] = None,
+    commands: Sequence[str] | None = None,
 ) -> tuple[Path, ...]:
     """Write the files into `folder`, the project file first; raises `InvalidInput` where one exists already.
 
     With `pipeline` they are those of a pipeline of two functions and a cascade of four models,
     which need scikit-learn. With `llm` they are two language models with prompts and a judge, for
-    llama.cpp's server; or those at `urls`, which are asked for their names, and `prompts`.
+    llama.cpp's server; or those at `urls`, which are asked for their names, or those that `commands`
+    start, from the smallest to the largest; with `prompts`, those in place of examples.
     """
     require(not (pipeline and llm), "pipeline and llm are both given", remedy="give one of them")
-    require(llm or not urls, "endpoints are given, which only language models have", remedy="give llm, too")
-    require(bool(urls) or prompts is None, "prompts are given, and no endpoints", remedy="give the endpoints, too")
+    for what, given in (("endpoints", urls), ("commands", commands), ("prompts", prompts)):
+        require(llm or not given, f"{what} are given, which only language models have", remedy="give llm, too")
+    require(not (urls and commands), "endpoints and commands are both given", remedy="give one of them")
+    named = None if prompts is None else _named(Path(prompts), Path(folder))
     if urls:
-        named = None
-        if prompts is not None:
-            read_prompts(Path(prompts))
-            named = os.path.relpath(Path(prompts).resolve(), Path(folder).resolve())
         content = endpoints.endpoint_files(urls, named)
+    elif commands:
+        content = endpoints.command_files(commands, named)
     elif llm:
-        content = language.project_files()
+        content = language.project_files() if named is None else language.project_files_around(named)
     else:
         template = strip_of_digits if pipeline else one_operator
         content = {PROJECT_FILE: template.PROJECT.encode(), MODELS_FILE: template.MODELS.encode()}
@@ -60,3 +62,9 @@ def init(
     for path, data in zip(paths, content.values(), strict=True):
         write_atomically(path, data)
     return paths
+
+
+def _named(prompts: Path, folder: Path) -> endpoints.OwnPrompts:
+    """The prompts as a project in `folder` names them; raises `InvalidInput` where they cannot be read."""
+    referenced = all(one.reference is not None for one in read_prompts(prompts))
+    return endpoints.OwnPrompts(os.path.relpath(prompts.resolve(), folder.resolve()), referenced)

@@ -44,7 +44,7 @@ def plan_language(
     """As `gearshift.plan`, for language models; write to `out` if given.
 
     One of `ttft_s`, `per_token_s` and `total_s` names the time and its limit; with an accuracy alone
-    the first token's is made as short as may be. Raises `Infeasible`.
+    the time that `metric` names (the first token's) is made as short as may be. Raises `Infeasible`.
     """
     from gearshift.planner.language import planners
 
@@ -67,14 +67,17 @@ def plan_language_frontier(
     progress: Progress = silent,
     **asked: Any,
 ) -> list[GearPlan]:
-    """All undominated plans by rising time to the first token; write them to the folder `out` if given."""
+    """All undominated plans by rising time to the first token; write them to the folder `out` if given.
+
+    With `metric`, they are by the time that it names.
+    """
     from gearshift.planner.language import planners
 
-    for name in TIMES:
+    for name, metric in TIMES.items():
         require(
             asked.get(name) is None,
             f"{name} is given for a frontier, which has plans for every time",
-            remedy="leave it out, or call `plan`",
+            remedy=f"leave it out, or call `plan`; metric={metric!r} makes the frontier one of that time",
         )
     if out is not None:
         require_plans_replaceable(Path(out))
@@ -109,7 +112,12 @@ def language_request(
     hardware = priced(hardware, given.pop("price_per_hour", None))
     times = {name: given.pop(name) for name in TIMES if name in given}
     require(len(times) <= 1, f"{' and '.join(times)} are both given", remedy="give one of them")
-    metric: Metric = TIMES[next(iter(times))] if times else "ttft"
+    require(
+        not (times and "metric" in given),
+        f"metric and {next(iter(times), '')} are both given",
+        remedy="leave metric out: the time that has a limit counts",
+    )
+    metric: Metric = TIMES[next(iter(times))] if times else given.pop("metric", "ttft")
     limit_s = next(iter(times.values()), None)
     accuracy = given.pop("accuracy", None)
     kept = {name: given.pop(name) for name in ("percentile", "scope") if name in given}

@@ -1,5 +1,6 @@
 """The verbs around planning, with language models and a planner that searches little."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def test_a_profile_is_inspected(planned: Path) -> None:
     [
         (("--p95-ms", "300"), "--p95-ms is given, and the profile is of language models"),
         (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "ttft_s and total_s are both given"),
+        (("--ttft-p95-ms", "300", "--metric", "total"), "metric and ttft_s are both given"),
         (("--ttft-p95-ms", "300", "--planner", "coordinate"), "no planner 'coordinate' of language models"),
         (("--ttft-p95-ms", "300", "--cores", "2"), "cores is given, which is not for language models"),
         ((), "no objective is given"),
@@ -88,3 +90,43 @@ def test_other_verbs_say_what_they_lack(planned: Path) -> None:
     result = run("simulate", planned / "plan.json", "--scaler", "exact")
     assert result.exit_code == 2
     assert "--scaler is given" in result.output
+
+
+def test_planners_are_compared_on_the_time_that_is_asked_for(planned: Path) -> None:
+    words = ("--total-p95-ms", "2000,1", "--planners", "single", "--devices", planned / "gpu.json")
+    (planned / "gpu.json").write_text('{"devices": [{"id": "gpu-0", "kind": "gpu", "memory_bytes": 30000000}]}')
+    files = ("--csv", planned / "runs.csv", "--out", planned / "compared.html")
+    result = run("compare", planned / FOLDER, "--trace", planned / "trace.csv", *words, *files)
+    assert result.exit_code == 0, result.output
+    assert "total time p95" in result.output
+    rows = list(csv.DictReader((planned / "runs.csv").read_text().splitlines()))
+    assert [(row["metric"], row["limit_s"]) for row in rows] == [("total", "0.001"), ("total", "2.0")]
+    assert 0 < float(rows[1]["reached_s"]) <= 2
+    assert rows[0]["error"] != ""
+    assert "Frontier on 1 device" in (planned / "compared.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "no time is given; give one of --ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"),
+        (("--ttft-p95-ms", "3", "--total-p95-ms", "9"), "--ttft-p95-ms and --total-p95-ms are both given"),
+        (("--total-p95-ms", "0"), "--total-p95-ms is 0"),
+        (("--total-p95-ms", "9", "--grid-csv", "x"), "--grid-csv is given"),
+    ],
+)
+def test_a_comparison_needs_one_time(words: tuple[str, ...], problem: str, planned: Path) -> None:
+    result = run("compare", planned / FOLDER, "--trace", planned / "trace.csv", *words)
+    assert result.exit_code == 2, result.output
+    assert problem in result.output
+
+
+@pytest.mark.long
+def test_a_frontier_is_of_the_time_that_is_asked_for(planned: Path) -> None:
+    words = ("--frontier", "--metric", "total", "--planner", "single", "--memory-gib", "0.028")
+    out = planned / "frontier"
+    result = run("plan", planned / FOLDER, "--trace", planned / "trace.csv", *words, "--out", out)
+    assert result.exit_code == 0, result.output
+    objectives = [read_plan(path).pipeline.objective for path in sorted(out.glob("*.json"))]
+    assert {one.metric for one in objectives} == {"total"}
+    assert [one.latency_s for one in objectives] == sorted(one.latency_s or 0.0 for one in objectives)

@@ -138,6 +138,9 @@ def test_a_search_that_is_cut_short_gives_its_best() -> None:
     made = planners.plan("optimal", asked, progress=interrupt)
     assert made.unfinished
     assert made.predictions["chat"].share_late <= 0.05
+    told.clear()
+    with pytest.raises(KeyboardInterrupt):  # as a comparison wants it, to end as a whole
+        planners.plan("optimal", asked, progress=interrupt, so_far_at_ctrl_c=False)
 
 
 def test_a_budget_that_is_too_small_says_so() -> None:

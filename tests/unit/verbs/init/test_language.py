@@ -17,6 +17,7 @@ from gearshift.models.language_config import is_language_project, read_language_
 from gearshift.profiles.engines.prompts import read_prompts
 from gearshift.verbs.init.order_lines import order_lines, right
 from tests.llama import answers_of, llama_server, needs_llama
+from tests.unit.cli.little import run
 
 
 @pytest.fixture
@@ -130,10 +131,42 @@ def test_prompts_of_ones_own_are_named_from_the_project(tmp_path: Path) -> None:
         ({"llm": True, "urls": ["http://a/v1"]}, "1 endpoint is given, and a cascade needs two"),
         ({"llm": True, "urls": ["http://a/v1", "gpu-2:8000"]}, "url is 'gpu-2:8000'"),
         ({"urls": ["http://a/v1", "http://b/v1"]}, "endpoints are given, which only language models have"),
-        ({"llm": True, "prompts": Path("mine.jsonl")}, "prompts are given, and no endpoints"),
+        ({"prompts": Path("mine.jsonl")}, "prompts are given, which only language models have"),
+        ({"commands": ["a {port}", "b {port}"]}, "commands are given, which only language models have"),
+        ({"llm": True, "commands": ["a {port}"]}, "1 command is given, and a cascade needs two"),
+        ({"llm": True, "commands": ["a {port}", "b"]}, "command has no {port}"),
+        ({"llm": True, "commands": ["a {port}"] * 2, "urls": ["http://a/v1"] * 2}, "endpoints and commands are both"),
     ],
 )
 def test_endpoints_that_make_no_project_are_a_sentence(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=re.escape(sentence)):
         gearshift.init(tmp_path / "project", **options)
     assert not (tmp_path / "project").exists()
+
+
+def test_a_project_is_written_around_commands_and_prompts_of_ones_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n')
+    words = ("--command", "vllm serve org/small --port {port}", "--command", 'run "a, b" --port {port} --alias=big')
+    done = run("init", tmp_path / "project", "--llm", "--prompts", mine, *words)
+    assert done.exit_code == 0, done.output
+    project = read_language_project(tmp_path / "project/gearshift.toml")
+    small, large = (one.engine for one in project.models.values())
+    assert (small.model, large.model) == ("org/small", "big")
+    assert large.argv(port=5) == ["run", "a, b", "--port", "5", "--alias=big"]
+    assert (project.prompts, project.judge) == ("../mine.jsonl", "")  # without references, nothing is judged
+    assert f"check {tmp_path}" in done.output.replace("\n", "")
+
+
+def test_prompts_alone_go_with_the_engines_of_the_example(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    rows = [{"id": i, "prompt": "a", "reference": "b"} for i in range(2)]
+    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths = gearshift.init(tmp_path / "project", llm=True, prompts=mine)
+    project = read_language_project(paths[0])
+    assert (project.prompts, project.judge) == ("../mine.jsonl", "judge.py:score")
+    assert all((tmp_path / "project" / f"{name}.gguf").is_file() for name in project.models)
+    assert not (tmp_path / "project/prompts.jsonl").exists()
+    judge = judge_of(project, tmp_path / "project")
+    assert judge is not None
+    assert judge("a", "so: B", "b") == 1.0

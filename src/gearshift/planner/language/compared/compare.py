@@ -10,6 +10,7 @@ import numpy as np
 
 from gearshift.errors import GearshiftError, require
 from gearshift.objective import Metric
+from gearshift.planner.compare import INTERRUPTED
 from gearshift.planner.language import planners
 from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.request import LanguageRequest
@@ -24,7 +25,7 @@ CONTROLS = 3
 class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
     """One planner, or the control, on some devices for one limit: what is predicted, or its `error`.
 
-    Of the control's permutations it is the one in the middle.
+    `unfinished` is a plan that the budget cut short. Of the control's permutations it is the one in the middle.
     """
 
     planner: str
@@ -32,6 +33,7 @@ class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float
     planning_s: float
     gears: int = 0
+    unfinished: bool = False
     predicted: ServingResult | None = None
     error: dict[str, Any] | None = None
 
@@ -44,21 +46,38 @@ class LanguageComparison(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[LanguageRun, ...]
     worth: tuple[tuple[int, float, float], ...]
 
+    @property
+    def interrupted(self) -> int:
+        """Runs that Ctrl-C ended."""
+        return sum(run.error is not None and run.error["kind"] == INTERRUPTED for run in self.runs)
+
 
 def compare_language(
     requests: Sequence[LanguageRequest], names: Iterable[str], *, progress: Progress = silent
 ) -> LanguageComparison:
-    """Run every planner on every request, each with a latency; a run that fails has its `error`."""
+    """Run every planner on every request, each with a latency; a run that fails has its `error`.
+
+    At Ctrl-C finished runs are kept, and the others have an error of kind `interrupted`; without a
+    finished one it is raised.
+    """
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name != CONTROL:
             planners.named(name)
     require(bool(wanted and requests), "nothing to compare", remedy="name planners, devices and limits")
-    jobs, runs = [(name, request) for request in requests for name in wanted], []
-    for done, (name, request) in enumerate(jobs):
-        progress(f"{name}, {len(request.hardware.devices)} devices, {1e3 * request.latency_s:g} ms", done / len(jobs))
-        runs.append(_control(request) if name == CONTROL else _run(name, name, request))
-    progress("compared", 1.0)
+    jobs, runs = [(name, request) for request in requests for name in wanted], list[LanguageRun]()
+    try:
+        for done, (name, request) in enumerate(jobs):
+            what = f"{name}, {len(request.hardware.devices)} devices, {1e3 * request.latency_s:g} ms"
+            progress(what, done / len(jobs))
+            runs.append(_control(request) if name == CONTROL else _run(name, name, request))
+        progress("compared", 1.0)
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        progress(f"interrupted: {len(runs)} of {len(jobs)} runs are kept", len(runs) / len(jobs))
+        error = {"kind": INTERRUPTED, "message": "ended before it had a plan"}
+        runs += [_told(name, request, error=error) for name, request in jobs[len(runs) :]]
     return LanguageComparison(
         metric=requests[0].metric,
         percentile=requests[0].objective.percentile,
@@ -79,17 +98,20 @@ def _control(request: LanguageRequest) -> LanguageRun:
 def _run(shown: str, planner: str, request: LanguageRequest) -> LanguageRun:
     began, found = time.perf_counter(), dict[str, Any]()
     try:
-        made = planners.plan(planner, request)
-        found = {"predicted": made.predictions[made.name], "gears": len(made.pipeline.gears)}
+        made = planners.plan(planner, request, so_far_at_ctrl_c=False)
+        found = {
+            "predicted": made.predictions[made.name],
+            "gears": len(made.pipeline.gears),
+            "unfinished": made.unfinished,
+        }
     except GearshiftError as known:
         found = {"error": known.facts()}
-    return LanguageRun(
-        planner=shown,
-        devices=len(request.hardware.devices),
-        limit_s=request.latency_s,
-        planning_s=time.perf_counter() - began,
-        **found,
-    )
+    return _told(shown, request, planning_s=time.perf_counter() - began, **found)
+
+
+def _told(shown: str, request: LanguageRequest, **found: Any) -> LanguageRun:
+    known: dict[str, Any] = {"planning_s": 0.0, **found}
+    return LanguageRun(planner=shown, devices=len(request.hardware.devices), limit_s=request.latency_s, **known)
 
 
 def _quality(run: LanguageRun) -> float:

@@ -86,3 +86,19 @@ def test_a_planner_that_finds_nothing_is_a_row_with_its_error() -> None:
     found = compare_language([impossible], ["single"])
     assert found.runs[0].predicted is None
     assert (found.runs[0].error or {})["kind"] == "infeasible"
+
+
+def test_ctrl_c_keeps_finished_runs_and_names_the_others() -> None:
+    told: list[str] = []
+
+    def interrupt(what: str, share: float) -> None:
+        told.append(what)
+        if what.startswith("static-cascade"):
+            raise KeyboardInterrupt
+
+    found = compare_language([request()], ["single", "static-cascade", CONTROL], progress=interrupt)
+    assert [(run.error or {}).get("kind") for run in found.runs] == [None, "interrupted", "interrupted"]
+    assert found.interrupted == 2
+    assert told[-1] == "interrupted: 1 of 3 runs are kept"
+    with pytest.raises(KeyboardInterrupt):
+        compare_language([request()], ["static-cascade"], progress=interrupt)
