@@ -2,12 +2,14 @@
 
 Bars: one connection waits at most 2 ms longer for its first token than at the engine itself; an engine is idle at most
 100 ms after a client has left, streamed or not; one core carries 2,000 streams of 5 tokens/s each, with at most 30 KB
-of memory for each. Engines are emulated, in processes of their own; they and the client share the other cores.
+of memory for each. Engines are emulated, in processes of their own; they and the client share the other cores. With
+`--engines llama` one connection is tried over llama.cpp's server with two tiny Llamas, and no streams.
 """
 
 import argparse
 import asyncio
 import json
+import re
 import time
 import urllib.request
 
@@ -15,7 +17,7 @@ import numpy as np
 import uvloop
 from tests.two_language_models import ALONE, cascade, engine, language_profile
 
-from benchmarks.llm.served import Served, cores_of_all, served
+from benchmarks.llm.served import LLAMA_RUNNING, Engines, Served, cores_of_all, served
 from benchmarks.llm.streams import Stream, begun, request, whole
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
@@ -24,6 +26,8 @@ from gearshift.support.event_loop import allow_many_connections
 from gearshift.support.processors import pin
 
 TOKENS_PER_S = 5.0
+LONG_TOKENS = 400
+PROCESSING = re.compile(rb"^llamacpp:requests_processing (\S+)$", re.MULTILINE)
 MOST_ADDED_S, MOST_IDLE_S, MOST_STREAM_BYTES = 0.002, 0.1, 30_000
 
 
@@ -35,16 +39,18 @@ async def added_ttft(here: Served, rounds: int) -> tuple[list[float], list[float
     direct, through = [], []
     for number in range(rounds):
         record = number % 64
-        direct.append((await whole(here.engines["large"], request("large", record, max_tokens=2))).ttft_s)
-        through.append((await whole(here.port, request("chat", record, max_tokens=2))).ttft_s)
+        asked = {"max_tokens": 2, "cache_prompt": False}
+        direct.append((await whole(here.engines["large"], request("large", record, **asked))).ttft_s)
+        through.append((await whole(here.port, request("chat", record, **asked))).ttft_s)
     return direct, through
 
 
 async def idle_after(here: Served, *, stream: bool, rounds: int) -> list[float]:
     """Seconds from a client's leaving until its engine has nothing to do."""
     found = []
+    goes_on = {"emulated": {"silent_after": 2}} if here.emulated else {"ignore_eos": True, "max_tokens": LONG_TOKENS}
     for number in range(rounds):
-        content = request("chat", number % 64, stream=stream, emulated={"silent_after": 2})
+        content = request("chat", number % 64, stream=stream, **goes_on)
         asked = await begun(here.port, content)
         while running(here) != 1:
             await asyncio.sleep(0.002)
@@ -59,16 +65,22 @@ async def idle_after(here: Served, *, stream: bool, rounds: int) -> list[float]:
 
 
 def running(here: Served) -> int:
+    """Requests that engines run, by what they say themselves."""
     total = 0
     for port in here.engines.values():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
-            total += json.load(answer)["running"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{'health' if here.emulated else 'metrics'}") as answer:
+            said = answer.read()
+        total += json.loads(said)["running"] if here.emulated else int(float(PROCESSING.findall(said)[0]))
     return total
 
 
-def one_connection(bars: Bars, rounds: int) -> None:
+def one_connection(bars: Bars, rounds: int, engines: Engines) -> None:
     profile = language_profile(step_s=(0.002, 0.005), output_tokens=200)
-    with served(profile, [ALONE], most=64) as here, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    most = 64 if engines == "emulated" else LLAMA_RUNNING
+    with (
+        served(profile, [ALONE], most=most, engines=engines) as here,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         direct, through = runner.run(added_ttft(here, rounds))
         added_s = float(np.median(through) - np.median(direct))
         print_table(
@@ -142,6 +154,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=30.0, help="how long all streams run at a time")
     parser.add_argument("--rounds", type=int, default=400, help="requests of one connection")
+    parser.add_argument("--engines", choices=["emulated", "llama"], default="emulated")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:
@@ -150,8 +163,9 @@ def main() -> None:
     pin(cores_of_all()[1])
     print(describe())
     bars = Bars()
-    one_connection(bars, options.rounds)
-    many_streams(bars, options.streams, options.seconds)
+    one_connection(bars, options.rounds, options.engines)
+    if options.engines == "emulated":
+        many_streams(bars, options.streams, options.seconds)
     print(bars)
 
 

@@ -18,6 +18,7 @@ POINTS = [
     point("certainty", 1.0, 7.8),
     point("certainty", 0.5, 7.5),
     point("certainty", 1.0, 9.9, rate="0.125"),
+    point("certainty of the 3b for all", 1.0, 5.0),
     point("permuted 0", 1.0, 7.7),
     point("permuted 1", 1.0, 7.9),
     {"rate": "0.15", "asked_s": 0.5, "kind": "permuted 0", "refused": "nothing holds"},
@@ -38,9 +39,10 @@ def test_permutations_are_a_mean_with_their_range_and_refusals_are_told() -> Non
 
 def test_the_chart_has_a_dot_for_each_point_and_one_for_each_name() -> None:
     series = series_of(POINTS, "0.15", "p95_s")
-    root = ElementTree.fromstring(svg_of(series, [("8b", 1.0, 7.8)], "seconds"))
+    chart = svg_of(series, [("8b", 1.0, 7.8)], "seconds", beside=[("replayed", 1.0, 7.9)])
+    root = ElementTree.fromstring(chart)
     assert len(root.findall("{*}circle")) == 4 + len(series)
-    assert {"certainty", "permuted", "8b", "seconds"} <= {one.text for one in root.findall("{*}text")}
+    assert {"certainty", "permuted", "8b", "seconds", "replayed"} <= {one.text for one in root.findall("{*}text")}
 
 
 def test_plans_are_made_for_other_rates_and_other_lengths() -> None:
