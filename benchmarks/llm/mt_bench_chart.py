@@ -65,9 +65,8 @@ def series_of(points: list[dict[str, Any]], rate: str, time: str) -> dict[str, l
     """(seconds, score) of each kind of plan, by rising time asked for; all permutations are one series."""
     found: dict[str, list[Point]] = {name: [] for name in STYLES}
     for one in sorted(points, key=lambda point: point["asked_s"]):
-        if one["rate"] == rate and "score" in one:
-            if (name := kind_of(one)) in found:
-                found[name].append((one[time], one["score"]))
+        if one["rate"] == rate and "score" in one and (name := kind_of(one)) in found:
+            found[name].append((one[time], one["score"]))
     return {name: each for name, each in found.items() if each}
 
 
