@@ -76,9 +76,9 @@ decoded_tokens = 64
 # most_calls = 5000                 # ask no more than that
 '''
 
-EXAMPLE = "# Two language models read reference, date and sum out of lines about orders."
+EXAMPLE = PROJECT.partition("\n")[0]
 OWN_PROMPTS = (
-    """# Two tiny language models that read lines about orders: put commands or URLs of your own in their place."""
+    """# The tiny language models of an example: put commands or URLs of your own in their place."""
 )
 JUDGED_EXAMPLE = next(line for line in PROJECT.splitlines() if line.startswith("judge = "))
 
