@@ -77,9 +77,7 @@ decoded_tokens = 64
 '''
 
 EXAMPLE = PROJECT.partition("\n")[0]
-OWN_PROMPTS = (
-    """# The tiny language models of an example: put commands or URLs of your own in their place."""
-)
+OWN_PROMPTS = """# The tiny language models of an example: put commands or URLs of your own in their place."""
 JUDGED_EXAMPLE = next(line for line in PROJECT.splitlines() if line.startswith("judge = "))
 
 JUDGE = '''"""Quality of an answer: 1 where reference, date and sum are all right, else 0."""
