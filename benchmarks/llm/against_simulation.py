@@ -27,6 +27,7 @@ from gearshift.demo.language import BASE_SHARE, MOST_OF_SMALLEST, PEAK_LOAD, cap
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile
+from gearshift.reporting.language.words import cascade_text
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.language.profile import profile_language
@@ -54,7 +55,8 @@ def made_plan(folder: Path, profile: LanguageProfile, ttft_s: float, seconds: fl
     write_trace(bursty(BASE_SHARE * peak_qps, peak_qps, seconds, bursts=2, seed=1), folder / "trace.csv")
     out = folder / "plan.json"
     made = plan(folder / "profile", folder / "trace.csv", ttft_s=ttft_s, devices=1, least_margin=LEAST_MARGIN, out=out)
-    print(f"bursts of {peak_qps:.1f} requests/s; gears {[gear.cascades for gear in made.pipeline.gears]}", flush=True)
+    gears = "; ".join(cascade_text(one) for gear in made.pipeline.gears for one in gear.cascades[made.name])
+    print(f"bursts of {peak_qps:.1f} requests/s; gears: {gears}", flush=True)
     return out
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gearshift.cli.common.named import numbers_of
 from gearshift.cli.common.option_table import require_positive
@@ -13,6 +13,7 @@ from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
 from gearshift.reporting.language.comparison import (
     IN_TABLES,
+    Formats,
     cells,
     comparison_as_csv,
     language_comparison_page,
@@ -25,14 +26,16 @@ from gearshift.verbs.compare import compare_language
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison
 
-FORMATS = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds}
+FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds}
+
+Time = Literal["ttft_s", "per_token_s", "total_s"]
 
 
 def compare_of_language(
     output: Output,
     profile: Path,
     trace: Sequence[str],
-    limits_ms: Mapping[str, list[str] | None],
+    limits_ms: Mapping[Time, list[str] | None],
     *,
     csv_path: Path | None,
     page: Path | None,
@@ -70,7 +73,7 @@ def compare_of_language(
         output.say(f"wrote {each}")
 
 
-def require_none_of_language(limits_ms: Mapping[str, object], *, remedy: str) -> None:
+def require_none_of_language(limits_ms: Mapping[Time, object], *, remedy: str) -> None:
     """Refuse the limits of language models, by the time's keyword."""
     for name, given in limits_ms.items():
         require(given is None, f"{FLAGS[name]} is given, which is for language models", remedy=remedy)

@@ -21,7 +21,7 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
-from gearshift.cli.language.compare import compare_of_language, require_none_of_language
+from gearshift.cli.language.compare import Time, compare_of_language, require_none_of_language
 from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
 from gearshift.cli.pipelines.compare_several import compare_operators
 from gearshift.errors import require
@@ -103,7 +103,11 @@ def command(
     compared with greedy steps and with nodes that are planned apart. Several profiles are of
     operators that share the devices: --trace and --p95-ms are then given for each, by its name.
     """
-    limits_ms = {"ttft_s": ttft_p95_ms, "per_token_s": per_token_p95_ms, "total_s": total_p95_ms}
+    limits_ms: dict[Time, list[str] | None] = {
+        "ttft_s": ttft_p95_ms,
+        "per_token_s": per_token_p95_ms,
+        "total_s": total_p95_ms,
+    }
     if is_language_profile(profiles[0]):
         refused: dict[str, object] = {
             "--p95-ms": p95_ms,
