@@ -14,9 +14,9 @@ from gearshift.models.remote_settings import api_key_of
 from gearshift.support.files import read_text
 
 TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge"]
-PLACEHOLDERS = frozenset({"port", "tp", "memory_share"})
+PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens"})
 MEMORY_SHARE = 0.9
-"""The share of its devices' memory that a lone engine has; vLLM refuses all of it."""
+"""The share of a device's memory for the engines on it, where nothing else is said; vLLM refuses all of it."""
 OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
     | {"stream", "stream_options", "n"}
@@ -29,7 +29,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `url` is the part before `/chat/completions`, such as `http://gpu-1:8000/v1`; several give one
     replica each. `command` is started once for each replica, in the folder of the project file; it
-    contains `{port}`, and may contain `{tp}` and `{memory_share}`. It must serve within
+    contains `{port}`, and may contain `{tp}`, `{memory_share}` and `{kv_tokens}`. It must serve within
     `longest_start_s`. `model` is the name at the endpoint. `api_key_env` names the environment
     variable with the key. `context_tokens` bounds prompt and answer of one request together;
     `kv_tokens` is what the engine's memory holds of all requests: `largest_running` full contexts
@@ -116,9 +116,21 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def held_tokens(self) -> int:
         return self.largest_running * self.context_tokens if self.kv_tokens is None else self.kv_tokens
 
-    def argv(self, *, port: int, memory_share: float = MEMORY_SHARE) -> list[str]:
-        """The command's words for a replica that listens on `port`, with the first `tensor_parallel`."""
-        words = {"port": str(port), "tp": str(self.degrees[0]), "memory_share": f"{memory_share:.4g}"}
+    def argv(
+        self,
+        *,
+        port: int,
+        memory_share: float = MEMORY_SHARE,
+        kv_tokens: int | None = None,
+        tensor_parallel: int | None = None,
+    ) -> list[str]:
+        """The command's words for a replica that listens on `port`, by default with what the model is profiled with."""
+        words = {
+            "port": str(port),
+            "tp": str(tensor_parallel or self.degrees[0]),
+            "memory_share": f"{memory_share:.4g}",
+            "kv_tokens": str(kv_tokens or self.held_tokens),
+        }
         return [word.format_map(words) for word in shlex.split(self.command)]
 
     def key(self, where: str) -> str | None:
@@ -145,7 +157,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
 
     def _check_command(self) -> None:
-        remedy = "write {port}, {tp} or {memory_share}, and {{ or }} for a brace"
+        remedy = "write {port}, {tp}, {memory_share} or {kv_tokens}, and {{ or }} for a brace"
         try:
             words = shlex.split(self.command)
             fields = [one for word in words for one in Formatter().parse(word) if one[1] is not None]

@@ -44,6 +44,14 @@ def test_a_project_is_read_with_its_engines(tmp_path: Path) -> None:
     assert (large.urls, large.kind, large.held_tokens) == ((), "cuda", 50_000)
     words = "vllm serve big --port 81 --tensor-parallel-size 2 --gpu-memory-utilization 0.45"
     assert large.argv(port=81, memory_share=0.45) == words.split()
+    assert "--tensor-parallel-size 4" in " ".join(large.argv(port=81, tensor_parallel=4))
+
+
+def test_a_command_is_told_the_contexts_of_its_replica(tmp_path: Path) -> None:
+    text = PLAIN.replace("vllm serve big --port {port}", "server --port {port} -c {kv_tokens}")
+    engine = read_language_project(write(tmp_path, text)).models["large"].engine
+    assert engine.argv(port=81)[4] == "50000"
+    assert engine.argv(port=81, kv_tokens=640)[4] == "640"
 
 
 def test_a_command_is_started_with_each_tensor_parallel(tmp_path: Path) -> None:

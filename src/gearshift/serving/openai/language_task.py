@@ -8,13 +8,16 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec import UNSET
+
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_remote
 from gearshift.models.config import project_file, require_name
-from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
+from gearshift.models.language_config import MEMORY_SHARE, EngineSettings, LanguageProject, read_language_project
 from gearshift.placement import Replica
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
@@ -26,9 +29,6 @@ from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.task import BackendKind, profile_folder
 from gearshift.support.files import read_bytes
-
-MEMORY_SHARE = 0.9
-"""The share of a device's memory for all engines on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +109,10 @@ def make_replicas(
 def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[EngineReplica]:
     placed = {replica.id: replica for replica in task.plan.placement.replicas}
     for number, id in enumerate(task.tables.replicas):
-        replica = placed[id]
+        replica, held = placed[id], task.tables.engines[number]
         watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
-            command = _emulated_command(task, replica)
+            command = _emulated_command(task, replica, held)
             make = _maker(task, replica, command, Path.cwd())
             yield watched(replica.model, make=make, longest_start_s=60.0, origin=_origin(replica, command(0), make))
             continue
@@ -126,7 +126,7 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
             longest_silence_s=engine.longest_s,
         )
         if engine.command:
-            command = partial(_command, engine.on(replica.tensor_parallel), _memory_share(task.plan, replica))
+            command = partial(_command, engine, replica, _memory_share(task.plan, replica, held), held)
             make = _maker(task, replica, command, task.project_path.parent)
             yield common(make=make, origin=(*_origin(replica, command(0), make), engine.model, key))
         else:
@@ -160,20 +160,39 @@ class Maker:
         return EngineProcess(self.id, self.command, folder=self.folder, environment=self.environment, cores=self.cores)
 
 
-def _command(engine: EngineSettings, memory_share: float, port: int) -> list[str]:
-    return engine.argv(port=port, memory_share=memory_share)
+def _command(
+    engine: EngineSettings, replica: Replica, memory_share: float, held: EngineProfile, port: int
+) -> list[str]:
+    return engine.argv(
+        port=port,
+        memory_share=memory_share,
+        kv_tokens=_kv_tokens(held),
+        tensor_parallel=replica.tensor_parallel,
+    )
 
 
-def _emulated_command(task: LanguageTask, replica: Replica) -> Callable[[int], list[str]]:
-    kind = next(one.kind for one in task.plan.hardware.devices if one.id == replica.device_ids[0])
+def _kv_tokens(held: EngineProfile) -> int:
+    return held.kv_blocks * held.block_tokens
+
+
+def _emulated_command(task: LanguageTask, replica: Replica, held: EngineProfile) -> Callable[[int], list[str]]:
     command = [sys.executable, "-P", "-m", "gearshift.runtime.engines.emulated", str(task.folder)]
-    command += ["--model", replica.model, "--device-kind", kind]
-    command += ["--tensor-parallel", str(replica.tensor_parallel)]
+    command += ["--model", replica.model, "--device-kind", held.device_kind]
+    command += ["--tensor-parallel", str(replica.tensor_parallel), "--kv-tokens", str(_kv_tokens(held))]
     return lambda port: [*command, "--port", str(port)]
 
 
-def _memory_share(plan: GearPlan, replica: Replica) -> float:
-    """Engines that share a device have equal parts of its memory."""
+def _memory_share(plan: GearPlan, replica: Replica, held: EngineProfile) -> float:
+    """The part of each device's memory that the weights, and the contexts that were planned, take.
+
+    Where the plan gives no contexts, or the profile not their size, engines that share a device have equal parts.
+    """
+    devices = {device.id: device for device in plan.hardware.devices}
+    first = devices[replica.device_ids[0]]
+    is_planned = replica.kv_tokens is not UNSET and held.weights_bytes > 0 and held.kv_bytes_per_token > 0
+    if is_planned and not is_remote(first.kind):
+        needed_bytes = held.weights_bytes + _kv_tokens(held) * held.kv_bytes_per_token
+        return needed_bytes / replica.tensor_parallel / first.memory_bytes
     beside = [one for one in plan.placement.replicas if set(one.device_ids) & set(replica.device_ids)]
     return MEMORY_SHARE / len(beside)
 

@@ -1,11 +1,18 @@
-"""Which engines that run a plan adopts."""
+"""How the engines of a plan are started, and which of those that run it adopts."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from gearshift.hardware import identical_devices
+from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.serving.door.settings import ServerSettings
+from gearshift.serving.openai import language_task
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
 
@@ -69,3 +76,65 @@ def test_endpoints_are_adopted_by_their_url(tmp_path: Path) -> None:
     assert adopted(*tasks(tmp_path, urls, urls)) == ["small-0", "large-0"]
     other = 'url = ["http://{model}-3/v1", "http://{model}-1/v1"]'
     assert adopted(*tasks(tmp_path, urls, other)) == ["large-0"]
+
+
+DEVICE_BYTES, TP = 1 << 30, 2
+
+
+def planned_on_two_devices(folder: Path, backend: str, *, kv_tokens: bool = True) -> LanguageTask:
+    """Of both models beside each other on two devices; `small` takes a quarter of them, `large` a half."""
+    known = {"small": (128 << 20, 1 << 10), "large": (512 << 20, 2 << 10)}
+    profile = language_profile()
+    engines = tuple(
+        msgspec.structs.replace(
+            one, device_kind="cpu", tensor_parallel=TP, weights_bytes=known[one.model][0],
+            kv_bytes_per_token=known[one.model][1],
+        )
+        for one in profile.engines
+    )  # fmt: skip
+    path = write_language_plan(folder, [ALONE], profile=replace(profile, engines=engines))
+    tokens = {"small": (384 << 20) // (1 << 10), "large": (512 << 20) // (2 << 10)}
+    replicas = tuple(
+        Replica(
+            id=f"{model}-0",
+            model=model,
+            device_ids=("cpu-0", "cpu-1"),
+            tensor_parallel=TP,
+            **({"kv_tokens": tokens[model]} if kv_tokens else {}),
+        )
+        for model in known
+    )
+    hardware = identical_devices(TP, memory_bytes=DEVICE_BYTES)
+    write_plan(
+        msgspec.structs.replace(read_plan(path), hardware=hardware, placement=Placement(replicas=replicas)), path
+    )
+    command = 'command = "engine --port {port} --memory {memory_share} --tokens {kv_tokens} --tp {tp}"'
+    return read_language_task(path, backend, project_path=project(folder, command))  # type: ignore[arg-type]
+
+
+def commands(task: LanguageTask, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    monkeypatch.setattr(language_task, "available_cores", lambda: frozenset(range(8)))
+
+    async def made() -> list[list[str]]:
+        engines = make_replicas(task, ServerSettings())
+        return [list(engine.origin[1]) for engine in engines]  # type: ignore[index]
+
+    return asyncio.run(made())
+
+
+def test_engines_are_given_the_memory_that_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = commands(planned_on_two_devices(tmp_path, "local"), monkeypatch)
+    assert small[3:] == ["--memory", "0.25", "--tokens", str(384 << 10), "--tp", "2"]
+    assert large[3:] == ["--memory", "0.5", "--tokens", str(256 << 10), "--tp", "2"]
+
+
+def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = planned_on_two_devices(tmp_path, "local", kv_tokens=False)
+    assert [command[4] for command in commands(task, monkeypatch)] == ["0.45", "0.45"]
+
+
+def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, _ = commands(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
+    assert small[small.index("--kv-tokens") + 1] == str(384 << 10)

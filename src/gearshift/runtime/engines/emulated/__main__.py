@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import sys
 
+import msgspec
+
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
@@ -19,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--device-kind", default="", help="of the engine; by default the first of that model")
     parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--kv-tokens", type=int, default=0, help="tokens that its memory holds; by default as profiled")
     parser.add_argument("--speed", type=float, default=1.0)
     options = parser.parse_args(arguments)
     try:
@@ -26,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
         kinds = [one.device_kind for one in profile.engines if one.model == options.model]
         kind = options.device_kind or (kinds[0] if kinds else "")
         engine = profile.engine(options.model, device_kind=kind, tensor_parallel=options.tensor_parallel)
+        if options.kv_tokens:
+            blocks = max(1, options.kv_tokens // engine.block_tokens)
+            engine = msgspec.structs.replace(engine, kv_blocks=blocks)
     except InvalidInput as error:
         print(error, file=sys.stderr)  # noqa: T201  the command's own message
         return 2
