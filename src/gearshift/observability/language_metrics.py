@@ -55,8 +55,11 @@ class LanguageMetrics:
         self._answers = counter("gearshift_answers", "Answers by model.", ["model"])
         self._latency = histogram("gearshift_request_latency_seconds", "From arrival to the last token.", ["model"])
         self._ttft = histogram("gearshift_ttft_seconds", "From arrival to the first token that is shown.", ["model"])
+        self._decision = histogram(
+            "gearshift_decision_seconds", "From the answering model's first token until it may be shown.", ["model"]
+        )
         self._per_token = histogram("gearshift_per_token_seconds", "Mean time between an answer's tokens.", ["model"])
-        self._prompt = counter("gearshift_prompt_tokens", "Tokens of prompts, as engines count.", ["model"])
+        self._prompt = counter("gearshift_prompt_tokens", "Tokens of prompts that engines worked through.", ["model"])
         self._output = counter("gearshift_output_tokens", "Tokens of answers that were given.", ["model"])
         self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
         self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
@@ -76,7 +79,7 @@ class LanguageMetrics:
         for model in models:
             for family in (self._answers, self._prompt, self._output, self._discarded):
                 family.labels(model)
-            for times in (self._latency, self._ttft, self._per_token):
+            for times in (self._latency, self._ttft, self._decision, self._per_token):
                 times.labels(model)
 
     def _add_gauges(self) -> None:
@@ -117,11 +120,14 @@ class LanguageMetrics:
             self._restarts.labels(replica)
             self._changes.labels(replica)
 
-    def answered(self, model: str, outcome: str, *, ttft_s: float, total_s: float, output_tokens: int) -> None:
+    def answered(
+        self, model: str, outcome: str, *, ttft_s: float, decision_s: float, total_s: float, output_tokens: int
+    ) -> None:
         self._requests.labels(self._operator, outcome).inc()
         self._answers.labels(model).inc()
         self._last_answer_s = time.time()
         self._ttft.labels(model).observe(ttft_s)
+        self._decision.labels(model).observe(decision_s)
         self._latency.labels(model).observe(total_s)
         self._output.labels(model).inc(output_tokens)
         if output_tokens > 1:

@@ -105,6 +105,10 @@ class RequestSpan:
         if answer.reason:
             self._span.set_attribute("gearshift.reason", answer.reason)
 
+    def tell(self, facts: Mapping[str, str | int | float]) -> None:
+        """Add attributes to the request's span."""
+        self._span.set_attributes(facts)
+
     def end(self, status: int | str | None, request_id: str) -> None:
         """End the span with `status`, of HTTP or of gRPC; None where the client has gone."""
         from opentelemetry.trace import StatusCode

@@ -9,7 +9,7 @@ import msgspec
 
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.chunk import Usage, decode_chunk
-from gearshift.runtime.engines.engine_request import EngineRequest
+from gearshift.runtime.engines.engine_request import EngineRequest, Sent
 from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.link import Call, Fault
 from gearshift.runtime.service.room import HeldBytes
@@ -122,9 +122,10 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_done", "_finished", "_is_new", "_kept_bytes", "_memory", "_owner", "answered_ns", "arrived_ns", "asked",
-        "broken", "call", "certainty", "count", "deadline", "fault", "first_ns", "given", "held", "last_ns", "reader",
-        "request", "stages", "usage", "whole_answer", "whole_usage",
+        "_done", "_finished", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times", "answered_ns",
+        "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "fault", "first_ns",
+        "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage",
+        "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -135,8 +136,12 @@ class AnswerStream:
         self.broken: Exception | None = None
         self.call: Call | None = None
         self.arrived_ns = arrived_ns
-        self.first_ns = self.answered_ns = self.last_ns = 0
-        """When the answering model's first token came, when its stage decided, when its last token came."""
+        self.answered_ns = 0
+        """When a stage decided to answer."""
+        self.queued_ns = arrived_ns
+        """When the present stage began to wait."""
+        self.sent: Sent | None = None
+        """Where it is now."""
         self.deadline: asyncio.TimerHandle | None = None
         self.fault = Fault("no engine is left that could answer")
         """The fault of the last stage that failed."""
@@ -145,11 +150,14 @@ class AnswerStream:
         self.held, self.whole_answer = Held(memory), Held(memory)
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
+        self._whole_times = 0, 0, 0
         self.certainty = math.nan
         self.begin_stage(None)
 
     def begin_stage(self, given: GivenTokens | None) -> None:
         self.given, self.count, self.usage, self._done, self._is_new = given, 0, None, False, True
+        self.first_ns = self.last_ns = 0
+        """When the present model's first and latest tokens came; 0 before."""
         self._finished: set[int] = set()
         """Choices that told why they ended."""
 
@@ -237,6 +245,7 @@ class AnswerStream:
         self.stages.append(StageTokens(model, prompt_tokens, self.output_tokens))
         if keep:
             self.whole_answer, self.held, self.whole_usage = self.held, self.whole_answer, self.usage
+            self._whole_times = self.first_ns, self.last_ns, self.count
         self.held.take()
         self.begin_stage(None)
 
@@ -244,6 +253,7 @@ class AnswerStream:
         """Hand over what was held: of the present stage, or the `whole` answer of an earlier one."""
         if whole:
             self.usage = self.whole_usage
+            self.first_ns, self.last_ns, self.count = self._whole_times
         shown = (self.whole_answer if whole else self.held).take()
         self.let_go()
         self.reader.begin(self)

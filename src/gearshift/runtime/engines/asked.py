@@ -1,11 +1,12 @@
 """A client's request to language models, and the one that an endpoint gets for it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from gearshift.language_workload import number_of_id
-from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
+from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS, StageVisit
 
 CHAT, TEXT = "/chat/completions", "/completions"
 REQUEST_BYTES, FIELD_BYTES = 6 << 10, 256
@@ -34,6 +35,8 @@ class Asked:
     id: str = ""
     deadline_s: float | None = field(default=None)
     """From now, where the client has one."""
+    visited: Callable[[StageVisit], None] | None = None
+    """Called for each stage when it has ended."""
 
     @property
     def is_chat(self) -> bool:

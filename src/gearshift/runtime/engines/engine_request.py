@@ -2,9 +2,38 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+StageOutcome = Literal["answered", "unsure", "failed", "cancelled"]
 NOWHERE = -1
 NO_MOST_TOKENS = 1 << 30
+
+
+class Sent(NamedTuple):
+    """The engine that has a request, by the numbers of the tables, and since when."""
+
+    model: int
+    replica: int
+    stage: int
+    sent_ns: int
+
+
+class StageVisit(NamedTuple):
+    """A stage of one request: when it was queued, sent to its engine and left it, and the tokens it took.
+
+    `prompt_tokens` are as the engine counted, or else as guessed. `unsure` stages gave way to another.
+    """
+
+    model: str
+    replica: str
+    stage: int
+    queued_ns: int
+    sent_ns: int
+    ended_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    certainty: float
+    outcome: StageOutcome
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.asked import Asked
-from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
+from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
 from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.identity import Identity
 from gearshift.runtime.engines.link import Fault
@@ -23,6 +23,7 @@ from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
 from gearshift.runtime.service.room import HeldBytes, Room
+from gearshift.runtime.watch.drift import LiveTrace
 
 CLIENTS_FAULTS = frozenset({400, 413, 422})
 """Statuses of endpoints for requests that no other engine would answer either."""
@@ -78,7 +79,8 @@ class LanguageService:
         self._none_open.set()
         self._gives_late_answers = gives_late_answers
         self._next_number, self._ticks = 0, 0
-        self._arrived, self.rate_qps = 0, 0.0
+        self.trace = LiveTrace()
+        self._rated, self.rate_qps = 0, 0.0
         self.accepting = self._drained = self._ending = self._dispatches = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -107,6 +109,8 @@ class LanguageService:
             self.router.begin_at(before.load)
         if tables.models == before.tables.models:
             self._sizes = before._sizes
+        self.trace, before.trace = before.trace, LiveTrace()
+        self._rated, before._rated = self.trace.arrived, 0
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
@@ -171,7 +175,7 @@ class LanguageService:
             asked.whole,
         )
         self._next_number += 1
-        self._arrived += 1
+        self.trace.arrived += 1
         now_ns = self._clock.now_ns()
         stream = AnswerStream(self, request, asked, reader, self.held, now_ns)
         self._streams[request] = stream
@@ -253,6 +257,7 @@ class LanguageService:
         stream.reader.broke(error)
 
     def _take_from_router(self, request: EngineRequest) -> None:
+        self._left(self._streams[request], "cancelled")
         try:
             self.router.left(request)
         except Exception as error:  # noqa: BLE001  the client's answer ends all the same
@@ -277,10 +282,12 @@ class LanguageService:
         request, model = stream.request, stream.request.model
         if stream.usage is not None and stream.usage.prompt_tokens > 0:
             self._sizes.learn(model, stream.asked.prompt_bytes, stream.usage.prompt_tokens)
-            self.metrics.prompt(self.tables.models[model], stream.usage.prompt_tokens)
         stream.call = None
+        if request.answered:
+            self._left(stream, "answered")
         self.router.ended(request, partial(self._certainty, stream), self._clock.now_ns())
         if not request.answered:
+            self._left(stream, "unsure")
             self._gave_way(stream, model, keep=True)
         self._dispatch_soon()
 
@@ -290,6 +297,7 @@ class LanguageService:
         if replica == NOWHERE:
             return
         stream.fault = fault
+        self._left(stream, "failed")
         too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
         if fault.status in CLIENTS_FAULTS and not too_long:
             self._take_from_router(request)
@@ -331,6 +339,33 @@ class LanguageService:
         self.router.found(replica)
         self._dispatch_soon()
 
+    def _left(self, stream: AnswerStream, outcome: StageOutcome) -> None:
+        """The request leaves its engine, if it has one: count the prompt where a token came, and tell the stage."""
+        request, sent, stream.sent = stream.request, stream.sent, None
+        if sent is None:
+            return
+        model = self.tables.models[sent.model]
+        counted = 0 if stream.usage is None else stream.usage.prompt_tokens
+        prompt_tokens = counted or request.prompt_tokens[sent.model]
+        if counted or stream.count:
+            self.metrics.prompt(model, prompt_tokens)
+        queued_ns, stream.queued_ns = stream.queued_ns, self._clock.now_ns()
+        if stream.asked.visited is not None:
+            decided = outcome in ("answered", "unsure") and self._by_certainty[sent.model]
+            visit = StageVisit(
+                model=model,
+                replica=self.tables.replicas[sent.replica],
+                stage=sent.stage,
+                queued_ns=queued_ns,
+                sent_ns=sent.sent_ns,
+                ended_ns=stream.queued_ns,
+                prompt_tokens=prompt_tokens,
+                output_tokens=stream.output_tokens,
+                certainty=stream.certainty if decided else math.nan,
+                outcome=outcome,
+            )
+            self._for(stream, stream.asked.visited, visit)
+
     def _gave_way(self, stream: AnswerStream, model: int, *, keep: bool) -> None:
         name = self.tables.models[model]
         self.metrics.discarded(name, stream.output_tokens)
@@ -365,10 +400,12 @@ class LanguageService:
         stream.begin_stage(GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None)
         least = self._least_top if decides else stream.asked.top_logprobs
         body = stream.asked.body(engine.name, least_top_logprobs=least)
+        stream.sent = Sent(request.model, replica, request.stage, self._clock.now_ns())
         stream.call = engine.link.post(stream.asked.path, body, stream)
 
     def cancel(self, replica: int, request: EngineRequest) -> None:
         stream = self._streams[request]
+        self._left(stream, "cancelled" if stream.fault is TOO_LATE else "unsure")
         if stream.call is not None:
             stream.call.cancel()
             stream.call = None
@@ -378,6 +415,8 @@ class LanguageService:
     def answered(self, request: EngineRequest) -> None:
         stream = self._streams[request]
         stream.answered_ns = self._clock.now_ns()
+        if stream.call is None:  # its stage has ended
+            self._left(stream, "answered")
         stream.given = None
         self._for(stream, partial(stream.show, whole=request.replica == NOWHERE))
 
@@ -387,12 +426,12 @@ class LanguageService:
         if stream.broken is not None:
             self.metrics.ended("failed")
             return
-        now_ns = self._clock.now_ns()
         self.metrics.answered(
             self.tables.models[request.model],
             "degraded" if request.degraded else "answered",
             ttft_s=(stream.answered_ns - stream.arrived_ns) / NS_PER_S,
-            total_s=(now_ns - stream.arrived_ns) / NS_PER_S,
+            decision_s=(stream.answered_ns - (stream.first_ns or stream.answered_ns)) / NS_PER_S,
+            total_s=(max(stream.last_ns, stream.answered_ns) - stream.arrived_ns) / NS_PER_S,
             output_tokens=stream.output_tokens,
         )
         self._for(stream, stream.reader.ended, stream)
@@ -426,15 +465,17 @@ class LanguageService:
         self._dispatch_soon()
 
     def _look_at_load(self) -> None:
-        router, before = self.router, self.router.gear
-        router.tick(self._clock.now_ns())
+        router, before, now_ns = self.router, self.router.gear, self._clock.now_ns()
+        self.trace.ticked(now_ns)
+        router.tick(now_ns)
         if router.gear != before:
             self._shifted(before)
 
     def _look_at_engines(self) -> None:
         self._ticks += 1
         if self._ticks % TICKS_PER_LOOK == 0:
-            self.rate_qps, self._arrived = self._arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S), 0
+            arrived, self._rated = self.trace.arrived - self._rated, self.trace.arrived
+            self.rate_qps = arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S)
             for engine in self._engines.all:
                 engine.link.look()
 

@@ -22,6 +22,7 @@ from gearshift.serving.http.routes import TEXT as TEXT_SCHEMA
 from gearshift.serving.openai import bodies
 from gearshift.serving.openai.bodies import BadBody
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
+from gearshift.serving.openai.spans import trace_visit
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import tensors as v2
 
@@ -114,6 +115,9 @@ class OpenAIHandlers:
             return None
         asked, service = wanted.asked, self._service
         asked.id = exchange.id
+        if exchange.span is not None:
+            exchange.span.accepted(service.now_ns())
+            asked.visited = partial(trace_visit, exchange.span, self._name)
         if deadline_ns != NO_DEADLINE_NS:
             asked.deadline_s = max(0.0, (deadline_ns - service.now_ns()) / NS_PER_S)
         kind = StreamedAnswer if wanted.stream else WholeAnswer

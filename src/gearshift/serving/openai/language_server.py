@@ -12,7 +12,7 @@ import msgspec
 
 from gearshift.clock import WallClock
 from gearshift.objective import Metric
-from gearshift.observability.journal import Journal, JournalFile
+from gearshift.observability.journal import ARRIVALS, Journal, JournalFile
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.recent_events import RecentEvents
@@ -112,6 +112,7 @@ class LanguageServer:
         self._held, self._clock = HeldBytes(most_waiting_bytes(settings)), WallClock()
         self._held.elsewhere = unsent = Unsent()
         deployment = self._make(task, journal, ())
+        deployment.service.trace.record = partial(_record_arrivals, journal, tables.pipeline)
         control, times = Control(deployment.operated, task.served), SendingTimes(settings.trust_clock_s)
         openai = OpenAIHandlers(
             deployment.service, largest_body_bytes=settings.largest_body_bytes, times=times, tracing=tracing
@@ -179,6 +180,7 @@ class LanguageServer:
             return 0 if drained else 1
         finally:
             self._live.stop()
+            self._swaps.deployment.service.trace.end(self._clock.now_ns())
             await self._swaps.stop()
             await self._http.stop(0 if self._second_signal.is_set() else LONGEST_END_S)
             for number in ending:
@@ -205,3 +207,8 @@ class LanguageServer:
         placed = [tables.models[model] for model in tables.replica_model]
         counts = [f"{placed.count(model)} of {model}" for model in tables.models if model in placed]
         return f"serving {tables.pipeline} at {self._origin()}/v1 (engines: {', '.join(counts)})"
+
+
+def _record_arrivals(journal: Journal, pipeline: str, requests: list[int], past_s: float) -> None:
+    """Plans swapped in later take this over with the counter."""
+    journal.write(ARRIVALS, pipeline=pipeline, requests=requests, past_s=round(past_s, 3))

@@ -2,14 +2,15 @@
 
 import msgspec
 
-from gearshift.request import Answer, Outcome
 from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
+from gearshift.runtime.engines.language_service import TOO_LATE
 from gearshift.runtime.engines.link import Fault
 from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, error_body
 from gearshift.serving.openai.assembly import Assembly
 from gearshift.serving.openai.bodies import Wanted
 from gearshift.serving.openai.chunks import Cleaner, Fields, facts_of, headers_of, usage_of
+from gearshift.serving.openai.spans import trace_answer, trace_failure
 
 EVENTS, DONE = b"text/event-stream", b"data: [DONE]\n\n"
 NOT_KEPT = (b"cache-control", b"no-cache")
@@ -31,7 +32,6 @@ class StreamedAnswer:
 
     def begin(self, stream: AnswerStream) -> None:
         self._stream = stream
-        _note(self._exchange, stream)
         self._exchange.begin_stream(200, EVENTS, [NOT_KEPT, *headers_of(stream, self._models[stream.request.model])])
         self._exchange.on_room = self._go_on
 
@@ -49,6 +49,7 @@ class StreamedAnswer:
             facts = facts_of(stream, self._models[stream.request.model])
             last = self._last | {"choices": [], "usage": usage_of(stream), "gearshift": facts}
             self._exchange.stream(b"data: %b\n\n" % _encode(last))
+        trace_answer(self._exchange.span, stream, self._models[stream.request.model])
         self._exchange.stream(DONE)
         self._exchange.end_stream(200)
 
@@ -56,6 +57,7 @@ class StreamedAnswer:
         if not self._exchange.streams:
             refuse(self._exchange, fault)
             return
+        trace_failure(self._exchange.span, fault.reason)
         self._exchange.stream(b"data: %b\n\n" % error_body(self._exchange.path, 502, _logged(self._exchange, fault)))
         self._exchange.end_stream(502)
 
@@ -94,7 +96,7 @@ class WholeAnswer:
         if (usage := usage_of(stream)) is not None:
             content["usage"] = usage
         content["gearshift"] = facts_of(stream, model)
-        _note(self._exchange, stream)
+        trace_answer(self._exchange.span, stream, model)
         self._exchange.respond(200, _encode(content), JSON, headers_of(stream, model))
 
     def failed(self, fault: Fault) -> None:
@@ -107,6 +109,7 @@ class WholeAnswer:
 def end_broken(exchange: HttpExchange, error: Exception) -> None:
     """End an answer after an error of this process, which the log explains; `NoRoom` is told to the client."""
     no_room = isinstance(error, NoRoom)
+    trace_failure(exchange.span, str(error) if no_room else "an error of the server")
     text, status = (exchange.failed(str(error)), 503) if no_room else (exchange.fault(error), 500)
     if exchange.streams:
         exchange.stream(b"data: %b\n\n" % error_body(exchange.path, status, text))
@@ -115,15 +118,9 @@ def end_broken(exchange: HttpExchange, error: Exception) -> None:
         respond_error(exchange, status, text)
 
 
-def _note(exchange: HttpExchange, stream: AnswerStream) -> None:
-    """Tell the request's span, where it is traced."""
-    if exchange.span is not None:
-        outcome: Outcome = "degraded" if stream.request.degraded else "answered"
-        exchange.span.answered(Answer(outcome=outcome, gear=stream.request.gear))
-
-
 def refuse(exchange: HttpExchange, fault: Fault) -> None:
     """Answer a request that no engine has answered: as the engine did, where that is about the request."""
+    trace_failure(exchange.span, fault.reason, "refused" if fault is TOO_LATE else "failed")
     if fault.status in PASSED_ON and fault.body:
         exchange.respond(fault.status, _told(exchange.path, fault), JSON, _again(fault))
         return

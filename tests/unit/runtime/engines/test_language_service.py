@@ -1,6 +1,7 @@
 import asyncio
 import dataclasses
 import math
+import re
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -11,6 +12,7 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
 from gearshift.runtime.engines.asked import CHAT
+from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.link import Fault
 from gearshift.serving.openai.bodies import read_body
 from gearshift.support.event_loop import loop_factory
@@ -23,6 +25,7 @@ SURE, UNSURE = (
 )
 TEXT = "".join(f" {n}" for n in range(1, 10))
 SPLIT = cascade(-0.5, 4)
+BODY = msgspec.json.encode({"model": "chat", "messages": [{"role": "user", "content": "record 1"}]})
 
 
 def served(
@@ -414,3 +417,74 @@ def test_an_answer_that_repeats_its_prompt_may_have_more_tokens_than_were_asked_
         assert reading.fault is None
 
     served(language_plan([SMALL_ALONE]), use)
+
+
+# Figures -----------------------------------------------------------------------------------------
+
+
+def figures(service: EmulatedService, family: str) -> dict[str, float]:
+    """A family of metrics by model."""
+    text = service.service.metrics.text().decode()
+    return {name: float(value) for name, value in re.findall(rf'^{family}{{model="(\w+)"}} (\S+)$', text, re.MULTILINE)}
+
+
+def test_the_time_from_the_first_token_to_the_decision_is_told() -> None:
+    async def use(service: EmulatedService) -> None:
+        streams = [(await service.ask(record)).stream for record in (SURE, UNSURE)]
+        told = figures(service, "gearshift_decision_seconds_sum")
+        for name, stream in zip(("small", "large"), streams, strict=True):
+            assert stream is not None
+            assert stream.arrived_ns < stream.first_ns <= stream.answered_ns <= stream.last_ns
+            assert told[name] == pytest.approx((stream.answered_ns - stream.first_ns) / 1e9)
+        assert told["small"] > told["large"], "the small one's first token waits for three more"
+
+    slow = language_profile(step_s=(0.005, 0.005), output_tokens=10)
+    served(language_plan([SPLIT]), use, profile=slow)
+
+
+def test_prompts_count_for_each_stage_that_worked_on_them() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading = await service.ask(UNSURE)
+        assert reading.stream is not None
+        assert reading.stream.usage is not None
+        counted = figures(service, "gearshift_prompt_tokens_total")
+        assert counted["large"] == reading.stream.usage.prompt_tokens
+        assert counted["small"] == reading.stream.request.prompt_tokens[0] > 0
+        await service.ask(UNSURE, whole=True)
+        again = figures(service, "gearshift_prompt_tokens_total")
+        assert again == {"small": counted["small"] + counted["large"], "large": 2 * counted["large"]}
+
+    served(language_plan([SPLIT]), use)
+
+
+def test_the_last_token_and_not_the_end_of_the_connection_ends_an_answer() -> None:
+    async def use(service: EmulatedService) -> None:
+        reading, late_s = Reading(), 0.5
+        stream = service.submit(SURE, reading)
+        ended = stream.ended
+        loop = asyncio.get_running_loop()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AnswerStream, "ended", lambda _: loop.call_later(late_s, ended))
+            await reading.over.wait()
+        assert figures(service, "gearshift_request_latency_seconds_sum")["small"] < late_s
+
+    served(language_plan([SMALL_ALONE]), use)
+
+
+def test_arrivals_are_told_by_second_and_go_on_in_the_next_plan() -> None:
+    told: list[list[int]] = []
+
+    async def use(service: EmulatedService) -> None:
+        first = service.service
+        first.trace.record = lambda requests, _: told.append(requests)
+        await service.ask(SURE)
+        second = LanguageService(service.tables, service, certainty_of=lambda *_: 0.0)
+        second.take_over_from(first)
+        second.start()
+        second.submit(read_body(CHAT, BODY, "chat").asked, Reading())
+        second.trace.end(second.now_ns())
+        second.stop()
+        first.trace.end(first.now_ns())
+
+    served(language_plan([SMALL_ALONE]), use)
+    assert sum(map(sum, told)) == 2
