@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 Say = Callable[[str], None]
 
+MOST_EXAMPLES = 5
 LONGEST_END_S = 5
 """Bound on closing HTTP connections after all accepted requests have ended."""
 
@@ -278,6 +279,7 @@ class ServerProcess:
             events=self._journal,
             promise=lambda: promise_of(self._swaps.served.plan),
             live=self._live,
+            has_dashboard=settings.dashboard,
         )
         application = Application(handlers, keys=self._keys, names=settings.names)
         if settings.front_ends == 1:
@@ -324,11 +326,10 @@ class ServerProcess:
             gc.freeze()  # existing objects stay: collections while serving are short
             self._say(self._ready_line())
             self._say(self._bounds_line())
-            has_keys = self._settings.api_keys is not None
-            self._say(f"watch it at {self._origin()}/dashboard")
-            first, certificate = self._task.signatures[0], self._settings.tls_certificate
-            call = example_call(first, self._reached(), has_keys=has_keys, certificate=certificate)
-            self._say(f"try: {call}")
+            if self._settings.dashboard:
+                self._say(f"watch it at {self._origin()}/dashboard")
+            for line in self._examples():
+                self._say(line)
             await self._first_signal.wait()
             self._http.stop_listening()
             await self._end_replans()
@@ -373,8 +374,16 @@ class ServerProcess:
         return f"{protocol}{secure}://{host}:{http_port if port is None else port}"
 
     def _reached(self) -> str:
-        """The origin from this machine: an address of all interfaces is none to ask."""
-        return self._origin().replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        return reached(self._origin())
+
+    def _examples(self) -> Iterator[str]:
+        """A request that works for each pipeline, at most `MOST_EXAMPLES`."""
+        served, settings = self._task.signatures, self._settings
+        for each in served[:MOST_EXAMPLES]:
+            has_keys, certificate = settings.api_keys is not None, settings.tls_certificate
+            yield f"try: {example_call(each, self._reached(), has_keys=has_keys, certificate=certificate)}"
+        if len(served) > MOST_EXAMPLES:
+            yield f"{self._reached()}/ has a request for each of the {len(served)} pipelines"
 
     def _ready_line(self) -> str:
         where = self._origin()
@@ -392,6 +401,11 @@ class ServerProcess:
         else:
             samples = ", ".join(f"{_count(each.most_waiting, 'sample')} of {name}" for name, each in pipelines.items())
         return f"up to {samples} and {mib:.4g} MiB of requests may wait; beyond that they get 429"
+
+
+def reached(origin: str) -> str:
+    """An origin as this machine reaches it: an address of all interfaces is none to ask."""
+    return origin.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _count(number: int, noun: str) -> str:

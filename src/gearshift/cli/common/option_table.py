@@ -98,8 +98,9 @@ def _keyword(name: str, hint: Any, default: object) -> Iterator[Keyword]:
 
 def _click_option(keyword: Keyword) -> Callable[[Command], Command]:
     option, default = keyword.option, keyword.default
+    flag = option.flag or flag_of(keyword.name)
     return click.option(
-        option.flag or flag_of(keyword.name),
+        f"{flag}/--no-{flag.removeprefix('--')}" if keyword.kind is bool and default is True else flag,
         cls=TableOption,
         keyword=keyword.name,
         unit=option.unit,

@@ -55,7 +55,7 @@ GROUPS = {
         *("--scaler", "--scaler-period-s", "--scaler-cores", "--scaler-margin"),
         *("--actuator", "--container", "--core-share"),
     ),
-    "Logs and traces": ("--journal", "--log-level", "--log-format", "--otel"),
+    "Logs, traces and the live page": ("--journal", "--log-level", "--log-format", "--otel", "--dashboard"),
     "A Ray cluster": ("--address", "--advertise-host"),
 }
 

@@ -218,6 +218,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "info"
     )
     log_format: Annotated[Form, _help("Log lines for people, or one JSON object each.")] = "text"
+    dashboard: Annotated[bool, _help("Have a live page at /dashboard.")] = True
     otel: Annotated[bool, _help("Send OpenTelemetry traces; the variables OTEL_... say where.")] = False
 
     address: Annotated[str, _help("With --backend ray, the cluster to serve on: auto, or HOST:PORT of its head.")] = (

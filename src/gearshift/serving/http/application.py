@@ -5,27 +5,33 @@ from collections.abc import Sequence
 from types import MethodType
 from urllib.parse import unquote
 
+from gearshift.errors import NoAccess
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.door.signature import unknown_model
-from gearshift.serving.http.attempts import respond_error
-from gearshift.serving.http.handlers import Handlers
+from gearshift.serving.http.attempts import BEARER, respond_error
+from gearshift.serving.http.handlers import ACCEPT, Handlers
 from gearshift.serving.http.http_exchange import HttpExchange, Then, Work, read_body
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
 from gearshift.serving.operate.control import require_operator
-from gearshift.serving.pages.front_page import docs_page, front_page
+from gearshift.serving.pages.front_page import HTML, TextPipeline, docs_page, front_page, key_page
 from gearshift.v2 import json as v2_json
 
 ENCODED_SLASH = "%252F"
 """An encoded slash does not divide a path; otherwise it would bypass proxies that filter by
 prefix."""
+PAGES = frozenset({"/", "/docs"})
+"""A browser without a key gets a form for it here."""
+HTML_TYPE = b"text/html"
 Found = tuple[Route, Then]
 
 
 class Application:
     """Lets `handlers`, and those of `others`, answer HTTP requests; checks keys and hosts.
+
+    The page about the server shows `texts` beside the pipelines of `handlers`.
 
     A `connections.Handler`.
     """
@@ -37,13 +43,14 @@ class Application:
         keys: Keys | None = None,
         names: OwnNames | None = None,
         others: Sequence[Found] = (),
+        texts: Sequence[TextPipeline] = (),
     ) -> None:
         self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
         self._attempt = handlers.attempts.attempt
         models = {model.served.name: model for model in handlers.models}
         routes: dict[str, Found] = {
             route.path: (route, MethodType(route.handler, models.get(route.model, handlers)))
-            for route in routes_of(list(models))
+            for route in routes_of(list(models), has_dashboard=handlers.has_dashboard)
         }
         routes |= {found[0].path: found for found in others}
         self._patterns = [
@@ -51,10 +58,15 @@ class Application:
         ]
         self._routes = routes
         served, more = [model.served for model in handlers.models], [route for route, _ in others]
-        description = describe(served, keys=keys, others=more)
+        description = describe(served, keys=keys, others=more, has_dashboard=handlers.has_dashboard)
         handlers.description = v2_json.encode(description)
         handlers.docs_page = docs_page(description)
-        handlers.front_page = front_page(served, has_keys=keys is not None and keys.of_users)
+        handlers.front_page = front_page(
+            served,
+            has_keys=keys is not None and keys.of_users,
+            texts=texts,
+            has_dashboard=handlers.has_dashboard,
+        )
 
     @property
     def inference_paths(self) -> dict[str, str]:
@@ -89,7 +101,14 @@ class Application:
             if self._keys is None or not self._keys.of_users:
                 self._names.require_known(headers)
             if self._keys is not None or who == "operator":
-                self._require_key(self._keys, who, exchange)
+                try:
+                    self._require_key(self._keys, who, exchange)
+                except NoAccess:
+                    if path not in PAGES or HTML_TYPE not in headers.get(ACCEPT, b""):
+                        raise
+                    page, policy = key_page()
+                    exchange.respond(401, page, HTML, (*policy, BEARER))
+                    return None
         if found is None or (method not in found[0].methods and "{" in found[0].path):
             respond_error(exchange, 404, self._not_found(path))
             return None

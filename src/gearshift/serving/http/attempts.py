@@ -10,7 +10,7 @@ from gearshift.serving.http.http_exchange import CLOSE, Headers, HttpExchange, W
 Refusal = tuple[int, str, Headers]
 """Status, text and further headers of an error answer."""
 
-RETRY_AFTER = (b"retry-after", b"1")
+RETRY_AFTER, BEARER = (b"retry-after", b"1"), (b"www-authenticate", b"Bearer")
 LONGEST_TEXT = 2000
 """Characters of an error's text, which may quote long values from the request."""
 
@@ -56,7 +56,7 @@ class Attempts:
         if isinstance(error, TooLarge) and not isinstance(error, TooLargeInside):
             extra = (CLOSE,)
         elif isinstance(error, NoAccess):
-            extra = ((b"www-authenticate", b"Bearer"),)
+            extra = (BEARER,)
         elif isinstance(error, (QueueFull, NotReady)):
             again = (RETRY_AFTER[0], b"%d" % error.retry_after_s) if isinstance(error, QueueFull) else RETRY_AFTER
             extra = (again,) if self._accepting() else (again, CLOSE)

@@ -48,7 +48,9 @@ class Handlers:
         events: RecentEvents | None = None,
         promise: Callable[[], Promise] | None = None,
         live: Live | None = None,
+        has_dashboard: bool = True,
     ) -> None:
+        self.has_dashboard = has_dashboard
         self._control, self._swaps = control, swaps
         self._events, self._promise = events or RecentEvents(Journal()), promise or (lambda: Promise(pipelines=[]))
         self._live = live or Live(control, lambda _: Glance(outcomes={}, latency=[]), self._events)

@@ -30,9 +30,11 @@ HEADER_BYTES = {
 }
 
 
-def describe(served: Sequence[Signature], *, keys: Keys | None, others: Sequence[Route] = ()) -> Schema:
+def describe(
+    served: Sequence[Signature], *, keys: Keys | None, others: Sequence[Route] = (), has_dashboard: bool = True
+) -> Schema:
     """Return the OpenAPI description of a server of these pipelines, and `others`, that requires these keys."""
-    routes = (*routes_of([each.name for each in served]), *others)
+    routes = (*routes_of([each.name for each in served], has_dashboard=has_dashboard), *others)
     names = dict.fromkeys([*(each.name for each in served), *(route.model for route in others if route.model)])
     components: Schema = {"schemas": _schemas(routes, served)}
     if keys is not None:

@@ -147,8 +147,9 @@ class Route:
     refused: bool = False
 
 
-def routes_of(models: Sequence[str]) -> tuple[Route, ...]:
-    return (*SERVER, *ADMINISTRATION, *(route for name in models for route in model_routes(name)), *LOADING, *HEALTH)
+def routes_of(models: Sequence[str], *, has_dashboard: bool = True) -> tuple[Route, ...]:
+    server = [route for route in SERVER if has_dashboard or route.handler is not Handlers.dashboard]
+    return (*server, *ADMINISTRATION, *(route for name in models for route in model_routes(name)), *LOADING, *HEALTH)
 
 
 def model_routes(name: str) -> tuple[Route, ...]:

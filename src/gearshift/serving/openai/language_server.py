@@ -30,16 +30,18 @@ from gearshift.serving.http.server import HttpServer
 from gearshift.serving.openai.deployment import Deployment
 from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.serving.openai.language_swap import LanguageSwaps
-from gearshift.serving.openai.language_task import LanguageTask, read_language_task, require_servable
+from gearshift.serving.openai.language_task import LanguageTask, read_language_task, require_servable, served_text
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.promise import promise_of
 from gearshift.serving.operate.task import BackendKind
+from gearshift.serving.pages.front_page import text_call
 from gearshift.serving.pages.live import Live
 from gearshift.serving.serve import (
     LONGEST_END_S,
     OPEN_TO_ALL,
     done_before,
     ending_signals,
+    reached,
     require_usable_files,
     run_loop,
 )
@@ -139,8 +141,11 @@ class LanguageServer:
             events=journal,
             promise=lambda: promise_of(self._swaps.deployment.task.plan),
             live=self._live,
+            has_dashboard=settings.dashboard,
         )
-        application = Application(handlers, keys=keys, names=settings.names, others=openai.routes)
+        application = Application(
+            handlers, keys=keys, names=settings.names, others=openai.routes, texts=[served_text(task)]
+        )
         self._http = HttpServer(application, settings, count_unsent=unsent.count)
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
 
@@ -173,7 +178,9 @@ class LanguageServer:
             gc.collect()
             gc.freeze()  # existing objects stay: collections while serving are short
             self._say(self._ready_line())
-            self._say(f"watch it at {self._origin()}/dashboard")
+            if self._settings.dashboard:
+                self._say(f"watch it at {self._origin()}/dashboard")
+            self._say(f"try: {self._example()}")
             await self._first_signal.wait()
             self._http.stop_listening()
             drained = await done_before(self._swaps.drain(self._settings.drain_s), self._second_signal)
@@ -201,6 +208,11 @@ class LanguageServer:
         host = f"[{host}]" if ":" in host else host
         secure = "" if self._settings.tls_certificate is None else "s"
         return f"http{secure}://{host}:{port}"
+
+    def _example(self) -> str:
+        settings = self._settings
+        has_keys, certificate = settings.api_keys is not None, settings.tls_certificate
+        return text_call(served_text(self._task), reached(self._origin()), has_keys=has_keys, certificate=certificate)
 
     def _ready_line(self) -> str:
         tables = self._task.tables

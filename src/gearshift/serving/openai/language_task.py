@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 from msgspec import UNSET
 
 from gearshift.errors import InvalidInput, require
@@ -28,7 +29,10 @@ from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.task import BackendKind, profile_folder
+from gearshift.serving.pages.front_page import TextPipeline
 from gearshift.support.files import read_bytes
+
+LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +216,20 @@ def _maker(task: LanguageTask, replica: Replica, command: Callable[[int], list[s
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
     return Maker(replica.id, command, folder, environment, cores)
+
+
+def served_text(task: LanguageTask) -> TextPipeline:
+    """The pipeline as it is shown, with a path that its prompts have: chats, where none are known."""
+    served = TextPipeline(task.tables.pipeline)
+    if task.project is None:
+        return served
+    try:
+        with (task.project_path.parent / task.project.prompts).open("rb") as file:
+            first = msgspec.json.decode(file.readline(LONGEST_LINE), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.MsgspecError):
+        return served
+    is_text = "prompt" in first and "messages" not in first
+    return served._replace(path="/v1/completions") if is_text else served
 
 
 def require_servable(settings: ServerSettings) -> None:

@@ -2,7 +2,7 @@
 // Reads a stream of looks at the server and draws ten minutes of them. Texts are set as text, never as HTML.
 const KEPT = 600, LONGEST_SILENCE_MS = 5000, MOST_EVENTS = 100, NS = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
-const past = new Map(), drawn = new Map();
+const past = new Map(), drawn = new Map(), kinds = new Map();
 let key = sessionStorage.getItem("key") || "", seen = "", promise = null, plan = null, look = null, events = [];
 
 async function ask(path, options = {}) {
@@ -230,6 +230,15 @@ async function show(seenNow) {
   look = seenNow;
   const { at, status } = look;
   seen = String(at);
+  if (plan !== status.plan.sha256 || promise == null) {
+    promise = await (await ask("/v2/gearshift/promise")).json();
+    plan = status.plan.sha256;
+  }
+  for (const { name, load_unit: unit } of status.pipelines) {
+    const kind = `${unit || ""} ${promise.pipelines.find((one) => one.name === name)?.objective?.metric || ""}`;
+    if (kinds.get(name) !== kind) { past.delete(name); drawn.delete(name); }
+    kinds.set(name, kind);
+  }
   for (const [name, moments] of Object.entries(look.past)) {
     const kept = past.get(name) || [];
     kept.push(...moments);
@@ -238,10 +247,6 @@ async function show(seenNow) {
   if (look.events.length > 0) {
     events = [...events, ...look.events].slice(-MOST_EVENTS);
     showEvents();
-  }
-  if (plan !== status.plan.sha256 || promise == null) {
-    promise = await (await ask("/v2/gearshift/promise")).json();
-    plan = status.plan.sha256;
   }
   byId("key-form").hidden = true;
   const file = status.plan.path.split("/").pop();

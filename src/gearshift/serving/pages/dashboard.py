@@ -1,11 +1,9 @@
 """The live page at `/dashboard`: a file of its own, which reads a stream of looks at the server."""
 
-import base64
 from functools import cache
-from hashlib import sha256
 from importlib import resources
 
-Headers = tuple[tuple[bytes, bytes], ...]
+from gearshift.serving.pages.own_script import Headers, with_script
 
 
 @cache
@@ -15,15 +13,9 @@ def dashboard_page() -> tuple[bytes, Headers]:
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Gearshift: live</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{style}</style></head>'
-        f"<body>{body}<script>{script}</script></body></html>\n"
+        f"<body>{body}</body></html>\n"
     )
-    hashed = base64.b64encode(sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{hashed}'; style-src 'unsafe-inline'; connect-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-    )
-    headers = ((b"content-security-policy", policy.encode()), (b"x-content-type-options", b"nosniff"))
-    return page.encode(), headers
+    return with_script(page.encode(), script)
 
 
 def _file(name: str) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from gearshift import __version__
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.pages.own_script import with_script
 from gearshift.v2.json import encode
 from gearshift.v2.records import example_record
 
@@ -26,6 +27,34 @@ table{border-collapse:collapse;width:100%}
 td,th{border-top:1px solid var(--line);padding:.375rem .5rem;text-align:left;vertical-align:top}
 td code{overflow-wrap:anywhere}
 """
+_KEY_FORM = """
+<p>This server asks for a key to show what it serves. Programs send it as
+<code>Authorization: Bearer KEY</code> or <code>X-Api-Key: KEY</code>.</p>
+<form><label>Key <input type="password" autocomplete="off"></label> <button>Show</button></form>
+<p role="status"></p>
+<p>The <a href="/dashboard">live page</a> asks for it as well.</p>
+"""
+_KEY_SCRIPT = """
+"use strict";
+const form = document.querySelector("form"), said = document.querySelector("[role=status]");
+async function open(key) {
+  try {
+    const headers = { Accept: "text/html", Authorization: `Bearer ${key}` };
+    const answer = await fetch(location.pathname, { headers, cache: "no-store" });
+    const why = answer.status === 401 ? "the server does not know this key" : `the server answers ${answer.status}`;
+    if (!answer.ok) throw new Error(why);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    sessionStorage.setItem("key", key);
+    document.title = page.title;
+    document.body.replaceWith(page.body);
+  } catch (error) {
+    said.textContent = error.message;
+  }
+}
+form.addEventListener("submit", (event) => { event.preventDefault(); open(form.querySelector("input").value); });
+if (sessionStorage.getItem("key")) open(sessionStorage.getItem("key"));
+"""
+_DASHBOARD = ("/dashboard", "the live page")
 _LINKS = (
     ("/docs", "the API"),
     ("/openapi.json", "its description in OpenAPI"),
@@ -35,15 +64,33 @@ _LINKS = (
 )
 
 
-def front_page(served: Sequence[Signature], *, has_keys: bool) -> bytes:
+class TextPipeline(NamedTuple):
+    """A pipeline of language models; a request of this `path` works."""
+
+    name: str
+    path: str = "/v1/chat/completions"
+
+
+def front_page(
+    served: Sequence[Signature], *, has_keys: bool, texts: Sequence[TextPipeline] = (), has_dashboard: bool = True
+) -> bytes:
     """The pipelines that are served, with a request that works for each."""
     parts = []
+    for text in texts:
+        call = text_call(text, "http://HOST", has_keys=has_keys)
+        parts.append(f"<h2>{escape(text.name)}</h2><p>language models</p><pre>{escape(call)}</pre>")
     for each in served:
         call = example_call(each, "http://HOST", has_keys=has_keys)
         parts.append(f"<h2>{escape(each.name)}</h2>{_signature(each)}<pre>{escape(call)}</pre>")
-    links = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in _LINKS)
-    body = f"<p>This server answers with:</p>{''.join(parts)}<h2>More</h2><ul>{links}</ul>"
-    return _page("Gearshift: " + ", ".join(each.name for each in served), body)
+    links = (*_LINKS, _DASHBOARD) if has_dashboard else _LINKS
+    listed = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in links)
+    body = f"<p>This server answers with:</p>{''.join(parts)}<h2>More</h2><ul>{listed}</ul>"
+    return _page("Gearshift: " + ", ".join(each.name for each in (*served, *texts)), body)
+
+
+def key_page() -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """In place of a page that needs a key: a form that asks for it, and opens the page; with its headers."""
+    return with_script(_page("Gearshift", _KEY_FORM), _KEY_SCRIPT)
 
 
 def example_call(served: Signature, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
@@ -51,15 +98,28 @@ def example_call(served: Signature, origin: str, *, has_keys: bool, certificate:
 
     KEY is to be replaced where the server has keys; `certificate` is the file that a client trusts.
     """
-    key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
-    trust = "" if certificate is None else f" --cacert {_quoted(certificate)}"
-    call = f"curl {origin}/predict/{served.name}{trust}{key} -d"
+    call = _curl(f"{origin}/predict/{served.name}", has_keys=has_keys, certificate=certificate)
     short = all(prod(spec.shape[1:]) <= MOST_VALUES for spec in served.inputs) and len(served.inputs) <= MOST_VALUES
     record = example_record({spec.name: spec for spec in served.inputs})
     if short:
         return f"{call} {_quoted(encode(record).decode())}"
     program = f"import json; print(json.dumps({_expression(record)}))"
     return f"python3 -c {_quoted(program)} | {call} @-"
+
+
+def text_call(served: TextPipeline, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
+    """As `example_call`, of a pipeline of language models."""
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+    if "chat" not in served.path:
+        said = {"prompt": "Hello"}
+    call = _curl(f"{origin}{served.path}", has_keys=has_keys, certificate=certificate)
+    return f"{call} {_quoted(encode({'model': served.name, **said}).decode())}"
+
+
+def _curl(url: str, *, has_keys: bool, certificate: str | None) -> str:
+    key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    trust = "" if certificate is None else f" --cacert {_quoted(certificate)}"
+    return f"curl {url}{trust}{key} -d"
 
 
 def _expression(value: Any) -> str:

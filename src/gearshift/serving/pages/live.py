@@ -117,7 +117,9 @@ class Live:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._control, self._glance, self._events, self._now_s = control, glance, events, now_s
-        self._metric, self._told_of = metric, metric()
+        self._metric = metric
+        self._kinds: tuple[str, ...] = ("",)
+        """Of the times and loads that are kept."""
         self._glances: dict[str, deque[tuple[float, Glance]]] = {
             name: deque(maxlen=WINDOW + 1) for name in control.pipelines
         }
@@ -145,8 +147,9 @@ class Live:
 
     def tick(self) -> None:
         at, status = round(self._now_s(), 3), self._control.status()
-        if self._told_of != self._metric():  # another plan has another objective
-            self._told_of = self._metric()
+        kinds = (self._metric(), *(str(pipeline.load_unit) for pipeline in status.pipelines))
+        if self._kinds != kinds:  # another plan has another objective, or another unit of load
+            self._kinds = kinds
             for moments in self._past.values():
                 moments.clear()
         last = {pipeline.name: self._look_at(at, pipeline.name) for pipeline in status.pipelines}
@@ -181,7 +184,7 @@ class Live:
         self._viewers[viewer] = self._at
 
     def _of_objective(self, now: PipelineNow) -> Times:
-        times = {"ttft": now.ttft, "per_token": now.per_token}.get(self._told_of)
+        times = {"ttft": now.ttft, "per_token": now.per_token}.get(self._kinds[0])
         return now.latency if times is None else times
 
     @property

@@ -592,6 +592,29 @@ def test_all_but_health_and_the_live_page_need_a_key(keys, key):
     assert locked == ([200] * 5 + [404, 200] if key in ("a-longer-user-key", "a-longer-admin-key") else [401] * 7)
 
 
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_a_browser_without_a_key_gets_a_form_for_it(keys, path):
+    def asked(**headers: str) -> Response:
+        return serve(lambda server: server.ask("GET", path, headers=headers), keys=keys)
+
+    page = asked(accept="text/html,*/*")
+    assert (page.status, page.headers["content-type"][:9]) == (401, "text/html")
+    assert b"<form>" in page.body
+    assert b"sums" not in page.body
+    assert asked().headers["content-type"] == "application/json"
+    whole = asked(accept="text/html", authorization="Bearer a-longer-user-key")
+    assert (whole.status, b"sums" in whole.body) == (200, True)
+
+
+def test_a_server_may_have_no_live_page():
+    async def use(server: Server) -> list[Response]:
+        return [await server.ask("GET", path) for path in ("/dashboard", "/openapi.json", "/", "/v2/gearshift/live")]
+
+    page, description, front, live = serve(use, has_dashboard=False)
+    assert (page.status, live.status) == (404, 200)
+    assert b"/dashboard" not in description.body + front.body
+
+
 def test_a_refused_key_is_401_with_a_sentence(keys, caplog):
     response = serve(lambda server: server.infer(samples(0), {"x-api-key": "guessed"}), keys=keys)
     assert response.status == 401

@@ -5,7 +5,7 @@ import subprocess
 
 from gearshift.model import TensorSpec
 from gearshift.serving.door.signature import Signature
-from gearshift.serving.pages.front_page import example_call
+from gearshift.serving.pages.front_page import TextPipeline, example_call, front_page, text_call
 from gearshift.v2.records import example_record
 
 IMAGE = TensorSpec(name="image", datatype="FP32", shape=(-1, 28, 28))
@@ -42,3 +42,19 @@ def test_a_long_record_is_written_by_the_command_too() -> None:
 def test_a_key_and_a_certificate_have_their_place() -> None:
     call = example_call(served(TEXT), "https://127.0.0.1:8000", has_keys=True, certificate="cert.pem")
     assert "--cacert 'cert.pem' -H 'Authorization: Bearer KEY' -d" in call
+
+
+def test_language_models_have_a_request_of_their_own() -> None:
+    chat, text = TextPipeline("chat"), TextPipeline("plain", "/v1/completions")
+    call = text_call(chat, "http://127.0.0.1:8000", has_keys=True)
+    assert call.startswith("curl http://127.0.0.1:8000/v1/chat/completions -H 'Authorization: Bearer KEY' -d '{")
+    assert sent(call) == {"model": "chat", "messages": [{"role": "user", "content": "Hello"}]}
+    assert sent(text_call(text, "http://127.0.0.1:8000", has_keys=False)) == {"model": "plain", "prompt": "Hello"}
+    page = front_page([], has_keys=False, texts=[chat]).decode()
+    assert "<h1>Gearshift: chat</h1>" in page
+    assert "/v1/chat/completions" in page
+
+
+def test_the_live_page_is_linked_where_there_is_one() -> None:
+    assert 'href="/dashboard"' in front_page([served(TEXT)], has_keys=False).decode()
+    assert "/dashboard" not in front_page([served(TEXT)], has_keys=False, has_dashboard=False).decode()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from gearshift.objective import Metric
@@ -97,6 +98,16 @@ def test_times_of_another_metric_are_not_kept_after_a_swap(world: World) -> None
     world.metric = "ttft"
     world.tick()
     assert [moment[0] for moment in json.loads(world.live.as_json())["past"]["sums"]] == [1002]
+
+
+def test_loads_in_another_unit_are_not_kept_after_a_swap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.tick()
+    status = world.control.status()
+    of = msgspec.structs.replace(status.pipelines[0], load_unit="drain_s")
+    monkeypatch.setattr(world.control, "status", lambda: msgspec.structs.replace(status, pipelines=[of]))
+    world.tick()
+    world.tick()
+    assert [moment[0] for moment in json.loads(world.live.as_json())["past"]["sums"]] == [1002, 1003]
 
 
 def test_requests_are_counted_over_ten_seconds(world: World) -> None:
