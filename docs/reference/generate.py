@@ -117,7 +117,7 @@ def option_row(verb: str, option: click.Option, context: click.Context) -> tuple
     elif not option.is_flag and isinstance(option.default, str | int | float | Path):
         default = f"`{option.default}`"
     variable = f"`{option.envvar or f'GEARSHIFT_{verb}_{option.name}'.upper().replace(' ', '_')}`"
-    return f"`{', '.join(option.opts)}{value}`", default, variable, option.help or ""
+    return f"`{', '.join([*option.opts, *option.secondary_opts])}{value}`", default, variable, option.help or ""
 
 
 def configuration_page() -> str:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.errors import InvalidInput, ModelFailed, NoAnswer
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.traces.read import write_trace
-from gearshift.verbs.language.replay import replay_language
+from gearshift.verbs.language import replay
+from gearshift.verbs.language.replay import Asking, replay_language
 from gearshift.verbs.language.validate import validate_language
 from gearshift.workload import Trace
 from tests.language_server import serving
@@ -82,3 +83,40 @@ def test_no_server_and_no_prompts_are_told(plan: Path) -> None:
         replay_language("http://127.0.0.1:9/v1", trace_of(2, 0.01), PROFILE)
     with pytest.raises(InvalidInput, match="names no project"):
         validate_language(plan, trace_of(2, 0.01))
+
+
+def test_a_server_with_keys_is_validated_with_one(plan: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("a-longer-user-key\n")
+    with serving(plan, "--backend", "emulated", "--api-keys", str(keys)) as server:
+        with pytest.raises(InvalidInput, match="status 401"):
+            validate_language(plan, trace_of(2, 0.01), url=server.url, emulated=True)
+        run = validate_language(plan, trace_of(5, 0.03), url=server.url, emulated=True, key="a-longer-user-key")
+        assert run.replay.problems == {}
+
+
+@pytest.mark.parametrize("faulty", [1, 4])
+def test_a_judge_that_fails_is_told_before_the_run_or_costs_no_measurement(
+    faulty: int, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises at each answer from the given one on; the first is the sample."""
+    judged = 0
+
+    def judge(record: int, text: str) -> float:
+        nonlocal judged
+        judged += 1
+        if judged >= faulty:
+            raise ModelFailed("the judge raised ZeroDivisionError")
+        return 0.25
+
+    with serving(plan, "--backend", "emulated") as server:
+        monkeypatch.setattr(replay, "asking_of", lambda _: Asking(None, judge))
+        if faulty == 1:
+            with pytest.raises(ModelFailed, match="ZeroDivisionError"):
+                replay_language(server.url, trace_of(10, 0.01), PROFILE, project=plan)
+            assert 'outcome="answered"} 1.0' in server.get("/metrics")
+            return
+        run = replay_language(server.url, trace_of(10, 0.01), PROFILE, project=plan)
+    assert run.result.requests == 10
+    ((problem, count),) = run.problems.items()
+    assert (count, "recorded quality: the judge raised ZeroDivisionError" in problem) == (8, True)

@@ -23,7 +23,7 @@ class StreamedRequest:
 
     `first_s` is when its first content came, `ended_s` its last; `model` is that which the server
     names, `discarded` are the tokens of models that did not answer. `problem` is empty for a whole
-    answer; `status` is 0 without one.
+    answer; `status` is 0 without one. `unjudged` is why a judge gave it no quality.
     """
 
     due_s: float
@@ -41,6 +41,7 @@ class StreamedRequest:
     status: int = 0
     problem: str = "no answer"
     quality: float = float("nan")
+    unjudged: str = ""
 
     @property
     def answered(self) -> bool:
@@ -104,6 +105,8 @@ def figures_of(
     for one in requests:
         if one.problem:
             problems[one.problem] = problems.get(one.problem, 0) + 1
+    if unjudged := [one.unjudged for one in requests if one.unjudged]:
+        problems[f"not judged, so with the recorded quality: {unjudged[0]}"] = len(unjudged)
     return StreamReplay(
         result=result,
         lateness_s=(p50, p99, float(late.max())),

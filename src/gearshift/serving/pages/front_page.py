@@ -85,7 +85,7 @@ def front_page(
     links = (*_LINKS, _DASHBOARD) if has_dashboard else _LINKS
     listed = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in links)
     body = f"<p>This server answers with:</p>{''.join(parts)}<h2>More</h2><ul>{listed}</ul>"
-    return _page("Gearshift: " + ", ".join(each.name for each in (*served, *texts)), body)
+    return _page("Gearshift: " + ", ".join([*(each.name for each in served), *(text.name for text in texts)]), body)
 
 
 def key_page() -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:

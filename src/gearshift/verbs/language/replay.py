@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import require
+from gearshift.errors import GearshiftError, require
 from gearshift.language_workload import LanguageWorkload, number_of_id
 from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
 from gearshift.load_generator.language.stream_log import StreamedRequest, StreamReplay, figures_of
@@ -67,13 +68,16 @@ def replay_language(
     then do not count. Without it prompts name their record, as emulated engines read it, and
     quality is that recorded of the model that the server names; where the trace has tokens, prompts
     are filled to their length, and answers are as long as there (`ignore_eos`). `model` is the name
-    at the server, by default the profile's operator. Raises `NoAnswer` where no server answers.
+    at the server, by default the profile's operator. The first prompt is asked once more, before the
+    others, for an answer to try the judge on. Raises `NoAnswer` where no server answers, and what the
+    judge raises at that answer; later it counts as a problem, and quality is that recorded.
     """
     measured = language_profile(profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     asking = Asking() if project is None else asking_of(Path(project), measured)
     workload = workload_to_send(measured, arrivals, asking, seed=seed)
     sent = outgoing(workload, asking, model or measured.operator)
+    require_judge(url.rstrip("/"), sent, asking, key=key, longest_s=longest_s)
     log = send_all(url.rstrip("/"), sent, key=key, longest_s=longest_s, progress=progress)
     judged(log, asking)
     return figures_of(log, measured, objective or Objective(metric="ttft"), duration_s=workload.duration_s)
@@ -148,8 +152,21 @@ def id_of(request: int) -> str:
 
 
 def judged(log: list[StreamedRequest], asking: Asking) -> None:
+    """Judge the answers; where the judge fails, what was measured is kept, and the recorded quality counts."""
     for one in log:
-        one.quality = asking.judge(one.record, one.text) if asking.judge is not None and one.answered else math.nan
+        if asking.judge is not None and one.answered:
+            try:
+                one.quality = asking.judge(one.record, one.text)
+            except GearshiftError as error:
+                one.quality, one.unjudged = math.nan, str(error)
+
+
+def require_judge(url: str, sent: list[Outgoing], asking: Asking, *, key: str | None, longest_s: float) -> None:
+    """Have the judge, where there is one, judge one answer before all are asked for; raises its error."""
+    if asking.judge is not None and sent:
+        (one,) = send_all(url, [msgspec.structs.replace(sent[0], due_s=0.0)], key=key, longest_s=longest_s)
+        if one.answered:
+            asking.judge(one.record, one.text)
 
 
 def outgoing(workload: LanguageWorkload, asking: Asking, model: str) -> list[Outgoing]:

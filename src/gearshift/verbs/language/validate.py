@@ -27,7 +27,15 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
 from gearshift.support.files import PathLike
 from gearshift.verbs.language.inputs import plan_and_language_profile
-from gearshift.verbs.language.replay import LONGEST_S, Asking, asking_of, judged, outgoing, workload_to_send
+from gearshift.verbs.language.replay import (
+    LONGEST_S,
+    Asking,
+    asking_of,
+    judged,
+    outgoing,
+    require_judge,
+    workload_to_send,
+)
 from gearshift.workload import Trace
 
 PROBES = 5
@@ -64,20 +72,21 @@ def validate_language(
     profile: LanguageProfile | PathLike | None = None,
     project: PathLike | None = None,
     emulated: bool = False,
+    key: str | None = None,
     longest_s: float = LONGEST_S,
     seed: int | None = None,
     progress: Sent | None = None,
 ) -> LanguageValidation:
     """Serve a plan file in another process, or take the server at `url`; send a trace, and simulate the same.
 
-    With `emulated`, engines take the profile's times. Lone requests before and after tell whether
-    engines are as profiled, and whether they changed meanwhile.
+    `key` is one of the server at `url`. With `emulated`, engines take the profile's times. Lone
+    requests before and after tell whether engines are as profiled, and whether they changed meanwhile.
     """
     made, measured = plan_and_language_profile(plan, profile)
     asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
     asked = Asked(made, measured, workload_to_send(measured, trace, asking, seed=seed), asking, longest_s)
     if url is not None:
-        return _validated(url.rstrip("/"), asked, progress)
+        return _validated(url.rstrip("/"), asked._replace(key=key), progress)
     with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
         return _validated(at, asked, progress)
 
@@ -88,6 +97,7 @@ class Asked(NamedTuple):
     workload: LanguageWorkload
     asking: Asking
     longest_s: float
+    key: str | None = None
 
 
 def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:
@@ -103,11 +113,12 @@ def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:
 def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidation:
     from gearshift.simulator.engines.simulate_language import simulate_language
 
-    plan, profile, workload, asking, longest_s = asked
+    plan, profile, workload, asking, longest_s, key = asked
     sent, tables = outgoing(workload, asking, plan.name), engine_tables(plan, profile)
-    before = _alone_s(url, sent, longest_s)
-    log = send_all(url, sent, key=None, longest_s=longest_s, progress=progress)
-    after = _alone_s(url, sent, longest_s)
+    require_judge(url, sent, asking, key=key, longest_s=longest_s)
+    before = _alone_s(url, sent, longest_s, key)
+    log = send_all(url, sent, key=key, longest_s=longest_s, progress=progress)
+    after = _alone_s(url, sent, longest_s, key)
     as_sent = replace(workload, arrivals_ns=_rising_ns([one.sent_s for one in log]))
     run = simulate_language(tables, profile, as_sent)
     alone = _spaced(workload, longest_s)
@@ -139,11 +150,11 @@ def errors_of(predicted: ServingResult, measured: ServingResult) -> dict[str, fl
     return found
 
 
-def _alone_s(url: str, sent: list[Outgoing], longest_s: float) -> float:
+def _alone_s(url: str, sent: list[Outgoing], longest_s: float, key: str | None) -> float:
     """The median total time of the first few requests, each alone."""
     times = []
     for one in sent[:PROBES]:
-        (answer,) = send_all(url, [msgspec.structs.replace(one, due_s=0.0)], key=None, longest_s=longest_s)
+        (answer,) = send_all(url, [msgspec.structs.replace(one, due_s=0.0)], key=key, longest_s=longest_s)
         require(answer.answered, f"a lone request had {answer.problem}", where=url, remedy="see the server's log")
         times.append(answer.ended_s - answer.sent_s)
     return percentile(np.array(times), 0.5)
