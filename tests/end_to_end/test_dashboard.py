@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 import gearshift
+from gearshift.plans.plan_file import read_plan, write_plan
 from tests import language_server
+from tests.end_to_end.test_pages import OVERLAPS
 from tests.end_to_end.test_server import Server, serving
 from tests.graph_task import write_graph_plan
 from tests.little_task import two_gear_plan
-from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
+from tests.two_language_models import SMALL_ALONE, cascade, language_plan, language_profile, write_language_plan
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -148,6 +150,70 @@ def test_the_page_of_a_server_elsewhere_shows_it_and_steers_it_with_a_key(page: 
         has(page.locator("#state")).to_contain_text("draining")
         server.end()
         has(page.locator("#state")).to_contain_text("gives no answer")
+
+
+@pytest.mark.long
+def test_a_swap_begins_the_loads_anew_and_all_that_was_steered_can_be_undone(page: Any, tmp_path: Path) -> None:
+    has, profile = sync_api.expect, language_profile(step_s=(0.002, 0.01), output_tokens=20)
+    gears: list[Any] = [cascade(-0.5, 4), SMALL_ALONE], [0.0, 8.0]
+    plan = write_language_plan(tmp_path, *gears, profile=profile)
+    after = language_plan(*gears, load_unit="drain_s", profile_sha256=read_plan(plan).profile.sha256)
+    write_plan(after, tmp_path / "next.json")
+    admins = tmp_path / "admins.txt"
+    admins.write_text("a-longer-admin-key\n")
+    asked = ("--backend", "emulated", "--plans", str(tmp_path), "--admin-keys", str(admins))
+    with language_server.serving(plan, *asked) as server:
+        page.goto(f"http://127.0.0.1:{server.port}/dashboard")
+        has(page.locator("#of-chat .unit")).to_have_text("in requests at engines")
+        page.fill("#admin-key", "a-longer-admin-key")
+        page.fill("#gear", "1")
+
+        def press(button: str) -> None:
+            page.click(button)
+            page.click("text=Do it")
+            has(page.locator("#steered-result")).to_have_text("done")
+
+        press("#pin")
+        has(page.locator("#of-chat .facts")).to_contain_text("1 of 0 to 1, pinned")
+        press("#free")
+        has(page.locator("#of-chat .facts")).not_to_contain_text("pinned")
+        press("#drain")
+        has(page.locator("#state")).to_contain_text("draining")
+        press("#undo")
+        has(page.locator("#state")).to_contain_text("serving, plan plan.json")
+        latest = page.evaluate("past.get('chat').at(-1)[0]")
+        page.fill("#plan", "next.json")
+        press("#swap")
+        has(page.locator("#state")).to_contain_text("plan next.json")
+        has(page.locator("#of-chat .unit")).to_have_text("in s of work")
+        assert page.evaluate("past.get('chat')[0][0]") > latest, "loads of both units would be in one line"
+        language_server.streamed(server.port, language_server.chat(0))
+        has(page.locator("#of-chat .tables")).to_contain_text(re.compile(r"first token p50\d"))
+        for width, scheme in ((1100, "light"), (1100, "dark"), (390, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(OVERLAPS) == [], (width, scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.long
+def test_the_pages_of_a_server_with_keys_ask_for_one(page: Any, tmp_path: Path) -> None:
+    users = tmp_path / "users.txt"
+    users.write_text("a-longer-user-key\n")
+    has = sync_api.expect
+    with serving(tmp_path, "emulated", api_keys=str(users)) as server:
+        page.goto(server.url)
+        has(page.locator("h1")).to_have_text("Gearshift")
+        page.fill("input", "a-wrong-user-key")
+        page.click("button")
+        has(page.locator("[role=status]")).to_contain_text("does not know this key")
+        page.fill("input", "a-longer-user-key")
+        page.click("button")
+        has(page.locator("h1")).to_have_text("Gearshift: sums")
+        page.click("text=/docs")
+        has(page.locator("h1")).to_contain_text("the API")
+        page.goto(f"{server.url}/dashboard")
+        has(page.locator("#of-sums .facts")).to_contain_text("arrivals")
 
 
 @pytest.mark.long

@@ -1,5 +1,9 @@
 """`gearshift serve` of a plan of language models, over engines that are emulated in processes of their own."""
 
+import json
+import re
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.traces.logs.journal import read_journal
 from tests.language_server import LanguageServer, chat, serving, streamed, text_of
 from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
@@ -74,3 +79,21 @@ def test_under_load_the_gear_shifts_and_the_small_model_answers_alone(
     metrics = server.get("/metrics")
     assert "gearshift_shifts_total 0.0" not in metrics
     assert 'gearshift_requests_total{operator="chat",outcome="failed"} 0.0' in metrics
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_request_that_it_prints_works_and_is_shown(server: LanguageServer) -> None:
+    (call,) = re.findall(r"try: (curl .*)", server.said)
+    said = subprocess.run(["sh", "-c", call.replace("curl ", "curl -s ")], capture_output=True, check=True).stdout
+    assert json.loads(said)["choices"][0]["message"]["content"]
+    assert "/v1/chat/completions" in server.get("/")
+
+
+def test_a_trace_is_made_of_its_journal(profile: LanguageProfile, tmp_path: Path) -> None:
+    plan, journal = write_language_plan(tmp_path, [SMALL_ALONE], profile=profile), tmp_path / "journal.jsonl"
+    with serving(plan, "--backend", "emulated", "--journal", str(journal)) as server:
+        for _ in range(3):
+            streamed(server.port, chat(0))
+    read = read_journal(journal)
+    assert read.counts is not None
+    assert int(read.counts.sum()) == 3

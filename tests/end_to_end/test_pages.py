@@ -12,10 +12,17 @@ from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.planner.compare import compared
 from gearshift.reporting.caches_page import caches_page
 from gearshift.reporting.comparison_page import comparison_page
+from gearshift.reporting.language.page import language_page
 from gearshift.reporting.report_page import page_of
+from gearshift.serving.http.openapi import describe
+from gearshift.serving.openai.handlers import routes_of
+from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner.joint.mixed import write_mixed
 from tests.unit.planner.test_compare import RUNS, WORST
+from tests.unit.reporting.language.test_page import PLAN as LANGUAGE_PLAN
+from tests.unit.reporting.language.test_page import PROFILE as LANGUAGE_PROFILE
+from tests.unit.reporting.language.test_page import run_of as language_run
 from tests.unit.reporting.test_report_page import NASTY, full
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
@@ -26,9 +33,12 @@ LARGEST_BYTES = 1_000_000
 
 OVERLAPS = """() => {
   const seen = (one) => one.checkVisibility() && one.getClientRects().length;
-  const words = ".area span, .ptitle, .xtitle, .legend li, .key li, h2, h3, p, dt, dd, summary";
+  const cards = document.querySelectorAll("section, header, form");
+  const words = cards.length
+    ? ".area span, .ptitle, .xtitle, .legend li, .key li, h2, h3, p, dt, dd, summary, figcaption > span, caption, label"
+    : "h1, h2, p, pre, li, th, td > code, summary";
   const found = [];
-  for (const section of document.querySelectorAll("section")) {
+  for (const section of cards.length ? cards : [document.body]) {
     const boxes = [...section.querySelectorAll(words)].filter(seen).map((one) => {
       const range = document.createRange();
       range.selectNodeContents(one);
@@ -76,6 +86,22 @@ def of_pipelines(folder: Path) -> str:
     return (folder / "report.html").read_text()
 
 
+def of_language_models(folder: Path) -> str:
+    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE, language_run())
+
+
+def of_a_language_plan_without_a_run(folder: Path) -> str:
+    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE)
+
+
+def of_a_language_server(folder: Path) -> str:
+    return front_page([], has_keys=True, texts=[TextPipeline("chat")]).decode()
+
+
+def of_its_api(folder: Path) -> str:
+    return docs_page(describe([], keys=None, others=routes_of("chat"))).decode()
+
+
 def of_caches(folder: Path) -> str:
     random, chosen = np.random.default_rng(0), ((1, "FC(16)"), (3, "KNN"))
     variants = tuple(
@@ -114,7 +140,8 @@ def of_caches(folder: Path) -> str:
     return caches_page(manifest, title="Caches")
 
 
-PAGES = [of_a_plan, of_runs, of_strange_names, of_a_comparison, of_pipelines, of_caches]
+PAGES = [of_a_plan, of_runs, of_strange_names, of_a_comparison, of_pipelines, of_caches, of_language_models]
+PAGES += [of_a_language_plan_without_a_run, of_a_language_server, of_its_api]
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,15 @@ def words_of(page: str) -> str:
     return " ".join(re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.S).split())
 
 
-@pytest.fixture(scope="module")
-def run() -> LanguageSimulation:
+def run_of() -> LanguageSimulation:
     trace = Trace((np.arange(300) * 5_000_000).astype(np.int64), 1.5)
     workload = draw_language_workload(trace, PROFILE.answers.indices(PART_B), seed=0)
     return simulate_language(engine_tables(PLAN, PROFILE), PROFILE, workload)
+
+
+@pytest.fixture(scope="module")
+def run() -> LanguageSimulation:
+    return run_of()
 
 
 def test_the_page_is_in_tokens_with_shares_of_models(run: LanguageSimulation) -> None:
