@@ -79,6 +79,7 @@ def test_models_with_labels_become_gears_that_are_kept(tmp_path: Path) -> None:
         assert "label" in answer(call)
     plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
     assert plan["pipelines"]["models"]["gears"][0]["predicted"]["accuracy"] > 0.9
+    assert read_journal(tmp_path / "kept" / "journal.jsonl").requests == 1
 
 
 def test_the_journal_of_a_server_that_ended_becomes_a_trace(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def pages() -> list[Path]:
 
 
 class Shell:
-    """Runs command lines one after another as a person would, with at most one server in the background."""
+    """Runs command lines one after another as a person would, with servers in the background, jobs from 1."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Shell:
             program.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         self.ports = {port: free_port() for port in PORTS}
-        self.server: subprocess.Popen[str] | None = None
+        self.jobs: dict[int, subprocess.Popen[str]] = {}
 
     def run(self, line: str) -> str:
         """What the line prints, where it is not one of a server."""
@@ -72,8 +72,10 @@ class Shell:
             self.place /= line.removeprefix("cd ")
         elif line.endswith("&"):
             self.serve(line.removesuffix("&").strip())
-        elif line == "kill %1":
-            assert self.end() == 0
+        elif line.startswith("kill %"):
+            job = int(line.removeprefix("kill %"))
+            assert job in self.jobs, line
+            assert self.end(job) == 0
         elif not line.startswith("curl ") or shutil.which("curl"):
             return self.do(line)
         return ""
@@ -89,21 +91,26 @@ class Shell:
         return done.stdout
 
     def serve(self, line: str) -> None:
-        self.server = subprocess.Popen(
+        server = subprocess.Popen(
             ["bash", "-c", f"exec {line}"], cwd=self.place, env=self.environment, stderr=subprocess.PIPE, text=True
         )
-        assert self.server.stderr is not None
-        said = self.server.stderr.readline()
-        assert "serving " in said, said + self.server.stderr.read()
+        self.jobs[max(self.jobs, default=0) + 1] = server
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        assert "serving " in said, said + server.stderr.read()
 
-    def end(self) -> int:
-        server, self.server = self.server, None
+    def end(self, job: int = 1) -> int:
+        server = self.jobs.pop(job, None)
         if server is None:
             return 0
         assert server.stderr is not None
         server.send_signal(signal.SIGTERM)
         with server.stderr:
             return server.wait(LONGEST_S)
+
+    def end_all(self) -> None:
+        for job in list(self.jobs):
+            self.end(job)
 
 
 def free_port() -> str:
@@ -128,7 +135,7 @@ def test_commands_of_a_page_work_in_the_order_in_which_they_stand(page: Path, tm
         for line in commands_of(page):
             shell.run(line)
     finally:
-        shell.end()
+        shell.end_all()
 
 
 def test_the_simulation_with_deadlines_that_is_shown_tells_how_requests_end(tmp_path: Path) -> None:

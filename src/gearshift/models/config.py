@@ -25,8 +25,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `mlflow:models:/name/1`) or `huggingface:FOLDER`, and empty with `remote`; `softmax` turns the
     model's scores into probabilities before certainty is computed; `outputs`, where given, selects
     the model's outputs and gives each its name here: `certainty`, `scores`, `label` or any other;
-    `frame` gives it all inputs as one data frame, `pandas`, `polars` or `pyarrow`; `memory_mib` is the
-    memory it needs, if known; `environment` names the variables with secrets
+    `frame` gives it all inputs as one data frame, `pandas`, `polars` or `pyarrow`; `categories` are
+    the values, by column, of those that it was fitted on as `category` of pandas, in their order there;
+    `memory_mib` is the memory it needs, if known; `environment` names the variables with secrets
     that it needs, such as `HF_TOKEN`, which workers do not get otherwise.
     """
 
@@ -34,6 +35,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     softmax: bool = False
     outputs: dict[str, str] = {}
     frame: FrameKind | None = None
+    categories: dict[str, tuple[str | int, ...]] = {}
     memory_mib: float | None = None
     remote: RemoteSettings | None = None
     environment: tuple[str, ...] = ()
@@ -43,9 +45,18 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             require(not self.load, "load and remote are both given", remedy="give one of them")
             require(not self.outputs, "outputs are given beside remote", remedy="give them within remote")
             require(self.frame is None, "frame and remote are both given", remedy="leave frame out")
+            require(not self.categories, "categories and remote are both given", remedy="leave categories out")
         elif not self.is_onnx_file and not self.registry:
             _check_reference(self.load, "load", "file.py:function, file.onnx, mlflow:FOLDER or huggingface:FOLDER")
         require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
+        require(
+            not self.categories or self.frame in (None, "pandas"),
+            f"categories are of pandas, and frame is {self.frame!r}",
+            remedy='say frame = "pandas", or leave categories out',
+        )
+        for column, values in self.categories.items():
+            usable = len(values) > 0 and len(set(values)) == len(values) and len({type(value) for value in values}) == 1
+            require(usable, f"categories of {column!r} are {list(values)!r:.200}", remedy="give each once, of one type")
         require(self.memory_mib is None or self.memory_mib > 0, f"memory_mib is {self.memory_mib}, needs more than 0")
 
     @property

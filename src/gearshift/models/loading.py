@@ -49,7 +49,15 @@ def load_model(
             _set_up(name, model, settings.load, lookups)
     leaves_early = all(hasattr(model, attribute) for attribute in ("segments", "exits", "through"))
     kind = EarlyExitModel if leaves_early else UserModel
-    return kind(name, model, certainty, settings.softmax, names=settings.outputs, frame=settings.frame)
+    return kind(
+        name,
+        model,
+        certainty,
+        settings.softmax,
+        names=settings.outputs,
+        frame=settings.frame,
+        categories=settings.categories,
+    )
 
 
 def _registered(settings: ModelSettings, directory: Path, *, device_kind: str, where: str) -> Any:

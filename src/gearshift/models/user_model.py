@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import ModelFailed, printable
+from gearshift.errors import InvalidInput, ModelFailed, printable
 from gearshift.model import LABEL, SCORES, Arrays, Predicted, in_own_order
 from gearshift.models.certainty import OF_CLASSES, CertaintyFunction, softmax
 from gearshift.models.classes import class_names
@@ -34,7 +34,8 @@ class UserModel:
     `gearshift.model.Model`. `certainty` is used where the model returns scores only; with
     `softmax`, scores are made probabilities first. Answers are converted to the `declared`
     outputs. `names` maps the model's output names to the names used here, and other outputs are
-    left out; without it, outputs keep their names. With `frame` the model gets a data frame.
+    left out; without it, outputs keep their names. With `frame` the model gets a data frame, in
+    which columns of `categories` are of pandas' type `category` with these values.
     """
 
     name: str
@@ -44,6 +45,7 @@ class UserModel:
     declared: DeclaredOutputs = EVERY_OUTPUT
     names: Mapping[str, str] = field(default_factory=dict)
     frame: FrameKind | None = None
+    categories: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -67,6 +69,8 @@ class UserModel:
             answer = self._call(_method_of(self.model), _function_of(self.model), batch)
         except ModelFailed as error:
             if not (isinstance(batch, dict) and self.frame is None and hasattr(self.model, "predict_proba")):
+                if texts := self._texts_of_frame(batch, inputs):
+                    raise ModelFailed(f"{error}; {texts}") from error.__cause__
                 raise
             remedy = (
                 f"the estimator was given the inputs {', '.join(map(repr, batch))} by name: fit it on a data frame of "
@@ -75,6 +79,15 @@ class UserModel:
             )
             raise ModelFailed(f"{error}; {remedy}") from error.__cause__
         return self._predicted(answer, len(next(iter(inputs.values()))))
+
+    def _texts_of_frame(self, batch: Any, inputs: Arrays) -> str:
+        texts = [name for name, array in inputs.items() if array.dtype.kind in "OUS" and name not in self.categories]
+        if not texts or columns_of(batch) is None:
+            return ""
+        return (
+            f"the input {texts[0]!r} has texts: where the model was fitted on a column of pandas' type category, give "
+            f"its values, categories.{texts[0]} = [...] in [models.{self.name}]"
+        )
 
     def _predicted(self, answer: Any, n: int) -> Predicted:
         if isinstance(answer, Predicted):
@@ -98,25 +111,34 @@ class UserModel:
     def _decoded(self, inputs: Arrays) -> Any:
         if hasattr(self.model, "decode"):
             return self._call("decode", self.model.decode, dict(inputs))
-        if self.frame is not None:
-            return frame_of(self.frame, inputs, where=f"model {self.name!r}, field frame")
-        columns = getattr(self.model, "feature_names_in_", None)
-        if columns is not None and any(str(column) in inputs for column in columns):
-            return self._frame([str(column) for column in columns], inputs)
+        columns = fitted_columns(self.model)
+        if self.frame is None and columns is not None and any(column in inputs for column in columns):
+            missing = [column for column in columns if column not in inputs]
+            if missing:
+                raise self._refused(
+                    f"was fitted on a column {missing[0]!r}, but the inputs are {', '.join(map(repr, inputs))}",
+                    "name the samples' inputs as the columns are",
+                )
+            return self._frame({column: inputs[column] for column in columns})
+        if self.frame is not None or self.categories:
+            return self._frame(inputs)
         return next(iter(inputs.values())) if len(inputs) == 1 else dict(inputs)
 
-    def _frame(self, columns: list[str], inputs: Arrays) -> Any:
-        missing = [column for column in columns if column not in inputs]
-        if missing:
-            raise self._refused(
-                f"was fitted on a column {missing[0]!r}, but the inputs are {', '.join(map(repr, inputs))}",
-                "name the samples' inputs as the columns are",
-            )
+    def _frame(self, inputs: Arrays) -> Any:
+        unknown = next((column for column in self.categories if column not in inputs), None)
+        if unknown is not None:
+            raise self._refused(f"has categories of {unknown!r}, which is no input", "name an input of the samples")
+        for column, values in self.categories.items():
+            if (inputs[column].dtype.kind in "fiub") == isinstance(values[0], str):
+                raise self._refused(
+                    f"has categories of {column!r} such as {values[0]!r}, and values of type {inputs[column].dtype}",
+                    "write them as the values are, as texts or as numbers",
+                )
+        where = f"model {self.name!r}, which takes a data frame"
         try:
-            import pandas
-        except ImportError:
-            raise self._refused("was fitted on a data frame, and pandas is not installed", "install it") from None
-        return self._call("its columns", pandas.DataFrame, {column: inputs[column] for column in columns})
+            return frame_of(self.frame or "pandas", inputs, where=where, categories=self.categories)
+        except InvalidInput as error:
+            raise ModelFailed(str(error)) from None
 
     def _judged(self, outputs: dict[str, Any], n: int) -> tuple[Arrays, Any]:
         if CERTAINTY in outputs:
@@ -273,6 +295,14 @@ class UserModel:
 
     def _refused(self, what: str, remedy: str) -> ModelFailed:
         return ModelFailed(f"model {self.name!r} {what}; {remedy}")
+
+
+def fitted_columns(model: Any) -> list[str] | None:
+    """The columns of the data frame that an estimator was fitted on; None where that was no data frame."""
+    columns = getattr(model, "feature_names_in_", None)
+    if columns is None and (columns := getattr(model, "feature_names_", None)) is not None:  # CatBoost
+        columns = None if list(columns) == [str(i) for i in range(len(columns))] else columns
+    return None if columns is None else [str(column) for column in columns]
 
 
 def _of_several_targets(answer: Any) -> bool:

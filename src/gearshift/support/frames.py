@@ -3,7 +3,7 @@
 Missing values are NaN among numbers and None among texts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, Literal
 
@@ -63,9 +63,16 @@ def without_gaps(array: NDArray[Any]) -> NDArray[Any]:
     return np.array([None if _is_missing(value) else value for value in array.flat], dtype=object).reshape(array.shape)
 
 
-def frame_of(kind: FrameKind, columns: Mapping[str, NDArray[Any]], *, where: str) -> Any:
+def frame_of(
+    kind: FrameKind,
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    where: str,
+    categories: Mapping[str, Sequence[str | int]] | None = None,
+) -> Any:
     """A data frame of arrays of n rows; one of two dimensions becomes columns NAME.0, NAME.1, ...
 
+    With pandas, columns of `categories` become categorical with these values; others are missing.
     Raises `InvalidInput` where the library is not installed.
     """
     flat: dict[str, NDArray[Any]] = {}
@@ -79,7 +86,13 @@ def frame_of(kind: FrameKind, columns: Mapping[str, NDArray[Any]], *, where: str
         return library.DataFrame(
             {name: array.tolist() if array.dtype.kind == "O" else array for name, array in flat.items()}
         )
-    return library.DataFrame(flat)
+    known = (categories or {}).items()
+    return library.DataFrame(flat | {name: _categorical(library, flat[name], values) for name, values in known})
+
+
+def _categorical(pandas: Any, array: NDArray[Any], values: Sequence[str | int]) -> Any:
+    codes = {value: code for code, value in enumerate(values)}
+    return pandas.Categorical.from_codes([codes.get(value, -1) for value in array.tolist()], list(values))
 
 
 _EXTRA_OF: dict[FrameKind, str] = {"pandas": "pandas", "polars": "polars", "pyarrow": "parquet"}

@@ -6,7 +6,7 @@ import pytest
 from gearshift.errors import ModelFailed
 from gearshift.model import Predicted, datatype_of
 from gearshift.models.certainty import agreement, highest_probability, mean_token_log_probability, top_two_difference
-from gearshift.models.user_model import UserModel
+from gearshift.models.user_model import UserModel, fitted_columns
 from gearshift.support.frames import columns_of
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -352,3 +352,51 @@ def test_a_model_of_frames_gets_one_of_all_inputs_and_may_answer_one(kind: Any) 
     assert columns["name"].tolist() == ["Ada", None]
     assert answer.outputs["label"].tolist() == ["a", "b"]
     assert answer.certainty.tolist() == [0.5, 1.0]
+
+
+class FittedOnCategories(Predicts):
+    """As an estimator that was fitted on a data frame with a column of pandas' type category."""
+
+    feature_names_in_ = np.array(["town"], dtype=object)
+
+    def predict(self, batch: Any) -> Any:
+        codes = batch["town"].cat.codes.to_numpy()
+        return np.stack([codes == 0, codes == 1], axis=1).astype(float)
+
+
+def test_texts_become_categories_in_the_order_that_the_settings_give() -> None:
+    pytest.importorskip("pandas")
+    inputs = {"town": np.array(["Ulm", "Bonn", "Rom", None], dtype=object)}
+    model = UserModel("m", FittedOnCategories(None), top_two_difference, categories={"town": ("Ulm", "Bonn")})
+    assert model.run(inputs).outputs["scores"].tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
+def test_an_estimator_that_wants_categories_says_where_to_give_them() -> None:
+    pytest.importorskip("pandas")
+    with pytest.raises(ModelFailed, match=r"AttributeError.*categories\.town = \[\.\.\.\] in \[models\.m\]"):
+        runnable(FittedOnCategories(None)).run({"town": np.array(["Ulm"], dtype=object)})
+
+
+def test_categories_of_another_type_than_the_values_are_refused() -> None:
+    model = UserModel("m", FittedOnCategories(None), top_two_difference, categories={"town": ("1", "2")})
+    with pytest.raises(ModelFailed, match="has categories of 'town' such as '1', and values of type int64"):
+        model.run({"town": np.array([1, 2])})
+    model = UserModel("m", FittedOnCategories(None), top_two_difference, categories={"city": ("1", "2")})
+    with pytest.raises(ModelFailed, match="has categories of 'city', which is no input"):
+        model.run({"town": np.array([1, 2])})
+
+
+class FittedByCatBoost(Predicts):
+    feature_names_ = ["age", "town"]  # noqa: RUF012  as the library has it
+
+    def predict(self, batch: Any) -> Any:
+        return np.stack([batch["age"], batch["town"] == "Ulm"], axis=1).astype(float)
+
+
+def test_catboost_gets_the_columns_that_it_was_fitted_on() -> None:
+    pytest.importorskip("pandas")
+    inputs = {"town": np.array(["Ulm", "Bonn"], dtype=object), "age": np.array([0.0, 4.0])}
+    assert runnable(FittedByCatBoost(None)).run(inputs).outputs["scores"].tolist() == [[0, 1], [4, 0]]
+    fitted_on_an_array = FittedByCatBoost(None)
+    fitted_on_an_array.feature_names_ = ["0", "1"]
+    assert fitted_columns(fitted_on_an_array) is None

@@ -12,7 +12,7 @@ from gearshift.cli.common.output import Output, verb
 from gearshift.errors import require
 from gearshift.serving.door.settings import require_settings
 from gearshift.verbs.language.inputs import plans_language
-from gearshift.verbs.quick.keeping import folder_of
+from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.serve import (
     ServeOptions,
     chosen_plan,
@@ -112,7 +112,7 @@ def command(
                 )
             if keep is not None:
                 output.say(f"wrote {made}")
-            code = serve_plan(made, **options)
+            code = serve_plan(made, **journal_kept(options, keep))
     else:
         require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
         made = chosen_plan(plan, **asked)

@@ -15,6 +15,7 @@ from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
 from gearshift.models.config import project_file, read_project
 from gearshift.models.loading import load_model
 from gearshift.models.samples import DEFAULT_INPUT
+from gearshift.models.user_model import fitted_columns
 
 Row = dict[str, NDArray[Any]]
 GIVE_ONE = "give one record that it takes with --example, such as --example '[1.5, 2.0]', or samples with --samples"
@@ -85,8 +86,8 @@ def taken_by(model: Any) -> Row | None:
         given = model.example()
         rows = given if isinstance(given, Mapping) else {DEFAULT_INPUT: given}
         return {str(name): np.asarray(value) for name, value in rows.items()}
-    columns = getattr(model, "feature_names_in_", None)
+    columns = fitted_columns(model)
     if columns is not None:
-        return {str(column): np.zeros(1) for column in columns}
+        return {column: np.zeros(1) for column in columns}
     count = getattr(model, "n_features_in_", None)
     return None if count is None else {DEFAULT_INPUT: np.zeros((1, int(count)))}

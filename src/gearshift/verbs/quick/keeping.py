@@ -1,12 +1,15 @@
-"""The folder in which models without a plan get one."""
+"""The folder in which models without a plan get one, and the journal that a later plan takes its traffic from."""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gearshift.errors import require
 from gearshift.support.files import PathLike
+
+JOURNAL = "journal.jsonl"
 
 
 @contextmanager
@@ -21,3 +24,10 @@ def folder_of(keep: PathLike | None) -> Iterator[Path]:
     require(not there, "is there already", where=str(path), remedy="name a new or empty folder for --keep")
     path.mkdir(parents=True, exist_ok=True)
     yield path
+
+
+def journal_kept(options: dict[str, Any], keep: PathLike | None) -> dict[str, Any]:
+    """The options of a server, which writes a journal into the folder `keep` unless another is named."""
+    if keep is None or options.get("journal_path") is not None:
+        return options
+    return options | {"journal_path": Path(keep) / JOURNAL}

@@ -10,7 +10,7 @@ from gearshift.serving.door.settings import ServerSettings
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Notice
 from gearshift.verbs.options import Backend, Option, ProfileFolder, ProjectOfPlan
-from gearshift.verbs.quick.keeping import folder_of
+from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.sources import models_at
 
 Options = ParamSpec("Options")
@@ -43,7 +43,7 @@ class ServeOptions(ServerSettings, frozen=True, kw_only=True, forbid_unknown_fie
         str | None, Option("Of models without a plan and samples: a record that they take, as JSON.", metavar="JSON")
     ] = None
     keep: Annotated[
-        PathLike | None, Option("Of models without a plan: keep project, profile and plan in this new folder.")
+        PathLike | None, Option("Of models without a plan: keep project, profile, plan and journal in this new folder.")
     ] = None
     say: Notice | None = None
 
@@ -66,8 +66,9 @@ def serve(plan: PathLike, **options: Any) -> int:
     asked = {name: options.pop(name, None) for name in OF_MODELS}
     if is_without_plan(plan):
         require_local(options)
-        with folder_of(options.pop("keep", None)) as folder:
-            return serve_plan(plan_found(plan, folder, **asked), **options)
+        keep = options.pop("keep", None)
+        with folder_of(keep) as folder:
+            return serve_plan(plan_found(plan, folder, **asked), **journal_kept(options, keep))
     require_for_models(asked | {"keep": options.pop("keep", None)}, plan)
     return serve_plan(chosen_plan(plan, latency_s=asked["latency_s"], accuracy=asked["accuracy"]), **options)
 
