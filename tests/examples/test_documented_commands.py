@@ -96,8 +96,12 @@ class Shell:
         )
         self.jobs[max(self.jobs, default=0) + 1] = server
         assert server.stderr is not None
-        said = server.stderr.readline()
-        assert "serving " in said, said + server.stderr.read()
+        said = []
+        for told in server.stderr:
+            said.append(told)
+            if "serving " in told:
+                return
+        raise AssertionError("".join(said))
 
     def end(self, job: int = 1) -> int:
         server = self.jobs.pop(job, None)

@@ -2,24 +2,78 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from gearshift.errors import InvalidInput, require
-from gearshift.load_generator.replay_result import COLUMNS, DEGRADED, OUTCOMES, REFUSED
-from gearshift.reporting.runs import Answers, RunSeries, series
+from gearshift.load_generator.replay_result import COLUMNS, DEGRADED, OUTCOMES, REFUSED, Replay
+from gearshift.reporting.runs import (
+    MOST_BINS,
+    Answers,
+    LatencyQuantiles,
+    RunSeries,
+    gear_series,
+    in_force,
+    measured_series,
+    series,
+)
 from gearshift.result import ServingResult, summarise
 from gearshift.support.files import PathLike, read_text
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured run over time, in bins of `bin_s` from each of `seconds` (n,) on, and its latencies.
+
+    `load_qps`, `p95_s`, `accuracy` and `gear` (n,) are of the requests that were due then; p95 and
+    accuracy are unknown where there were too few. `latency_s` (k,) are those at the shares `share` (k,)
+    of the answered requests.
+    """
+
+    bin_s: float
+    seconds: list[float]
+    load_qps: list[float]
+    p95_s: list[float | None]
+    accuracy: list[float | None]
+    gear: list[int]
+    share: list[float]
+    latency_s: list[float]
+
+    def __post_init__(self) -> None:
+        n = len(self.seconds)
+        fits = all(len(each) == n for each in (self.load_qps, self.p95_s, self.accuracy, self.gear))
+        if not (fits and 0 < n <= MOST_BINS + 1 and self.bin_s > 0 and len(self.share) == len(self.latency_s)):
+            raise ValueError("its course over time has arrays of different lengths")
+        if min(self.gear) < 0:
+            raise ValueError("its course over time has a gear below 0")
+
+
+def course_of(run: Replay) -> Course:
+    """The course of a replay, as `gearshift replay --json` writes it under `over_time`."""
+    made = measured_series("", run)
+    seconds, quantiles = np.asarray(made.seconds), made.latency_quantiles
+    unknown = np.full(len(seconds), np.nan)
+    p95_s, accuracy = (unknown if each is None else each for each in (made.p95_s, made.accuracy))
+    return Course(
+        bin_s=made.bin_s,
+        seconds=seconds.tolist(),
+        load_qps=np.asarray(made.load_qps).tolist(),
+        p95_s=p95_s.tolist(),
+        accuracy=accuracy.tolist(),
+        gear=gear_series(run.gears, seconds).tolist(),
+        share=[] if quantiles is None else quantiles.share.tolist(),
+        latency_s=[] if quantiles is None else quantiles.latency_s.tolist(),
+    )
 
 
 def read_measured(
     path: PathLike, name: str, *, slo_s: float | None, devices: int, of_gears: list[float] | None = None
 ) -> RunSeries:
-    """The measured run in `path`; a log, a `.csv`, also gives its course over time. Raises `InvalidInput`.
+    """The measured run in `path` and its course over time, where it has one. Raises `InvalidInput`.
 
-    Of a log, latencies are judged by `slo_s`.
+    `of_gears` are the accuracies that the plan predicts for its gears. Of a log, latencies are judged by `slo_s`.
     """
     if Path(path).suffix == ".csv":
         return _of_log(path, name, slo_s, devices, of_gears)
@@ -28,13 +82,32 @@ def read_measured(
         read = msgspec.json.decode(read_text(path))
         require(isinstance(read, dict), "is no object")
         result = msgspec.convert({key: value for key, value in read.items() if key in known}, ServingResult)
+        course = msgspec.convert(read.get("over_time"), Course | None)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(
             f"is no replay: {error}",
             where=str(path),
             remedy="give what `gearshift replay --json FILE` wrote, or the .csv of its --log",
         ) from error
-    return RunSeries(name=name, kind="measured", result=result)
+    run = RunSeries(name=name, kind="measured", result=result)
+    return run if course is None else _over_time(run, course, of_gears)
+
+
+def _over_time(run: RunSeries, course: Course, of_gears: list[float] | None) -> RunSeries:
+    seconds, accuracy, p95_s, load_qps = (
+        np.array(each, dtype=np.float64) for each in (course.seconds, course.accuracy, course.p95_s, course.load_qps)
+    )
+    shifts = list(zip(course.seconds, course.gear, strict=True))
+    return replace(
+        run,
+        seconds=seconds,
+        bin_s=course.bin_s,
+        load_qps=load_qps,
+        in_force=None if of_gears is None else in_force(shifts, of_gears, seconds, course.bin_s),
+        accuracy=accuracy,
+        p95_s=p95_s,
+        latency_quantiles=LatencyQuantiles(share=np.array(course.share), latency_s=np.array(course.latency_s)),
+    )
 
 
 def _of_log(path: PathLike, name: str, slo_s: float | None, devices: int, of_gears: list[float] | None) -> RunSeries:

@@ -27,7 +27,10 @@ def report(
     profile: ProfileOfPlan = None,
     replay: Annotated[
         PathLike | None,
-        Option("Also show this measurement: what `gearshift replay` wrote with --json, or the .csv of its --log."),
+        Option(
+            "Also show this measurement, over time too: what `gearshift replay` wrote with --json, or the .csv of its "
+            "--log. Not for graphs, several pipelines or language models."
+        ),
     ] = None,
 ) -> Path:
     """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.load_generator.replay_result import COLUMNS
-from gearshift.reporting.measured_file import read_measured
+from gearshift.load_generator.replay_result import COLUMNS, Effort, Replay, empty_log, gear_shifts, lateness_of
+from gearshift.reporting.measured_file import course_of, read_measured
+from gearshift.reporting.runs import measured_series
+from gearshift.result import latency_summary
 from tests.unit.reporting.test_report_page import result
 
 
@@ -20,6 +22,51 @@ def test_what_replay_printed_is_read_with_its_further_fields(tmp_path: Path) -> 
     (tmp_path / "run.json").write_text(json.dumps(facts))
     run = read(tmp_path / "run.json")
     assert (run.name, run.kind, run.result) == ("mine", "measured", result())
+
+
+def a_replay() -> Replay:
+    """Ten seconds of ten requests each, in gear 0 and then in gear 1, whose answers are slower and right less often."""
+    later = np.repeat([False, True], 50)
+    log = empty_log(0.1 * np.arange(100), np.arange(100, dtype=np.int32))
+    log.answered_s[:] = log.due_s + np.where(later, 0.1, 0.05)
+    log.outcome[:], log.gear[:], log.quality[:] = 0, later, ~later
+    of_latency = latency_summary(log.latency_s)
+    return Replay(
+        result=result(),
+        log=log,
+        lateness=lateness_of(log, of_latency),
+        effort=Effort(),
+        why_invalid="",
+        failed=0,
+        gears=gear_shifts(log),
+        runs={},
+    )
+
+
+def test_the_course_that_replay_prints_is_read_again_with_the_gears_in_force(tmp_path: Path) -> None:
+    run = a_replay()
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(run.as_json() | {"over_time": course_of(run)}))
+    made, of_log = read(tmp_path / "run.json"), measured_series("mine", run, [0.9, 0.8])
+    assert made.seconds is not None
+    assert made.seconds.tolist() == list(range(10))
+    for name in ("load_qps", "p95_s", "accuracy"):
+        np.testing.assert_array_equal(getattr(made, name), getattr(of_log, name))
+    assert made.in_force is not None
+    assert made.in_force[[0, -1]] == pytest.approx([0.9, 0.8])
+    assert made.p95_s is not None
+    assert made.p95_s[[0, -1]] == pytest.approx([0.05, 0.1])
+    assert made.latency_quantiles is not None
+    assert of_log.latency_quantiles is not None
+    np.testing.assert_array_equal(made.latency_quantiles.latency_s, of_log.latency_quantiles.latency_s)
+
+
+@pytest.mark.parametrize("wrong", [{"gear": [0]}, {"gear": [-1] * 10}, {"bin_s": "x"}, {"seconds": []}])
+def test_a_course_that_does_not_fit_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    run = a_replay()
+    course = msgspec.to_builtins(course_of(run)) | wrong
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(run.as_json() | {"over_time": course}))
+    with pytest.raises(InvalidInput, match="is no replay"):
+        read(tmp_path / "run.json")
 
 
 def test_a_log_gives_the_course_over_time_and_counts_what_was_not_answered(tmp_path: Path) -> None:

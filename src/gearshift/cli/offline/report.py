@@ -8,6 +8,7 @@ import click
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
+from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs.report import report, report_pipelines
 
@@ -24,7 +25,13 @@ def command(
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made = read_plan(plan)
     if not made.is_plain:
-        require_none({"--profile": profile, "--replay": replay})
+        require_none({"--profile": profile})
+        require(
+            replay is None,
+            "a page about graphs or several pipelines shows no measured run",
+            where="--replay",
+            remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
+        )
         named = all(source.path for source in made.traces.values()) or bool(trace_arguments["trace"])
         traces = take_traces(output.say, made, plan, trace_arguments) if named else None
         if not named:

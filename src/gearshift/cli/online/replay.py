@@ -21,7 +21,7 @@ from gearshift.cli.language.replay import replay_of_language
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.load_generator.replay_result import require_log_path, write_request_log
+from gearshift.load_generator.replay_result import Replay, require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
 from gearshift.verbs.language.inputs import is_of_language
@@ -95,7 +95,7 @@ def command(
         )
     if log is not None:
         write_request_log(run.log, log)
-    output.json(run.as_json())
+    output.json(_with_course(run))
     output.show(results_table(f"Measured at {target}", [("replay", run.result)]))
     tell_generator(output, run)
 
@@ -113,7 +113,13 @@ def _replay_each(output: Output, target: str, plan: GearPlan | None, options: di
             progress=lambda done, total: tell("replaying", done / total),
             **options,
         )
-    output.json({"pipelines": {name: run.as_json() for name, run in runs.items()}})
+    output.json({"pipelines": {name: _with_course(run) for name, run in runs.items()}})
     output.show(results_table(f"Measured at {target}", [(name, run.result) for name, run in runs.items()]))
     for run in runs.values():
         tell_generator(output, run)
+
+
+def _with_course(run: Replay) -> dict[str, object]:
+    from gearshift.reporting.measured_file import course_of
+
+    return run.as_json() | {"over_time": course_of(run)}
