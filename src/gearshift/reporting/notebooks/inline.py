@@ -39,7 +39,8 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     style = "border-collapse:collapse;font-size:90%"
-    return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def chart(title: str, x_name: str, *lines: Line, least: float | None = 0.0, percent: bool = False) -> str:

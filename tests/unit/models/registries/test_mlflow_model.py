@@ -64,6 +64,7 @@ def test_the_signature_is_the_example(folder: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_folder_without_a_model_is_refused(libraries: tuple[Any, Any], tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"field load: there is no MLmodel in .*nowhere; name a folder that MLflow"):
         open_mlflow("nowhere", tmp_path, where="field load")
