@@ -1,10 +1,13 @@
-"""Make the pictures of the documents anew: `python docs/screenshots.py`, with playwright and Chromium, two minutes.
+"""Make the pictures of the documents anew: `python docs/screenshots.py`, with playwright and Chromium, some minutes.
 
-All are of a project that `gearshift init` writes: measured, planned and served here, so figures differ from run to run.
-Terminal output is SVG, pages are PNG; together they are to stay below 1.5 MB.  A page of the documents says where a
-picture stands, in `<!-- picture: NAME.png: what it shows -->`; the line after that is written here.
+All but one are of projects that `gearshift init` writes: measured, planned and served here, so figures differ from run
+to run; the page about language models is of made-up ones, as their engines are not everywhere.  Each page is taken
+wide and light, narrow and dark, and as it is printed.  Terminal output is SVG, pages are PNG; together they are to
+stay below 1.5 MB.  A page of the documents says where a picture stands, in `<!-- picture: NAME.png: what it shows -->`;
+the line after that is written here.  With `--whole FOLDER` whole pages are written there too, to look at.
 """
 
+import argparse
 import fcntl
 import os
 import pty
@@ -25,6 +28,12 @@ from rich.console import Console
 from rich.text import Text
 
 import gearshift
+from gearshift.cascade import Cascade
+from gearshift.traces.generate import steady
+from gearshift.traces.read import write_trace
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, ROWS = 100, 40
@@ -32,14 +41,30 @@ MOST_BYTES = 1_500_000
 TRACE = [30] * 8 + [160] * 10 + [40] * 40
 PLACE = re.compile(r"^<!-- picture: (\S+): (.*) -->\n(?:!\[.*\n)?", re.MULTILINE)
 READY = re.compile(r"watch it at (http://\S+)/dashboard")
+LOOKS = {
+    "": (1100, 900, "light", "screen"),
+    "-narrow": (390, 844, "dark", "screen"),
+    "-print": (794, 1123, "light", "print"),
+}
+"""A window, a phone, and a sheet of A4."""
 TERMINAL = {
     "terminal-plan": "gearshift plan profile --trace trace.csv --p95-ms 100 --ranges 4",
     "terminal-inspect": "gearshift inspect profile",
     "terminal-explain": "gearshift explain plan.json",
 }
 
+REPORTS = (
+    "gearshift plan profile --trace trace.csv --p95-ms 100 --ranges 4 --what-if --out what-if.json",
+    "gearshift report what-if.json --out report.html",
+    "gearshift compare profile --trace trace.csv --p95-ms 50,100,200 --ranges 4 --budget-s 10 --out comparison.html"
+    " --planners optimal,coordinate,static-cascade,model-switching",
+)
+
 
 def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--whole", type=Path)
+    whole: Path | None = arguments.parse_args().whole
     IMAGES.mkdir(exist_ok=True)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -49,7 +74,10 @@ def main() -> None:
         (folder / "trace.csv").write_text(f"second,requests\n{counts}")
         for picture, line in TERMINAL.items():
             write_terminal(picture, line, run(line, folder))
-        run("gearshift report plan.json --out report.html", folder)
+        for line in REPORTS:
+            run(line, folder)
+        reports = {"report": folder / "report.html", "comparison": folder / "comparison.html"}
+        reports |= {"report-pipeline": report_of_pipeline(folder), "report-language": report_of_language(folder)}
         with served(folder) as url, chromium() as browser:
             write_terminal("terminal-status", "gearshift status", run(f"gearshift status --url {url}", folder))
             replay = subprocess.Popen(
@@ -68,9 +96,11 @@ def main() -> None:
                 with page(browser, 900) as opened:
                     opened.goto(url + path)
                     opened.screenshot(path=IMAGES / f"{name}.png")
-            with page(browser, 1000) as opened:
+            for name, path in reports.items():
+                take_looks(browser, name, path, whole)
+            with page(browser, 1100) as opened:
                 opened.goto((folder / "report.html").as_uri())
-                opened.screenshot(path=IMAGES / "report.png")
+                opened.locator("section").first.screenshot(path=IMAGES / "report-what-if.png")
             plan = gearshift.read_plan(folder / "plan.json")
             simulated = gearshift.simulate(plan, folder / "trace.csv", profile=folder / "profile")
             for name, shown in (("notebook-plan", plan), ("notebook-simulation", simulated)):
@@ -81,6 +111,46 @@ def main() -> None:
     size = sum(path.stat().st_size for path in IMAGES.iterdir())
     sys.stdout.write(f"wrote {IMAGES}: {size:,} bytes\n")
     assert size <= MOST_BYTES, f"the pictures have more than {MOST_BYTES} bytes"
+
+
+def report_of_pipeline(folder: Path) -> Path:
+    """The page about the plan of the graph that `gearshift init --pipeline` writes."""
+    place = folder / "strips"
+    run("gearshift init --pipeline strips", folder)
+    run("gearshift profile", place)
+    shutil.copy(folder / "trace.csv", place)
+    run(
+        "gearshift plan profile --trace trace.csv --rate-scale 0.2 --p95-ms 200 --devices 2 --ranges 4 --budget-s 30",
+        place,
+    )
+    run("gearshift report plan.json --out report.html", place)
+    return place / "report.html"
+
+
+def report_of_language(folder: Path) -> Path:
+    """The page about three gears of two made-up language models."""
+    place = folder / "language"
+    place.mkdir()
+    split = Cascade(models=("small", "large"), thresholds=(0.25,), decide_at_tokens=(0,))
+    cascades = [cascade(-0.5, 4), split, SMALL_ALONE]
+    write_language_plan(place, cascades, [0.0, 4.0, 9.0], profile=language_profile())
+    write_trace(steady(60, 30, seed=1), place / "trace.csv")
+    run("gearshift report plan.json --trace trace.csv --out report.html", place)
+    return place / "report.html"
+
+
+def take_looks(browser: Any, name: str, path: Path, whole: Path | None) -> None:
+    """The head of a page as each of `LOOKS` has it, and the whole page for one who wants to see it."""
+    for look, (width, height, scheme, media) in LOOKS.items():
+        with page(browser, width, scheme, height) as opened:
+            opened.goto(path.as_uri())
+            if media == "print":
+                opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+            opened.emulate_media(media=media, color_scheme=scheme)
+            opened.screenshot(path=IMAGES / f"{name}{look}.png")
+            if whole is not None:
+                whole.mkdir(parents=True, exist_ok=True)
+                opened.screenshot(path=whole / f"{name}{look}.png", full_page=True)
 
 
 def place_pictures() -> None:
@@ -142,8 +212,8 @@ def chromium() -> Iterator[Any]:
 
 
 @contextmanager
-def page(browser: Any, width: int, scheme: str = "light") -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+def page(browser: Any, width: int, scheme: str = "light", height: int = 900) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     yield context.new_page()
     context.close()
 

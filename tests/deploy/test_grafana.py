@@ -5,8 +5,9 @@ import re
 import urllib.request
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 
 from tests import language_server
@@ -15,9 +16,107 @@ from tests.two_language_models import SMALL_ALONE, cascade, language_profile, wr
 
 BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "gearshift.json"
 COLUMNS = 24
+Whole = Annotated[int, msgspec.Meta(ge=0)]
 PROMQL = {"sum", "min", "max", "avg", "by", "rate", "increase", "histogram_quantile"}
 OWN_LABELS = {"job", "instance", "le"}
 """Those that Prometheus adds, and that of buckets."""
+
+
+class Closed(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An object of Grafana's dashboard schema (kinds/dashboard/dashboard_kind.cue, 0.0), which admits no other fields.
+
+    Fields that it has and this dashboard has not are left out; those without a default are required there, or it has a
+    default that Grafana fills in.
+    """
+
+
+class Source(Closed):
+    type: str
+    uid: str
+
+
+class GridPos(Closed):
+    h: Annotated[int, msgspec.Meta(gt=0)]
+    w: Annotated[int, msgspec.Meta(gt=0, le=COLUMNS)]
+    x: Annotated[int, msgspec.Meta(ge=0, lt=COLUMNS)]
+    y: Whole
+
+
+class FieldConfig(Closed):
+    unit: str
+    min: float = 0
+    max: float = 0
+    decimals: float = 0
+    custom: dict[str, Any] = {}
+
+
+class FieldConfigSource(Closed):
+    defaults: FieldConfig
+    overrides: list[Any]
+
+
+class Panel(Closed):
+    type: Annotated[str, msgspec.Meta(min_length=1)]
+    id: Whole
+    title: str
+    description: str
+    datasource: Source
+    gridPos: GridPos
+    targets: list[dict[str, Any]]
+    options: dict[str, Any]
+    fieldConfig: FieldConfigSource
+
+
+class Row(Closed):
+    type: Literal["row"]
+    id: Whole
+    title: str
+    gridPos: GridPos
+    collapsed: bool
+    panels: list[Panel]
+
+
+class Query(msgspec.Struct, kw_only=True):
+    name: str
+    datasource: Source
+    enable: bool
+    iconColor: str
+
+
+class Variable(msgspec.Struct, kw_only=True):
+    name: str
+    type: Literal["query", "adhoc", "constant", "datasource", "interval", "textbox", "custom", "system"]
+    label: str
+    query: str | dict[str, Any]
+    datasource: Source | None = None
+
+
+class Queries(Closed):
+    list: list[Query]
+
+
+class Variables(Closed):
+    list: list[Variable]
+
+
+class Times(Closed):
+    from_: str = msgspec.field(name="from")
+    to: str
+
+
+class Board(Closed):
+    title: str
+    uid: Annotated[str, msgspec.Meta(min_length=8, max_length=40)]
+    tags: list[str]
+    schemaVersion: Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
+    version: Whole
+    editable: bool
+    time: Times
+    refresh: str | Literal[False]
+    timezone: str
+    annotations: Queries
+    templating: Variables
+    panels: list[dict[str, Any]]
 
 
 def board() -> dict[str, Any]:
@@ -74,6 +173,18 @@ def test_every_expression_chooses_servers_by_the_variables_and_its_brackets_matc
             assert expression.count(opening) == expression.count(closing)
         words = re.findall(r"\b([a-z_]+)(?= ?\()", expression)
         assert set(words) <= PROMQL, expression
+
+
+def test_fields_and_their_types_are_those_of_the_schema_that_grafana_publishes() -> None:
+    made = msgspec.convert(board(), Board)
+    kinds = [msgspec.convert(panel, Row if panel["type"] == "row" else Panel).type for panel in made.panels]
+    assert {"row", "stat", "timeseries"} == set(kinds)
+
+
+@pytest.mark.parametrize("wrong", [{"gridPos": {"h": 0, "w": 6, "x": 0, "y": 1}}, {"unknown": 1}, {"id": "2"}])
+def test_a_panel_that_the_schema_does_not_admit_is_found(wrong: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(panels()[0] | wrong, Panel)
 
 
 def test_panels_have_what_grafana_needs_and_no_two_overlap() -> None:
