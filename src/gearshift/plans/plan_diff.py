@@ -8,7 +8,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, ReplicaSettings
+from gearshift.gear import (
+    ExpectedGain,
+    Gear,
+    GearPlan,
+    GearPrediction,
+    LoadRange,
+    Order,
+    PipelinePlan,
+    RefineFor,
+    ReplicaSettings,
+    TimedQuality,
+)
 from gearshift.plans.served import require_served
 from gearshift.result import ServingResult
 
@@ -24,12 +35,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 class GearSide(msgspec.Struct, frozen=True, kw_only=True):
     """One plan in a load range: its cascade, settings of replicas with a share, and prediction.
 
-    In place of `cascade`, a graph has `cascades`, those of each node.
+    In place of `cascade`, a graph has `cascades`, those of each node. `gains` are those that a gear
+    that orders by gain reads, `timed` the tables that one reads which chooses by time.
     """
 
     cascade: Cascade | UnsetType = UNSET
     cascades: dict[str, tuple[Cascade, ...]] | UnsetType = UNSET
     replicas: tuple[ReplicaSettings, ...]
+    order: Order | UnsetType = UNSET
+    answer_by_margin_s: float | UnsetType = UNSET
+    refine_for: RefineFor | UnsetType = UNSET
+    gains: tuple[ExpectedGain, ...] | UnsetType = UNSET
+    margin_s: float | UnsetType = UNSET
+    timed: dict[str, tuple[TimedQuality, ...]] | UnsetType = UNSET
     predicted: GearPrediction | None = None
 
 
@@ -77,7 +95,7 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
         objective=_changes(*serves),
         hardware=_changes(*({d.id: msgspec.to_builtins(d) for d in plan.hardware.devices} for plan in (a, b))),
         placement=_changes(*(_copies(plan) for plan in (a, b))),
-        gears=_gear_changes(pipelines[0].gears, pipelines[1].gears),
+        gears=_gear_changes(*pipelines),
         predictions=(a.predictions.get(names[0]), b.predictions.get(names[1])),
         pool_cores=pools,
     )
@@ -102,9 +120,9 @@ def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
     return tuple(Change(what=name, a=a.get(name), b=b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name))
 
 
-def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange, ...]:
+def _gear_changes(a: PipelinePlan, b: PipelinePlan) -> tuple[GearChange, ...]:
     """Compare ranges between the boundaries of both plans; join neighbours that change alike."""
-    starts = sorted({gear.load_range.from_ for gear in (*a, *b)})
+    starts = sorted({gear.load_range.from_ for gear in (*a.gears, *b.gears)})
     found: list[GearChange] = []
     for start, end in zip(starts, [*starts[1:], None], strict=True):
         sides = _side(a, start), _side(b, start)
@@ -120,12 +138,37 @@ def _gear_changes(a: tuple[Gear, ...], b: tuple[Gear, ...]) -> tuple[GearChange,
     return tuple(found)
 
 
-def _side(gears: tuple[Gear, ...], load_qps: float) -> GearSide:
-    gear = next(g for g in reversed(gears) if g.load_range.from_ <= load_qps)
+def _side(pipeline: PipelinePlan, load_qps: float) -> GearSide:
+    gear = next(g for g in reversed(pipeline.gears) if g.load_range.from_ <= load_qps)
     used = sorted((s for s in gear.replicas if s.load_share > 0), key=lambda s: s.replica)
-    if len(gear.cascades) > 1 or any(len(each) > 1 for each in gear.cascades.values()):
-        return GearSide(cascades=dict(gear.cascades), replicas=tuple(used), predicted=gear.predicted)
-    return GearSide(cascade=gear.cascade, replicas=tuple(used), predicted=gear.predicted)
+    several = len(gear.cascades) > 1 or any(len(each) > 1 for each in gear.cascades.values())
+    return GearSide(
+        cascade=UNSET if several else gear.cascade,
+        cascades=dict(gear.cascades) if several else UNSET,
+        replicas=tuple(used),
+        predicted=gear.predicted,
+        **_while_waiting(gear, pipeline),
+    )
+
+
+def _while_waiting(gear: Gear, pipeline: PipelinePlan) -> dict[str, Any]:
+    """The settings by which items wait, are refined and choose a cascade; only those that the gear reads."""
+    found: dict[str, Any] = {"margin_s": gear.margin_s, "timed": gear.timed}
+    if gear.order != "gain":
+        return found
+    return found | {
+        "order": "gain",
+        "answer_by_margin_s": 0.0 if gear.answer_by_margin_s is UNSET else gear.answer_by_margin_s,
+        "refine_for": "gain" if gear.refine_for is UNSET else gear.refine_for,
+        "gains": _read_by(gear, pipeline.gains),
+    }
+
+
+def _read_by(gear: Gear, gains: tuple[ExpectedGain, ...] | UnsetType) -> tuple[ExpectedGain, ...] | UnsetType:
+    if gains is UNSET:
+        return UNSET
+    used = {model for cascades in gear.cascades.values() for cascade in cascades for model in cascade.models}
+    return tuple(sorted((g for g in gains if {g.kept, g.later} <= used), key=lambda g: (g.kept, g.later)))
 
 
 def _alike(one: GearSide, other: GearSide) -> bool:

@@ -1,10 +1,12 @@
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, alone
+from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plans.plan_diff import diff
@@ -14,6 +16,7 @@ from tests.unit.planner.little import little_request
 PLAN = plan(little_request())
 GEAR = PLAN.pipelines["task"].gears[0]
 SMALL, LARGE = Cascade(models=("m0",)), Cascade(models=("m2",))
+SMALL_LARGE = Cascade(models=("m0", "m2"), thresholds=(0.5,))
 
 
 def gears(*parts: tuple[float, Cascade]) -> list[Gear]:
@@ -75,3 +78,35 @@ def test_settings_of_replicas_in_use_differ_and_those_of_others_do_not(field: st
 
     assert len(diff(PLAN, changed(True)).gears) == 1
     assert diff(PLAN, changed(False)).same
+
+
+def ordered(gains: Sequence[float] = (0.2, 0.1), **settings: object) -> GearPlan:
+    """The plan with its gear ordered by gain, and the gains of its models."""
+    gear = msgspec.structs.replace(gears((0.0, SMALL_LARGE))[0], order="gain", **settings)
+    gain = ExpectedGain(kept="m0", later="m2", certainty=(0.0, 1.0), gain=tuple(gains))
+    pipeline = msgspec.structs.replace(PLAN.pipelines["task"], gears=(gear,), gains=(gain,))
+    return msgspec.structs.replace(PLAN, pipelines={"task": pipeline})
+
+
+def test_a_plan_and_the_same_ordered_by_gain_differ() -> None:
+    found = diff(with_gears(gears((0.0, SMALL_LARGE))), ordered())
+    assert not found.same
+    assert [(change.a.order, change.b.order) for change in found.gears] == [(UNSET, "gain")]
+
+
+@pytest.mark.parametrize(
+    "other", [{"answer_by_margin_s": 0.004}, {"refine_for": "rows"}, {"gains": (0.3, 0.1)}], ids=lambda o: next(iter(o))
+)
+def test_plans_that_refine_differ_by_margin_aim_and_gains(other: dict[str, Any]) -> None:
+    assert not diff(ordered(), ordered(**other)).same
+    assert diff(ordered(**other), ordered(**other)).same
+
+
+def test_settings_of_refinement_that_are_left_out_equal_their_defaults() -> None:
+    assert diff(ordered(), ordered(answer_by_margin_s=0.0, refine_for="gain")).same
+
+
+def test_gains_that_no_gear_reads_make_no_difference() -> None:
+    plain, unread = with_gears(gears((0.0, SMALL_LARGE))), ordered()
+    pipeline = msgspec.structs.replace(unread.pipeline, gears=plain.pipeline.gears)
+    assert diff(plain, msgspec.structs.replace(unread, pipelines={"task": pipeline})).same

@@ -11,8 +11,9 @@ from msgspec import UNSET
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
-from gearshift.plans.plan_diff import Change, GearSide, PlanDiff
+from gearshift.plans.plan_diff import Change, GearChange, GearSide, PlanDiff
 from gearshift.plans.plan_file import read_plan
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import by_node
 from gearshift.verbs.inspect import diff, diff_pipelines
 
@@ -49,14 +50,18 @@ def show(output: Output, found: PlanDiff) -> None:
         output.say(line)
     if found.gears:
         pooled = ("cores",) if any(found.pool_cores) else ()
-        rows = table(
-            "Gears that differ", "load from", "plan", "cascade", "accuracy", "latency", "largest batch", *pooled
-        )
+        waits = ("waits",) if any(_refines(change) for change in found.gears) else ()
+        columns = ("load from", "plan", "cascade", "accuracy", "latency", "largest batch", *pooled, *waits)
+        rows = table("Gears that differ", *columns)
         rows.columns[1].justify = rows.columns[2].justify = "left"
         for change in found.gears:
-            rows.add_row(f"{change.load_range.from_:.4g}/s", "a", *_cells(change.a)[: 4 + len(pooled)])
-            rows.add_row("", "b", *_cells(change.b)[: 4 + len(pooled)])
+            for start, name, side in ((f"{digits(change.load_range.from_)}/s", "a", change.a), ("", "b", change.b)):
+                rows.add_row(start, name, *_cells(side)[: 4 + len(pooled)], *(_waiting(side) for _ in waits))
         output.show(rows)
+        if any(_refines(change) and change.a.gains != change.b.gains for change in found.gears):
+            output.say("the expected gains by which rows wait differ")
+        if any(change.a.timed != change.b.timed for change in found.gears):
+            output.say("the tables differ by which a cascade is chosen for the time that is left")
     predicted = [(name, result) for name, result in zip("ab", found.predictions, strict=True) if result]
     if predicted:
         output.show(results_table("Predicted", predicted))
@@ -86,6 +91,18 @@ def _word(value: Any) -> str:
 
 def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 64
+
+
+def _refines(change: GearChange) -> bool:
+    return "gain" in (change.a.order, change.b.order)
+
+
+def _waiting(side: GearSide) -> str:
+    """For example "by gain, up to 3.5 ms before the objective, for the most rows"."""
+    if side.order != "gain":
+        return "by arrival"
+    most = "rows" if side.refine_for == "rows" else "gain"
+    return f"by gain, up to {milliseconds(side.answer_by_margin_s or 0.0)} before the objective, for the most {most}"
 
 
 def _cells(side: GearSide) -> tuple[str, ...]:
