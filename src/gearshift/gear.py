@@ -298,7 +298,7 @@ class OtherDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The same planner's prediction on another number of devices, or the `reason` why it has no plan."""
 
     devices: int
-    price_per_hour: float
+    price_per_hour: float | None = None
     predicted: ServingResult | None = None
     reason: str = ""
 

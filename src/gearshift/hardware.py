@@ -1,6 +1,7 @@
 """Devices, and the hardware that they make up."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
 
@@ -21,7 +22,8 @@ def is_remote(kind: str) -> bool:
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A unit that runs one batch at a time: a GPU, a set of CPU cores, or a place at an endpoint.
 
-    A device of kind `remote` takes none of this machine's cores, whatever `cores` is.
+    A device of kind `remote` takes none of this machine's cores, whatever `cores` is. Without a
+    `price_per_hour` its cost is not known.
     """
 
     id: str
@@ -29,16 +31,21 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: str = "cpu"
     memory_bytes: int = 4 * GIB
     cores: int = 1
-    price_per_hour: float = 1.0
+    price_per_hour: float | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         require(bool(self.id), "a device's id is empty")
         require(self.memory_bytes > 0, f"device {self.id!r} has {self.memory_bytes} bytes of memory, needs more than 0")
         require(self.cores >= 1, f"device {self.id!r} has {self.cores} cores, needs at least 1")
         require(
-            0 <= self.price_per_hour < float("inf"),
+            self.price_per_hour is UNSET or 0 <= self.price_per_hour < float("inf"),
             f"device {self.id!r} has price_per_hour {self.price_per_hour}, needs a finite number from 0",
         )
+
+    @property
+    def price_to_compare(self) -> float:
+        """The price per hour, or 1 where none is given: by number then."""
+        return 1.0 if self.price_per_hour is UNSET else self.price_per_hour
 
     @property
     def own_cores(self) -> int:
@@ -72,7 +79,12 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def identical_devices(
-    count: int, *, kind: str = "cpu", memory_bytes: int = 4 * GIB, cores: int = 1, price_per_hour: float = 1.0
+    count: int,
+    *,
+    kind: str = "cpu",
+    memory_bytes: int = 4 * GIB,
+    cores: int = 1,
+    price_per_hour: float | UnsetType = UNSET,
 ) -> Hardware:
     """Hardware of `count` devices named `kind-0`, `kind-1`, ... on one node."""
     require(count >= 1, f"{count} devices asked for", remedy="ask for at least one")

@@ -65,7 +65,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     The objective is kept by `percentile` of the requests. `unfinished` is a plan that the budget
     cut short. For Cocktail+ `devices` is the average over the trace; 0 where it failed. A plan of
     several `pipelines` has their predictions there, and the longest of their objectives.
-    `price_per_hour` is that of all devices.
+    `price_per_hour` is that of all devices; None where it is not known.
     """
 
     planner: str
@@ -224,12 +224,12 @@ def _run(planner: str, request: Asked, **found: Any) -> Run:
     hardware, asked = request.hardware, {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
     latency_s, percentile = request.latency_s, request.percentile
     facts = asked | found
-    each = price_per_hour(hardware) / len(hardware.devices)
+    price = price_per_hour(hardware)
     return Run(
         planner=planner,
         latency_objective_s=latency_s,
         percentile=percentile,
-        price_per_hour=facts["devices"] * each,
+        price_per_hour=None if price is None else facts["devices"] * price / len(hardware.devices),
         **facts,
     )
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
@@ -30,8 +31,8 @@ STEP = 1.3
 class LargestAlone(msgspec.Struct, frozen=True, kw_only=True):
     """The largest model, its accuracy on part B, and the number of devices that it would need.
 
-    They are `like` the first device that suits it. Where `devices` is None, `why` is a sentence
-    with the reason.
+    They are `like` the first device that suits it, whose price may not be known. Where `devices`
+    is None, `why` is a sentence with the reason.
     """
 
     model: str
@@ -75,7 +76,9 @@ def largest_alone(plan: GearPlan, profile: Profile, trace: Trace) -> LargestAlon
             return msgspec.structs.replace(alone, why=f"{model} alone would need more than {MOST_OFFERED} devices")
         low, count = count, min(MOST_OFFERED, math.ceil(count * STEP))
     devices = least_that(lambda n: _holds(request, model, n), fails=low, at_most=count)
-    return msgspec.structs.replace(alone, devices=devices, like=first.id, price_per_hour=devices * first.price_per_hour)
+    each = first.price_per_hour
+    price = None if each is UNSET else devices * each
+    return msgspec.structs.replace(alone, devices=devices, like=first.id, price_per_hour=price)
 
 
 def _request(plan: GearPlan, profile: Profile, trace: Trace, hardware: Hardware) -> PlanRequest:

@@ -69,13 +69,22 @@ class _Schema1(msgspec.Struct, forbid_unknown_fields=True):
     unfinished: bool = False
 
 
+def _hardware(old: dict[str, Any]) -> dict[str, Any]:
+    """The devices without the price of 1 that schema 1 wrote where none was given."""
+    devices = [
+        {name: value for name, value in device.items() if (name, value) != ("price_per_hour", 1.0)}
+        for device in old["devices"]
+    ]
+    return {**old, "devices": devices}
+
+
 def _from_schema_1(old: _Schema1) -> GearPlan:
     """Each operator as a pipeline of one node, both of its name."""
     return msgspec.convert(
         {
             "planner": old.planner,
             "seed": old.seed,
-            "hardware": old.hardware,
+            "hardware": _hardware(old.hardware),
             "placement": old.placement,
             "pipelines": {name: _pipeline(name, operator) for name, operator in old.operators.items()},
             "profiles": dict.fromkeys(old.operators, old.profile),

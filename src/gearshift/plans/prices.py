@@ -7,6 +7,7 @@ The list is to be overridden: prices differ by region and contract, and change. 
 import math
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Hardware
@@ -40,5 +41,7 @@ def priced(hardware: Hardware, price: float | str | None) -> Hardware:
     return msgspec.structs.replace(hardware, devices=devices)
 
 
-def price_per_hour(hardware: Hardware) -> float:
-    return sum(device.price_per_hour for device in hardware.devices)
+def price_per_hour(hardware: Hardware) -> float | None:
+    """The price of all devices together; None where some device has none."""
+    prices = [device.price_per_hour for device in hardware.devices if device.price_per_hour is not UNSET]
+    return sum(prices) if len(prices) == len(hardware.devices) else None

@@ -180,10 +180,10 @@ def devices_chart(content: ReportContent) -> Chart | None:
     x = scales.Scale(
         counts[0] - 0.5,
         counts[-1] + 0.5,
-        tuple((float(other.devices), f"{other.devices} ({money(other.price_per_hour)})") for other, _ in known),
+        tuple((float(other.devices), f"{other.devices}{_cost(other, ' ({})')}") for other, _ in known),
     )
     texts = [
-        f"{counted(other.devices, 'device')}, {money(other.price_per_hour)} an hour\n"
+        f"{counted(other.devices, 'device')}{_cost(other, ', {} an hour')}\n"
         f"accuracy {percent(found.accuracy)}, p95 {milliseconds(found.latency_s.p95)}"
         for other, found in known
     ]
@@ -200,12 +200,16 @@ def devices_chart(content: ReportContent) -> Chart | None:
         "devices",
         "One device more, and one fewer",
         "The same planner on other numbers of devices, for the same latency: its most accurate plan on each.",
-        "devices (cost an hour)",
+        "devices" if own.price_per_hour is None else "devices (cost an hour)",
         (
             panel("accuracy (%)", accuracy, scales.linear(accuracy, zero=False, most=4), colours.ACCURACY, ()),
             panel("p95 (ms)", ms, scales.linear([*ms, *(r.y for r in rules)], most=4), colours.LATENCY, rules),
         ),
     )
+
+
+def _cost(other: OtherDevices, words: str) -> str:
+    return "" if other.price_per_hour is None else words.format(money(other.price_per_hour))
 
 
 # What was assumed -------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Money: what devices cost, for an hour and for a million requests."""
 
+from gearshift.reporting.drawing.numbers import money
 from gearshift.result import ServingResult
 
 MILLION, HOUR_S = 1e6, 3600
@@ -11,10 +12,18 @@ def requests_per_s(result: ServingResult) -> float | None:
     return result.goodput_qps / in_time if in_time > 0 and result.goodput_qps > 0 else None
 
 
-def per_million(price_per_hour: float, result: ServingResult) -> float | None:
-    """The cost of a million requests at the load of a run, on devices that cost this much an hour."""
-    qps = requests_per_s(result)
-    return None if qps is None else cost_of_million(price_per_hour, qps)
+def per_million(price_per_hour: float | None, *results: ServingResult) -> float | None:
+    """The cost of a million requests at the load of these runs together, on devices that cost this much an hour.
+
+    None where the price or the load is not known.
+    """
+    qps = sum(requests_per_s(result) or 0.0 for result in results)
+    return None if price_per_hour is None or qps <= 0 else cost_of_million(price_per_hour, qps)
+
+
+def told(amount: float | None) -> str:
+    """An amount, or nothing where it is not known."""
+    return "" if amount is None else money(amount)
 
 
 def cost_of_million(price_per_hour: float, qps: float) -> float:

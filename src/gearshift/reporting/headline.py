@@ -1,6 +1,7 @@
-"""A plan in one line: what was asked for, the other figure, devices, cost, and the largest model's needs."""
+"""A plan in one line, which begins with what was asked for: a latency, an accuracy, or of both the devices."""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -8,8 +9,9 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.reporting.cost import cost_of_million, requests_per_s
-from gearshift.reporting.drawing.numbers import money
+from gearshift.plans.prices import price_per_hour
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.drawing.numbers import between_times, milliseconds, money, percent
 from gearshift.result import ServingResult
 
 if TYPE_CHECKING:
@@ -17,12 +19,26 @@ if TYPE_CHECKING:
 
 
 def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
-    parts = [
-        *(_predicted(plan, name) for name in plan.pipelines),
-        f"{devices_in_words(plan)}, {cost_in_words(plan)}",
-        *([] if largest is None else [_largest(largest, plan.hardware)]),
+    predicted = [_predicted(plan, name) for name in plan.pipelines]
+    devices = ", ".join(filter(None, (devices_in_words(plan), cost_in_words(plan))))
+    parts = [devices, *predicted] if asks_for_devices(plan) else [*predicted, devices]
+    return "; ".join(parts if largest is None else [*parts, _largest(largest, plan.hardware)])
+
+
+def asks_for_devices(plan: GearPlan) -> bool:
+    """Whether a latency and an accuracy are asked for, so that the number of devices is what is found."""
+    asked = [
+        pipeline.objective if pipeline.asked is None else pipeline.asked.objective
+        for pipeline in plan.pipelines.values()
     ]
-    return "; ".join(parts)
+    return all(one.latency_s is not None and one.accuracy is not None for one in asked)
+
+
+def closing_line(plan: GearPlan, path: Path, planning_s: float) -> str:
+    """For example "wrote plan.json (2 devices) after 3.1 s"."""
+    cores, devices = plan.hardware.pool_cores, len(plan.hardware.devices)
+    count = counted(devices, "device") if cores is None else counted(cores, "core")
+    return f"wrote {path} ({count}) after {planning_s:.1f} s"
 
 
 def _predicted(plan: GearPlan, name: str) -> str:
@@ -52,20 +68,18 @@ def devices_in_words(plan: GearPlan) -> str:
 
 
 def cost_in_words(plan: GearPlan) -> str:
-    """The devices' cost per hour, in the unit of their prices (1 each, where none were given)."""
+    """The devices' cost per hour, in the unit of their prices; nothing where some device has no price."""
     if plan.hardware.pool_cores is not None:
         result = plan.predictions.get(plan.name)
         held = None if result is None else result.core_s
         return "of unknown cost" if held is None else f"{held:.1f} core-seconds held"
-    prices = [device.price_per_hour for device in plan.hardware.devices]
-    each = f" at {money(prices[0])} each" if len(set(prices)) == 1 else ""
-    return f"{money(sum(prices))} an hour{each}{_per_million(plan, sum(prices))}"
-
-
-def _per_million(plan: GearPlan, price_per_hour: float) -> str:
-    loads = [requests_per_s(result) for result in plan.predictions.values()]
-    qps = sum(each or 0.0 for each in loads)
-    return f" ({money(cost_of_million(price_per_hour, qps))} a million requests)" if qps > 0 else ""
+    price = price_per_hour(plan.hardware)
+    if price is None:
+        return ""
+    prices = {device.price_to_compare for device in plan.hardware.devices}
+    each = f" at {money(prices.pop())} each" if len(prices) == 1 else ""
+    million = per_million(price, *plan.predictions.values())
+    return f"{money(price)} an hour{each}" + ("" if million is None else f" ({money(million)} a million requests)")
 
 
 def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
@@ -73,7 +87,9 @@ def _largest(largest: "LargestAlone", hardware: Hardware) -> str:
         return largest.why
     differ = len({msgspec.structs.replace(device, id="any") for device in hardware.devices}) > 1
     like = f" like {largest.like}" if differ else ""
-    needed = f"{counted(largest.devices, 'device')}{like}, {money(largest.price_per_hour or 0.0)} an hour"
+    needed = f"{counted(largest.devices, 'device')}{like}"
+    if largest.price_per_hour is not None:
+        needed += f", {money(largest.price_per_hour)} an hour"
     return f"{largest.model} alone ({100 * largest.accuracy:.1f} %) would need {needed}"
 
 
@@ -88,15 +104,15 @@ def _latency(result: ServingResult, objective: Objective) -> str:
     """The percentile asked for, or the share later than its latency if not measured."""
     known_s = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}
     if objective.percentile not in (*known_s, 0.95) and objective.latency_s is not None:
-        limit_ms = 1e3 * objective.latency_s
-        return f"{percentile_name(objective)} within {limit_ms:.4g} ms: {100 * result.share_late:.1f} % late"
+        within = f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}"
+        return f"{within}: {percent(result.share_late)} late"
     between = ""
     if result.latency_p95_interval_s is not None:
         least_s, most_s = result.latency_p95_interval_s
-        between = f" ({1e3 * least_s:.3g} to {1e3 * most_s:.3g} ms)"
+        between = f" ({between_times(least_s, most_s)})"
     asked_s = known_s.get(objective.percentile)
-    asked = "" if asked_s is None else f"{percentile_name(objective)} {1e3 * asked_s:.3g} ms, "
-    return f"{asked}p95 {1e3 * result.latency_s.p95:.3g} ms{between}"
+    asked = "" if asked_s is None else f"{percentile_name(objective)} {milliseconds(asked_s)}, "
+    return f"{asked}p95 {milliseconds(result.latency_s.p95)}{between}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan, OtherDevices, PipelinePlan, SourceFile
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.charts import cascades_chart, devices_chart, loads_chart, run_times_chart
 from gearshift.reporting.content import RangePoint, ReportContent
-from gearshift.reporting.cost import beside_own, per_million
+from gearshift.reporting.cost import beside_own, per_million, told
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
 from gearshift.reporting.drawing.page import (
@@ -80,12 +80,19 @@ def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> l
     ]
     if plan.hardware.pool_cores is not None:
         return [("cores", f"{plan.hardware.pool_cores}", cost_in_words(plan)), *figures]
-    price = price_per_hour(plan.hardware)
     kinds = Counter(device.kind for device in plan.hardware.devices)
     devices = ("devices", f"{len(plan.hardware.devices)}", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()))
-    million = per_million(price, result)
+    return [devices, *cost_tiles(plan), *figures]
+
+
+def cost_tiles(plan: GearPlan) -> list[tuple[str, str, str]]:
+    """The cost of an hour, and of a million requests, as a tile; none where it is not known."""
+    price = price_per_hour(plan.hardware)
+    if price is None or plan.hardware.pool_cores is not None:
+        return []
+    million = per_million(price, *plan.predictions.values())
     more = "" if million is None else f"{money(million)} for a million requests at this load"
-    return [devices, ("an hour costs", money(price), more), *figures]
+    return [("an hour costs", money(price), more)]
 
 
 def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
@@ -96,46 +103,44 @@ def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str
         return ""
     count = len(plan.hardware.devices)
     known = [OtherDevices(devices=count, price_per_hour=price, predicted=result), *what_if]
+    priced = price is not None
     rows = [
-        _cost_row(beside_own(one.devices, count), one, result, own=one.devices == count)
+        _cost_row(beside_own(one.devices, count), one, result, own=one.devices == count, priced=priced)
         for one in sorted(known, key=lambda one: one.devices)
     ]
-    sentence = "What the same load would cost."
-    if largest is not None and largest.devices is not None and largest.price_per_hour is not None:
+    sentence = "What the same load would cost." if priced else "The same load on other devices."
+    if largest is not None and largest.devices is not None:
         within = "" if limit is None else f"{content.percentile} within {milliseconds(limit)}"
         cells = [percent(largest.accuracy), within, ""]
-        rows.append(_row(f"{largest.model} alone", largest.devices, largest.price_per_hour, result, cells))
-        saved = f", {digits(largest.price_per_hour / price)} times the cost" if price > 0 else ""
+        costs = _cost_cells(largest.price_per_hour, result) if priced else []
+        rows.append(_row(f"{largest.model} alone", [f"{largest.devices}", *costs, *cells]))
+        saved = f", {digits((largest.price_per_hour or 0.0) / price)} times the cost" if price else ""
         needed = counted(largest.devices, "device")
         sentence = f"The largest model alone would need {needed} for the same latency at the same load{saved}."
     elif largest is not None:
         sentence = f"{largest.why[:1].upper()}{largest.why[1:]}."
-    names = ("", "devices", "an hour", "a million requests", "accuracy", "p95", "late")
+    names = ("", "devices", *(("an hour", "a million requests") if priced else ()), "accuracy", "p95", "late")
     return below("What else it could be", sentence, html_table(names, "".join(rows)))
 
 
-def _cost_row(name: str, one: OtherDevices, result: ServingResult, *, own: bool) -> str:
-    found = one.predicted
+def _cost_row(name: str, one: OtherDevices, result: ServingResult, *, own: bool, priced: bool) -> str:
+    found, costs = one.predicted, _cost_cells(one.price_per_hour, result) if priced else []
     if found is None:
         return (
-            f"<tr><th scope='row'>{name}</th><td>{one.devices}</td><td>{money(one.price_per_hour)}</td>"
-            f"<td class='text' colspan='4'>{html.escape(one.reason)}</td></tr>"
+            f"<tr><th scope='row'>{name}</th><td>{one.devices}</td>{''.join(f'<td>{cell}</td>' for cell in costs[:1])}"
+            f"<td class='text' colspan='{4 if priced else 3}'>{html.escape(one.reason)}</td></tr>"
         )
     cells = [percent(found.accuracy), milliseconds(found.latency_s.p95), percent(found.share_late)]
-    return _row(name, one.devices, one.price_per_hour, result, cells, own=own)
+    return _row(name, [f"{one.devices}", *costs, *cells], own=own)
 
 
-def _row(
-    name: str, devices: int, price: float, result: ServingResult, cells: Sequence[str], *, own: bool = False
-) -> str:
-    shown = "".join(
-        f"<td>{cell}</td>" for cell in (devices, money(price), _or_unknown(per_million(price, result)), *cells)
-    )
+def _cost_cells(price: float | None, result: ServingResult) -> list[str]:
+    return [told(price), told(per_million(price, result))]
+
+
+def _row(name: str, cells: Sequence[str], *, own: bool = False) -> str:
+    shown = "".join(f"<td>{cell}</td>" for cell in cells)
     return f"<tr{' class=own' if own else ''}><th scope='row'>{html.escape(name)}</th>{shown}</tr>"
-
-
-def _or_unknown(amount: float | None) -> str:
-    return "" if amount is None else money(amount)
 
 
 # How it works -----------------------------------------------------------------------------------
@@ -231,8 +236,8 @@ def _assumed(content: ReportContent, run_times: Chart | None) -> str:
         return ""
     bodies = [plan_facts(content.plan, content.assumed)]
     if content.warnings:
-        told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in content.warnings)
-        bodies.append(f"<h3>Doubts about the profile</h3><ul>{told}</ul>")
+        listed = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in content.warnings)
+        bodies.append(f"<h3>Doubts about the profile</h3><ul>{listed}</ul>")
     if run_times is not None:
         bodies += [chart_below(run_times), _models_table(content)]
     return section("What was assumed", "Predictions hold for this traffic, these models and this machine.", *bodies)
@@ -256,13 +261,13 @@ def _memory(memory_bytes: int) -> str:
 
 def plan_facts(plan: GearPlan, assumed: Sequence[tuple[str, str]] = ()) -> str:
     copies = Counter(replica.model for replica in plan.placement.replicas)
-    kinds = Counter(device.kind for device in plan.hardware.devices)
+    kinds, cost = Counter(device.kind for device in plan.hardware.devices), cost_in_words(plan)
     return facts(
         [
             ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
             *((f"objective of {name}", _objective(pipeline)) for name, pipeline in plan.pipelines.items()),
             ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
-            *((("price", cost_in_words(plan)),) if plan.hardware.pool_cores is None else ()),
+            *((("price", cost),) if cost and plan.hardware.pool_cores is None else ()),
             ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
             *assumed,
             *_sources("profile", plan.profiles),

@@ -66,7 +66,7 @@ class SearchOptions(TypedDict, total=False):
         str | float | None,
         Option(
             f"What each device costs for an hour: a number, or one of {', '.join(PER_HOUR)} for its price of {AS_OF} "
-            "[default: 1; a file's own].",
+            "[default: a file's own, or none: then no cost is told].",
             metavar="NUMBER|KIND",
         ),
     ]

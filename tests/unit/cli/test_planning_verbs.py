@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 import gearshift
 from gearshift.errors import InvalidInput
@@ -118,6 +119,31 @@ def test_a_plan_costs_the_price_of_its_devices_and_what_if_shows_others_in_a_tab
         assert f">{name}</th>" in page
 
 
+def test_without_a_price_no_verb_says_what_a_plan_costs(place: Path) -> None:
+    asked = ["plan", "profile", "--trace", "t.csv", "--p95-ms", 100, "--devices", 2, "--what-if"]
+    done = run(*asked, "--json", "facts.json")
+    assert done.exit_code == 0, done.output
+    shown = done.output + run("inspect", "plan.json").output
+    assert "1 fewer" in shown
+    for word in ("an hour", "a million", "each with m1, 2"):
+        assert word not in shown
+    facts = json.loads((place / "facts.json").read_text())
+    assert (facts["price_per_hour"], facts["price_per_million"]) == (None, None)
+    assert run("report", "plan.json", "--out", "r.html").exit_code == 0
+    page = (place / "r.html").read_text()
+    assert "an hour" not in page
+    assert ">1 fewer</th>" in page
+
+
+def test_the_closing_line_and_with_two_objectives_the_first_say_how_many_devices_it_takes(place: Path) -> None:
+    done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8, "--devices", 2)
+    assert done.exit_code == 0, done.output
+    count = len(read_plan(place / "plan.json").hardware.devices)
+    noun = "device" if count == 1 else "devices"
+    assert done.stdout.startswith(f"{count} {noun}")
+    assert f"wrote plan.json ({count} {noun}) after" in done.stdout.splitlines()[-1]
+
+
 def test_what_if_is_refused_where_nothing_else_is_planned(place: Path) -> None:
     for options, told in ((["--frontier"], "--what-if and --frontier"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
         done = run("plan", "profile", "--trace", "t.csv", *options, "--what-if")
@@ -175,7 +201,8 @@ def test_devices_may_be_a_file_of_several_kinds(place: Path) -> None:
     (place / "hardware.toml").write_text('[[devices]]\nid = "a"\n[[devices]]\nid = "b"\nprice_per_hour = 2.5\n')
     arguments = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--devices", "hardware.toml")
     assert run(*arguments).exit_code == 0
-    assert [(d.id, d.price_per_hour) for d in read_plan(place / "plan.json").hardware.devices] == [("a", 1), ("b", 2.5)]
+    found = [(d.id, d.price_per_hour) for d in read_plan(place / "plan.json").hardware.devices]
+    assert found == [("a", UNSET), ("b", 2.5)]
     both = run(*arguments, "--memory-gib", 1)
     assert both.exit_code == 2
     assert "memory and a hardware file are both given" in both.stderr

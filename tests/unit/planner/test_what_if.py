@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from gearshift.gear import GearPlan, OtherDevices
+from gearshift.hardware import identical_devices
 from gearshift.planner import planners
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.what_if import what_if
@@ -18,11 +19,11 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_fewer_and_more_are_planned_for_the_latency_alone_and_have_their_price(faked: None) -> None:
-    request = little_request(devices=2)
+    request = little_request(hardware=identical_devices(2, price_per_hour=0.5))
     made = msgspec.structs.replace(planners.plan("fake", request), planner="fake")
     fake.asked.clear()
     found = what_if(made, request.profile, request.trace)
-    assert [(one.devices, one.price_per_hour) for one in found] == [(1, 1.0), (3, 3.0), (4, 4.0)]
+    assert [(one.devices, one.price_per_hour) for one in found] == [(1, 0.5), (3, 1.5), (4, 2.0)]
     assert [len(asked.hardware.devices) for asked in fake.asked] == [1, 3, 4]
     assert all(asked.objective.accuracy is None for asked in fake.asked)
     assert all(one.predicted is not None for one in found)

@@ -21,6 +21,7 @@ def test_another_price_is_refused_with_the_kinds_and_their_date(price: str | flo
 
 def test_a_price_is_that_of_each_device() -> None:
     assert price_per_hour(priced(identical_devices(3), 0.25)) == 0.75
+    assert price_per_hour(identical_devices(3)) is None
     assert priced(identical_devices(3), None) == identical_devices(3)
 
 

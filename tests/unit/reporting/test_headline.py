@@ -1,15 +1,16 @@
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
-from gearshift.hardware import Device, Hardware
+from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.planner.largest_alone import LargestAlone
-from gearshift.reporting.headline import cost_in_words, devices_in_words, headline
+from gearshift.reporting.headline import closing_line, cost_in_words, devices_in_words, headline
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 
@@ -43,11 +44,14 @@ def test_devices_that_hold_alike_are_counted_together_and_prices_are_added() -> 
     assert devices_in_words(made) == "4 devices (2 with big over 2, 1 with small, 1 with nothing)"
     assert cost_in_words(made) == "4.50 an hour (12.50 a million requests)"  # at 100 a second
     kinds = [Device(id="a", kind="cuda"), Device(id="b")]
-    assert devices_in_words(on(kinds, {"big": ("a",)})) == "2 devices (1 cuda with big, 1 cpu with nothing)"
+    without = on(kinds, {"big": ("a",)})
+    assert devices_in_words(without) == "2 devices (1 cuda with big, 1 cpu with nothing)"
+    assert cost_in_words(without) == ""
+    assert cost_in_words(on([Device(id="a", price_per_hour=2), Device(id="b")], {"big": ("a",)})) == ""
 
 
 def test_the_line_names_devices_placement_cost_accuracy_latency_and_what_the_largest_would_need() -> None:
-    made = fake.made(little_request(devices=2), 1, latency_s=0.1)
+    made = fake.made(little_request(hardware=identical_devices(2, price_per_hour=1.0)), 1, latency_s=0.1)
     largest = LargestAlone(model="m2", accuracy=0.88, devices=5, like="cpu-0", price_per_hour=5.0)
     assert headline(made, largest) == (
         "p95 100 ms (90 to 110 ms); accuracy 80.0 % (79.0 to 81.0 %); "
@@ -80,6 +84,12 @@ def test_the_line_tells_the_percentile_asked_for_or_how_many_are_later_than_its_
     objective = Objective(latency_s=0.12, percentile=percentile)
     made = fake.made(little_request(objective=objective), 1, latency_s=0.1)
     assert headline(made).startswith(f"{said}; accuracy 80.0 % (79.0 to 81.0 %); ")
+
+
+def test_the_line_begins_with_the_devices_where_both_were_asked_for() -> None:
+    made = fake.made(little_request(objective=Objective(latency_s=0.1, accuracy=0.8), devices=2), 1, latency_s=0.1)
+    assert headline(made).startswith("2 devices, each with m0, m1 and m2; p95 100 ms")
+    assert closing_line(made, Path("need.json"), 3.14) == "wrote need.json (2 devices) after 3.1 s"
 
 
 def test_the_line_begins_with_the_accuracy_where_that_was_asked_for() -> None:

@@ -12,8 +12,7 @@ from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
-from gearshift.reporting.cost import beside_own, per_million
-from gearshift.reporting.drawing.numbers import money
+from gearshift.reporting.cost import beside_own, per_million, told
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
@@ -175,22 +174,22 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
 
 def devices_table(plan: GearPlan, largest: "LargestAlone | None") -> Table:
     """The plan beside other numbers of devices, and beside the largest model alone."""
-    made, result = table("Devices and cost", "", "devices", "an hour", "a million", *RESULT_COLUMNS), plan.predictions
-    own = result[plan.name]
-    known: list[tuple[str, int, float, ServingResult | None]] = []
+    priced, own = price_per_hour(plan.hardware) is not None, plan.predictions[plan.name]
+    columns = ("an hour", "a million") if priced else ()
+    made = table("Devices and cost" if priced else "Devices", "", "devices", *columns, *RESULT_COLUMNS)
+    known: list[tuple[str, int, float | None, ServingResult | None]] = []
     count, others = len(plan.hardware.devices), () if plan.what_if is UNSET else plan.what_if
     known += [("this plan", count, price_per_hour(plan.hardware), own)]
     known += [(beside_own(one.devices, count), one.devices, one.price_per_hour, one.predicted) for one in others]
 
-    def costs(devices: int, price: float) -> tuple[str, str, str]:
-        million = per_million(price, own)
-        return str(devices), money(price), "" if million is None else money(million)
+    def costs(devices: int, price: float | None) -> tuple[str, ...]:
+        return str(devices), *((told(price), told(per_million(price, own))) if priced else ())
 
     for name, devices, price, found in sorted(known, key=lambda row: row[1]):
         shown = ("no plan", *[""] * 4) if found is None else figures(found)
         made.add_row(name, *costs(devices, price), *shown)
     if largest is not None and largest.devices is not None:
-        alone = costs(largest.devices, largest.price_per_hour or 0.0)
+        alone = costs(largest.devices, largest.price_per_hour)
         made.add_row(f"{largest.model} alone", *alone, percent(largest.accuracy))
     return made
 

@@ -11,11 +11,12 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
+from gearshift.reporting.cost import told
 from gearshift.reporting.language.comparison import (
-    IN_TABLES,
     Formats,
     cells,
     comparison_as_csv,
+    in_tables,
     language_comparison_page,
     limit_text,
     worth_text,
@@ -26,7 +27,7 @@ from gearshift.verbs.compare import compare_language
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison
 
-FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds}
+FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds, "money": told}
 
 Time = Literal["ttft_s", "per_token_s", "total_s"]
 
@@ -80,7 +81,7 @@ def require_none_of_language(limits_ms: Mapping[Time, object], *, remedy: str) -
 
 
 def show_comparison(output: Output, found: "LanguageComparison") -> None:
-    rows = table("Plans as predicted", *(column.title or limit_text(found) for column in IN_TABLES))
+    rows = table("Plans as predicted", *(column.title or limit_text(found) for column in in_tables(found)))
     for run in found.runs:
         rows.add_row(*cells(run, found, FORMATS))
     output.show(rows)

@@ -13,7 +13,10 @@ from gearshift.cli.language.tables import language_headline, language_results, p
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
+from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.engines.store import read_language_profile
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.headline import closing_line
 from gearshift.support.files import require_writable
 from gearshift.verbs.language.plan import TIMES, plan_language, plan_language_frontier
 from gearshift.verbs.plan_request import source_file, trace_file
@@ -83,7 +86,7 @@ def _show(output: Output, made: GearPlan, out: Path, planning_s: float) -> None:
     output.say(placement_text(made))
     show_language_gears(output, made)
     output.show(language_results("Predicted for the trace", [("gear plan", made.predictions[made.name])]))
-    output.say(f"wrote {out} after {planning_s:.1f} s")
+    output.say(closing_line(made, out, planning_s))
 
 
 def _show_frontier(output: Output, found: list[GearPlan], out: Path, planning_s: float) -> None:
@@ -103,6 +106,8 @@ def facts(made: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "objective": pipeline.objective,
         "load_unit": pipeline.load_unit,
         "devices": len(made.hardware.devices),
+        "price_per_hour": price_per_hour(made.hardware),
+        "price_per_million": per_million(price_per_hour(made.hardware), made.predictions[made.name]),
         "predicted": made.predictions[made.name],
         "unfinished": made.unfinished,
         "plan": str(path),

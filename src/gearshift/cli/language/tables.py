@@ -10,7 +10,7 @@ from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
-from gearshift.reporting.headline import percentile_name
+from gearshift.reporting.headline import asks_for_devices, cost_in_words, counted, percentile_name
 from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
 from gearshift.result import ServingResult, TokenFigures
 
@@ -105,10 +105,10 @@ def language_headline(plan: GearPlan) -> str:
     within = "" if limit_s is None else f" (asked: within {milliseconds(limit_s)})"
     at = percentile_name(pipeline.objective)
     reached = milliseconds(result.latency_s.at(pipeline.objective.percentile))
-    devices = len(plan.hardware.devices)
-    plural = "s" if devices > 1 else ""
+    devices = ", ".join(filter(None, (counted(len(plan.hardware.devices), "device"), cost_in_words(plan))))
     figures = f"quality {result.accuracy:.4f}", f"{name} {at} {reached}{within}"
-    return "; ".join([*(figures if limit_s is None else figures[::-1]), f"{devices} device{plural}"])
+    parts = figures if limit_s is None else figures[::-1]
+    return "; ".join([devices, *parts] if asks_for_devices(plan) else [*parts, devices])
 
 
 def _ranks_text(profile: LanguageProfile, model: str) -> str:

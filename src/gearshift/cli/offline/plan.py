@@ -44,7 +44,7 @@ from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.cost import per_million
-from gearshift.reporting.headline import headline
+from gearshift.reporting.headline import closing_line, headline
 from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.read import doubts_about_trace
@@ -365,7 +365,7 @@ def show_plan(
     if found.what_if is not UNSET:
         output.show(devices_table(found, largest))
     tell_overheads(output, overheads)
-    output.say(f"wrote {out} after {planning_s:.1f} s")
+    output.say(closing_line(found, out, planning_s))
 
 
 def show_frontier(

@@ -20,8 +20,10 @@ from gearshift.cli.common.tables import (
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.planner.planners import require_planner_of_several
+from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import Profile, overheads_of
-from gearshift.reporting.headline import headline
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.headline import closing_line, headline
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan import plan_together
 from gearshift.verbs.plan_request import named_profiles, source_file, trace_file
@@ -112,7 +114,7 @@ def _show(
         if not profile.predictions.labelled:
             output.say(f"{name}: {NO_LABELS}")
         tell_overheads(output, overheads_of(profile))
-    output.say(f"wrote {out} after {planning_s:.1f} s")
+    output.say(closing_line(made, out, planning_s))
 
 
 def _warnings(measured: Mapping[str, Profile]) -> list[str]:
@@ -124,7 +126,8 @@ def facts_of_several(plan: GearPlan, path: Path, planning_s: float) -> dict[str,
         "planner": plan.planner,
         "planning_s": planning_s,
         "devices": len(plan.hardware.devices),
-        "price_per_hour": sum(device.price_per_hour for device in plan.hardware.devices),
+        "price_per_hour": price_per_hour(plan.hardware),
+        "price_per_million": per_million(price_per_hour(plan.hardware), *plan.predictions.values()),
         "pipelines": {
             name: {
                 "asked": pipeline.asked.objective if pipeline.asked else pipeline.objective,

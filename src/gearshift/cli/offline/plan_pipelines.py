@@ -11,7 +11,10 @@ from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import results_table, show_gears, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.reporting.headline import headline
+from gearshift.plans.prices import price_per_hour
+from gearshift.reporting.cost import per_million
+from gearshift.reporting.drawing.numbers import percent
+from gearshift.reporting.headline import closing_line, headline
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan_pipeline import plan_pipeline
 from gearshift.verbs.plan_request import trace_file
@@ -68,11 +71,11 @@ def plan_graph(
     output.say(headline(made))
     late = made.predictions[made.name].share_late
     if late > 1 - made.pipeline.objective.percentile:
-        output.say(f"the baseline misses the objective: {100 * late:.3g} % are late")
+        output.say(f"the baseline misses the objective: {percent(late)} are late")
     show_gears(output, made, made.name)
     output.show(results_table("Predicted for the trace", list(made.predictions.items())))
     tell_certificate(output, made.pipeline)
-    output.say(f"wrote {out} after {time.perf_counter() - began:.1f} s")
+    output.say(closing_line(made, out, time.perf_counter() - began))
 
 
 def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
@@ -81,6 +84,8 @@ def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
         "planning_s": planning_s,
         "objective": made.pipeline.objective,
         "devices": len(made.hardware.devices),
+        "price_per_hour": price_per_hour(made.hardware),
+        "price_per_million": per_million(price_per_hour(made.hardware), *made.predictions.values()),
         "gears": len(made.pipeline.gears),
         "gears_that_choose": sum(gear.timed is not UNSET for gear in made.pipeline.gears),
         "predicted": made.predictions[made.name],

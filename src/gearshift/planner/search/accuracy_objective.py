@@ -215,7 +215,7 @@ def _by_price(hardware: Hardware) -> list[Hardware]:
     """
     alike: dict[tuple[object, ...], list[Device]] = {}
     for d in hardware.devices:
-        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_per_hour), []).append(d)
+        alike.setdefault((d.kind, d.cores, d.memory_bytes, d.price_to_compare), []).append(d)
     groups = list(alike.values())
     counts = [list(range(len(group) + 1)) for group in groups]
     if math.prod(map(len, counts)) > MOST_PARTS:
@@ -223,7 +223,7 @@ def _by_price(hardware: Hardware) -> list[Hardware]:
     options = []
     for chosen in product(*counts):
         if sum(chosen) > 0:
-            price = sum(n * group[0].price_per_hour for n, group in zip(chosen, groups, strict=True))
+            price = sum(n * group[0].price_to_compare for n, group in zip(chosen, groups, strict=True))
             options.append((price, sum(chosen), chosen))
     return [
         Hardware(devices=tuple(d for n, group in zip(chosen, groups, strict=True) for d in group[:n]))

@@ -27,7 +27,7 @@ DEFAULT_MARGIN = 1.15
 def slices_of(request: PlanRequest) -> int:
     """Number of slices: 1 up to `LARGEST_SLICE` devices, or where devices or replicas differ."""
     devices = request.hardware.devices
-    alike = {(d.node, d.kind, d.cores, d.memory_bytes, d.price_per_hour) for d in devices}
+    alike = {(d.node, d.kind, d.cores, d.memory_bytes, d.price_to_compare) for d in devices}
     wide = any(c.tensor_parallel > 1 for c in request.profile.whole_curves)
     return 1 if len(alike) > 1 or wide else math.ceil(len(devices) / LARGEST_SLICE)
 

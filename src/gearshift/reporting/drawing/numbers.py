@@ -25,6 +25,13 @@ def milliseconds(seconds: float) -> str:
     return f"{digits(seconds * 1e3)} ms" if abs(seconds) >= 1e-4 or seconds == 0 else f"{digits(seconds * 1e6)} µs"
 
 
+def between_times(least_s: float, most_s: float) -> str:
+    """For example "45 to 55 ms", or "900 µs to 1.2 ms" where the units differ."""
+    least, most = milliseconds(least_s), milliseconds(most_s)
+    same = least.rpartition(" ")[2] == most.rpartition(" ")[2]
+    return f"{least.rpartition(' ')[0] if same else least} to {most}"
+
+
 def percent(share: float) -> str:
     """A share with one decimal, or two where it is nearly none or nearly all: "90.4 %", "0.04 %"."""
     places = 2 if 0 < abs(share) < 0.00095 or 0.9995 <= share < 1 else 1

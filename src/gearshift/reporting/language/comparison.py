@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.planner.space.pareto import undominated
+from gearshift.reporting.cost import per_million, told
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel
 from gearshift.reporting.drawing.numbers import milliseconds, percent
@@ -16,9 +17,9 @@ from gearshift.reporting.headline import counted
 from gearshift.reporting.language.words import NAMES
 from gearshift.result import ServingResult
 
-Kind = Literal["text", "quality", "share", "seconds"]
+Kind = Literal["text", "quality", "share", "seconds", "money"]
 Formats = Mapping[str, Callable[[Any], str]]
-FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds}
+FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds, "money": told}
 
 
 class Column(NamedTuple):
@@ -41,6 +42,8 @@ def _reached_s(run: LanguageRun, found: LanguageComparison) -> float | None:
 COLUMNS = (
     Column("planner", "planner", lambda run, _: run.planner),
     Column("devices", "devices", lambda run, _: run.devices),
+    Column("price_per_hour", "an hour", lambda run, _: run.price_per_hour, "money"),
+    Column("price_per_million", "a million", lambda run, _: _price_per_million(run), "money"),
     Column("metric", None, lambda _, found: found.metric),
     Column("percentile", None, lambda _, found: found.percentile),
     Column("limit_s", "", lambda run, _: run.limit_s, "seconds"),
@@ -53,8 +56,17 @@ COLUMNS = (
     Column("error", None, lambda run, _: (run.error or {}).get("message")),
     Column("planned in", "planned in", lambda run, _: planned_in(run)),
 )
-IN_TABLES = tuple(column for column in COLUMNS if column.title is not None)
 IN_CSV = tuple(column for column in COLUMNS if column.name != "planned in")
+
+
+def in_tables(found: LanguageComparison) -> tuple[Column, ...]:
+    """The columns that people see; money only where a price is known."""
+    priced = any(run.price_per_hour is not None for run in found.runs)
+    return tuple(column for column in COLUMNS if column.title is not None and (priced or column.kind != "money"))
+
+
+def _price_per_million(run: LanguageRun) -> float | None:
+    return None if run.predicted is None else per_million(run.price_per_hour, run.predicted)
 
 
 def planned_in(run: LanguageRun) -> str:
@@ -70,7 +82,7 @@ def limit_text(found: LanguageComparison) -> str:
 
 def cells(run: LanguageRun, found: LanguageComparison, formats: Formats = FORMATS) -> list[str]:
     """A run's row of a table, with `formats` by kind."""
-    values = [(column.value(run, found), column.kind) for column in IN_TABLES]
+    values = [(column.value(run, found), column.kind) for column in in_tables(found)]
     return ["" if value is None else formats[kind](value) for value, kind in values]
 
 
@@ -94,7 +106,7 @@ def language_comparison_page(found: LanguageComparison, *, title: str, note: str
     counts = sorted({run.devices for run in found.runs})
     charts = [chart for devices in counts if (chart := frontier_chart(found, devices)) is not None]
     worth = "; ".join(worth_text(found))
-    names = [column.title or limit_text(found) for column in IN_TABLES] + ["why not"]
+    names = [column.title or limit_text(found) for column in in_tables(found)] + ["why not"]
     rows = "".join(_row(run, found) for run in found.runs)
     told = f"Each plan as predicted on the trace, or why there is none. {worth.capitalize()}".strip()
     runs = section("Runs", told, html_table(names, rows, text=("why not",)))

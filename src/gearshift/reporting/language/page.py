@@ -27,7 +27,7 @@ from gearshift.reporting.language.words import (
     limit_of,
     most_outstanding,
 )
-from gearshift.reporting.report_page import plan_facts
+from gearshift.reporting.report_page import cost_tiles, plan_facts
 from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Answers, RunSeries, series
 from gearshift.result import ServingResult
@@ -85,6 +85,7 @@ def _promised(plan: GearPlan, result: ServingResult | None) -> str:
     kinds = ", ".join(dict.fromkeys(device.kind for device in plan.hardware.devices))
     shown = [
         ("devices", str(devices), kinds),
+        *cost_tiles(plan),
         ("quality", percent(result.accuracy), f"{percent(low)} to {percent(high)} (95 % sure)"),
         ("TTFT p95", milliseconds(tokens.ttft_s.p95), f"p50 {milliseconds(tokens.ttft_s.p50)}"),
         ("per token p95", milliseconds(tokens.per_token_s.p95), f"p50 {milliseconds(tokens.per_token_s.p50)}"),

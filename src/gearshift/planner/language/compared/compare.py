@@ -15,6 +15,7 @@ from gearshift.planner.language import planners
 from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.space.request import Progress, silent
+from gearshift.plans.prices import price_per_hour
 from gearshift.result import ServingResult
 
 CONTROL = "permuted"
@@ -25,7 +26,8 @@ CONTROLS = 3
 class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
     """One planner, or the control, on some devices for one limit: what is predicted, or its `error`.
 
-    `unfinished` is a plan that the budget cut short. Of the control's permutations it is the one in the middle.
+    `unfinished` is a plan that the budget cut short. Of the control's permutations it is the one in
+    the middle. `price_per_hour` is that of all devices; None where it is not known.
     """
 
     planner: str
@@ -34,6 +36,7 @@ class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
     planning_s: float
     gears: int = 0
     unfinished: bool = False
+    price_per_hour: float | None = None
     predicted: ServingResult | None = None
     error: dict[str, Any] | None = None
 
@@ -111,7 +114,13 @@ def _run(shown: str, planner: str, request: LanguageRequest) -> LanguageRun:
 
 def _told(shown: str, request: LanguageRequest, **found: Any) -> LanguageRun:
     known: dict[str, Any] = {"planning_s": 0.0, **found}
-    return LanguageRun(planner=shown, devices=len(request.hardware.devices), limit_s=request.latency_s, **known)
+    return LanguageRun(
+        planner=shown,
+        devices=len(request.hardware.devices),
+        limit_s=request.latency_s,
+        price_per_hour=price_per_hour(request.hardware),
+        **known,
+    )
 
 
 def _quality(run: LanguageRun) -> float:
