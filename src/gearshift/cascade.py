@@ -1,6 +1,7 @@
 """Cascades: models from cheap to expensive, with a threshold on certainty between them."""
 
 import math
+from decimal import Decimal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -49,5 +50,11 @@ class Cascade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def __str__(self) -> str:
-        parts = [f"{m} <{t:.3g}" for m, t in zip(self.models, self.thresholds, strict=False)]
+        parts = [f"{m} <{_threshold(t)}" for m, t in zip(self.models, self.thresholds, strict=False)]
         return " > ".join([*parts, self.models[-1]])
+
+
+def _threshold(value: float) -> str:
+    """Three digits, without an exponent."""
+    text = f"{value:.3g}"
+    return format(Decimal(text), "f") if "e" in text else text

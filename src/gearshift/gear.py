@@ -47,7 +47,12 @@ class LoadRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
 
     def __str__(self) -> str:
-        return f"[{self.from_:.4g}, {'inf' if self.to is None else format(self.to, '.4g')})"
+        return f"[{_load(self.from_)}, {'inf' if self.to is None else _load(self.to)})"
+
+
+def _load(value: float) -> str:
+    """Four digits, or all those before the point."""
+    return f"{value:.0f}" if value >= 9999.5 else f"{value:.4g}" if value >= 1e-4 else "0"
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,12 +14,16 @@ Kind = Literal["text", "share", "seconds", "money"]
 
 
 class Column(NamedTuple):
-    """A column: its `name` in the CSV, and its `title` in tables, or "" where only the CSV has it."""
+    """A column: its `name` in the CSV, and its `title` in tables, or "" where only the CSV has it.
+
+    Tables without any value have it only if it is there `always`.
+    """
 
     name: str
     title: str
     value: Callable[[Run], Any]
     kind: Kind = "text"
+    always: bool = True
 
     def cell(self, run: Run, formats: dict[Kind, Callable[[Any], str]]) -> str:
         value = self.value(run)
@@ -35,24 +39,29 @@ def _predicted(value: Callable[[ServingResult], float]) -> Callable[[Run], float
 
 
 def _per_million(run: Run) -> float | None:
-    known = run.predicted is not None and run.price_per_hour is not None
-    return per_million(run.price_per_hour or 0.0, run.predicted) if known and run.predicted is not None else None
+    return None if run.predicted is None else per_million(run.price_per_hour, run.predicted)
+
+
+def _by_time(run: Run) -> float | None:
+    share = UNSET if run.predicted is None else run.predicted.share_by_time
+    return None if share is UNSET else share
 
 
 COLUMNS = (
     Column("planner", "planner", lambda run: run.planner),
     Column("devices", "devices", lambda run: run.devices),
-    Column("price_per_hour", "an hour", lambda run: run.price_per_hour, "money"),
-    Column("price_per_million", "a million", _per_million, "money"),
+    Column("price_per_hour", "an hour", lambda run: run.price_per_hour, "money", always=False),
+    Column("price_per_million", "a million", _per_million, "money", always=False),
     Column("latency_objective_s", "SLO", lambda run: run.latency_objective_s, "seconds"),
     Column("percentile", "", lambda run: run.percentile),
     Column("accuracy", "accuracy", lambda run: run.accuracy, "share"),
     Column("accuracy_low", "", _predicted(lambda result: result.accuracy_interval[0])),
     Column("accuracy_high", "", _predicted(lambda result: result.accuracy_interval[1])),
-    Column("latency_p50_s", "", _predicted(lambda result: result.latency_s.p50)),
+    Column("latency_p50_s", "p50", _predicted(lambda result: result.latency_s.p50), "seconds"),
     Column("latency_p95_s", "p95", _predicted(lambda result: result.latency_s.p95), "seconds"),
     Column("latency_p99_s", "", _predicted(lambda result: result.latency_s.p99)),
     Column("share_late", "late", lambda run: run.share_late, "share"),
+    Column("share_by_time", "by time", _by_time, "share", always=False),
     Column("goodput_qps", "", _predicted(lambda result: result.goodput_qps)),
     Column("planning_s", "", lambda run: run.planning_s),
     Column("unfinished", "", lambda run: run.unfinished),
@@ -89,18 +98,22 @@ def each_pipeline(run: Run) -> Iterator[tuple[str, Run]]:
             )
 
 
+def _shown(runs: Sequence[Run]) -> list[Column]:
+    return [c for c in IN_TABLES if c.always or any(c.value(run) is not None for run in runs)]
+
+
 def titles(runs: Sequence[Run]) -> list[str]:
     """The titles of a table of runs."""
-    planner, *others = (column.title for column in IN_TABLES)
+    planner, *others = (column.title for column in _shown(runs))
     return [planner, *([PIPELINE] if of_several(runs) else []), *others]
 
 
 def cells(runs: Sequence[Run], formats: dict[Kind, Callable[[Any], str]]) -> Iterator[tuple[Run, list[str]]]:
     """The rows of a table of runs, each with its run; those of single pipelines come after that of all."""
-    several = of_several(runs)
+    several, shown = of_several(runs), _shown(runs)
     for run in runs:
         for name, one in each_pipeline(run):
-            planner, *others = (column.cell(one, formats) for column in IN_TABLES)
+            planner, *others = (column.cell(one, formats) for column in shown)
             yield one, [planner, *([name] if several else []), *others]
 
 

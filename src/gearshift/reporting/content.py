@@ -5,6 +5,7 @@ Every part is optional, and a missing part leaves its chart out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.largest_alone import LargestAlone
 from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades, work_per_request_s
 from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.reporting.gear_rows import gear_rows
+from gearshift.reporting.drawing.numbers import digits
+from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.runs import RunSeries, measured_series, predicted_series
 from gearshift.simulator.simulate import Simulation
@@ -127,7 +129,7 @@ def compose(
         note=note,
         plan=plan,
         candidates=candidate_points(plan, profile),
-        ranges=range_points(plan, plan.name, profile),
+        ranges=range_points(plan, plan.name, profile, simulations[0][1] if simulations else None),
         models=model_facts(plan, profile),
         runs=[*predicted, *measured, *others],
         slo_s=slo_s,
@@ -146,8 +148,15 @@ def accuracy_of_gears(pipeline: PipelinePlan) -> list[float] | None:
     return known if len(known) == len(pipeline.gears) else None
 
 
-def range_points(plan: GearPlan, pipeline: str, profile: Profile | None = None) -> list[RangePoint]:
-    """The rows of gears; with the profile of a plan of one node also which model answers how much."""
+def range_points(
+    plan: GearPlan, pipeline: str, profile: Profile | None = None, run: Simulation | None = None
+) -> list[RangePoint]:
+    """The rows of gears; with the profile of a plan of one node also which model answers how much.
+
+    Thresholds alone say this of gears that order by arrival; of gears that refine while there is
+    time only the `run` does.
+    """
+    shares = partial(_answered_in, profile=profile, run=run)
     return [
         RangePoint(
             from_qps=row.load_range.from_,
@@ -156,7 +165,7 @@ def range_points(plan: GearPlan, pipeline: str, profile: Profile | None = None) 
             accuracy=row.predicted.accuracy,
             p95_s=row.predicted.latency_p95_s,
             share_late=row.predicted.share_late,
-            answered={} if profile is None else answered_by(row.gears[0].cascade, profile),
+            answered=shares(row),
             cores=row.cores,
             gear=row.numbers,
             at_qps=row.predicted_elsewhere_qps,
@@ -164,6 +173,21 @@ def range_points(plan: GearPlan, pipeline: str, profile: Profile | None = None) 
         for row in gear_rows(plan, pipeline)
         if row.predicted is not None
     ]
+
+
+def _answered_in(row: GearRow, *, profile: Profile | None, run: Simulation | None) -> dict[str, float]:
+    if profile is None:
+        return {}
+    if all(gear.order != "gain" for gear in row.gears):
+        return answered_by(row.gears[0].cascade, profile)
+    return {} if run is None else answered_in(run, row.first, row.last)
+
+
+def answered_in(run: Simulation, first: int, last: int) -> dict[str, float]:
+    """The share that each model answered while gears `first` to `last` were in force; nothing without answers."""
+    there = (run.finished_ns >= 0) & (run.gear >= first) & (run.gear <= last)
+    counts = np.bincount(run.model[there], minlength=len(run.tables.models))
+    return {model: float(n / counts.sum()) for model, n in zip(run.tables.models, counts, strict=True) if n}
 
 
 def answered_by(cascade: Cascade, profile: Profile) -> dict[str, float]:
@@ -235,7 +259,7 @@ def assumed(plan: GearPlan, profile: Profile, trace: Trace | None) -> list[tuple
         facts.append(
             (
                 "traffic",
-                f"{len(trace):,} requests in {trace.duration_s:,.0f} s, {trace.mean_qps:.3g}/s on average, "
+                f"{len(trace):,} requests in {trace.duration_s:,.0f} s, {digits(trace.mean_qps)}/s on average, "
                 f"{trace.peak_qps:,.0f} in the busiest second",
             )
         )

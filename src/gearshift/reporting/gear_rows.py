@@ -32,8 +32,8 @@ class GearRow:
 
     @property
     def cascade(self) -> str:
-        """The cascade of the only node, or of each: "a: small; b: small <0.5 > large"."""
-        return by_node(self.gears[0].cascades)
+        """The cascade of the only node, or of each: "a: small; b: small <0.5 > large", or "small > large, refined"."""
+        return by_node(self.gears[0].cascades) + (", refined" if self.gears[0].order == "gain" else "")
 
     @property
     def load_range(self) -> LoadRange:
@@ -67,13 +67,13 @@ def gear_rows(plan: GearPlan, operator: str) -> list[GearRow]:
     gears, top_qps = plan.pipelines[operator].gears, top_of(plan.pipelines[operator].gears)
     pooled = plan.hardware.pool_cores is not None
 
-    def alike(numbered: tuple[int, Gear]) -> tuple[Cascades, str, bool]:
+    def alike(numbered: tuple[int, Gear]) -> tuple[Cascades, bool, str, bool]:
         gear = numbered[1]
         beyond = top_qps is not None and gear.load_range.from_ >= top_qps
-        return gear.cascades, plan.cores_in(gear) if pooled else "", beyond
+        return gear.cascades, gear.order == "gain", plan.cores_in(gear) if pooled else "", beyond
 
     rows = []
-    for (_, cores, _), group in groupby(enumerate(gears), alike):
+    for (_, _, cores, _), group in groupby(enumerate(gears), alike):
         numbers, together = zip(*group, strict=True)
         rows.append(GearRow(numbers[0], together, cores))
     return rows

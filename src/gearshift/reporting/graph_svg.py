@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 
 from gearshift.gear import PipelinePlan
 from gearshift.pipeline import Node
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.simulator.flow import EdgeFlow, PipelineFlow, in_words
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 84, 150, 36, 12
@@ -72,7 +73,7 @@ def _node(name: str, node: Node, box: Box, flow: PipelineFlow | None, output: st
     if flow is not None:
         found = flow.nodes[name]
         share = found.share_of_time
-        lines.append((f"{found.items:.3g} items a request", "normal"))
+        lines.append((f"{digits(found.items)} items a request", "normal"))
         lines.append((f"{share:.1%} of the time", "normal"))
     text = "".join(
         f'<text x="{box.x + 10}" y="{box.y + 20 + 17 * i}" font-weight="{weight}">{html.escape(line)}</text>'
@@ -88,7 +89,7 @@ def _edge(start: Box, end: Box, when: str, flow: EdgeFlow | None) -> str:
     x1, y1, x2, y2 = start.x + WIDTH, start.y + HEIGHT / 2, end.x, end.y + HEIGHT / 2
     label = [] if not when else [when]
     if flow is not None:
-        label.append(f"{flow.rows:.3g} a request")
+        label.append(f"{digits(flow.rows)} a request")
     middle = (x1 + x2) / 2
     text = "".join(
         f'<text x="{middle:g}" y="{(y1 + y2) / 2 - 8 - 14 * (len(label) - 1 - i):g}" text-anchor="middle" '

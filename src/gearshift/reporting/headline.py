@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
@@ -23,6 +24,22 @@ def headline(plan: GearPlan, largest: "LargestAlone | None" = None) -> str:
     devices = ", ".join(filter(None, (devices_in_words(plan), cost_in_words(plan))))
     parts = [devices, *predicted] if asks_for_devices(plan) else [*predicted, devices]
     return "; ".join(parts if largest is None else [*parts, _largest(largest, plan.hardware)])
+
+
+def refinement_in_words(plan: GearPlan) -> list[str]:
+    """A sentence for each pipeline that refines while there is time, with what that costs the median."""
+    told = []
+    for name, pipeline in plan.pipelines.items():
+        if pipeline.refines:
+            of, result = f"{name}: " if len(plan.pipelines) > 1 else "", plan.predictions.get(name)
+            some = "" if all(gear.order == "gain" for gear in pipeline.gears) else ", in some gears"
+            figures = (
+                "" if result is None else f": half of the requests take up to {milliseconds(result.latency_s.p50)}"
+            )
+            if result is not None and result.share_by_time is not UNSET:
+                figures += f", and {percent(result.share_by_time)} are answered with what they had when time ran out"
+            told.append(f"{of}refines while there is time{some}{figures}")
+    return told
 
 
 def asks_for_devices(plan: GearPlan) -> bool:

@@ -78,6 +78,9 @@ def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> l
         (right, percent(result.accuracy), f"{percent(low)} to {percent(high)} (95 % sure)"),
         (name, milliseconds(latency), f"{spread}{percent(result.share_late)} late"),
     ]
+    if any(pipeline.refines for pipeline in plan.pipelines.values()):
+        by_time = "" if result.share_by_time is UNSET else f"{percent(result.share_by_time)} are answered by time"
+        figures.append(("p50", milliseconds(result.latency_s.p50), by_time))
     if plan.hardware.pool_cores is not None:
         return [("cores", f"{plan.hardware.pool_cores}", cost_in_words(plan)), *figures]
     kinds = Counter(device.kind for device in plan.hardware.devices)
@@ -160,6 +163,11 @@ def _works(content: ReportContent, charts: Sequence[Chart]) -> str:
         "A cascade asks a cheap model first and passes on what that is not certain of; a gear is the cascade for one "
         "range of load."
     )
+    if content.plan is not None and any(pipeline.refines for pipeline in content.plan.pipelines.values()):
+        sentence += (
+            " This plan refines while there is time: a request that gains from it waits for a better model, and is"
+            " answered with what it has when its time ends. The shares of answers are those of the simulation."
+        )
     return section("How it works", sentence, *bodies)
 
 
@@ -190,6 +198,7 @@ _FIGURES: tuple[tuple[str, Callable[[ServingResult], str]], ...] = (
 )
 _SOMETIMES: tuple[tuple[str, Callable[[ServingResult], float]], ...] = (
     ("degraded", lambda r: r.share_degraded),
+    ("by time", lambda r: 0.0 if r.share_by_time is UNSET else r.share_by_time),
     ("refused", lambda r: r.share_refused),
 )
 

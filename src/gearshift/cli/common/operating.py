@@ -8,6 +8,7 @@ from rich.table import Table
 
 from gearshift.cli.common.option_table import PATH, in_order
 from gearshift.cli.common.output import Output, table
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.runtime.router.status import AdaptingStatus, PipelineStatus, Status
 
 URL = "http://127.0.0.1:8000"
@@ -41,7 +42,7 @@ def moved(status: Status) -> Iterator[str]:
 
 def _drifted(world: AdaptingStatus) -> Iterator[str]:
     if world.load_factor != 1:
-        yield f"load is multiplied by {world.load_factor:.3g}, so that its distribution is the plan's"
+        yield f"load is multiplied by {digits(world.load_factor)}, so that its distribution is the plan's"
     if world.load_drifts:
         yield f"load has drifted: {100 * world.load_distance:.0f} % of the time it is elsewhere than planned"
     for model in world.slow_or_fast_models:
@@ -79,7 +80,7 @@ def _say_only(output: Output, status: Status, pipeline: PipelineStatus) -> None:
     output.say(f"the plan has gears 0 to {pipeline.last_gear}")
     unit = "/s" if pipeline.load_unit is UNSET else f" {pipeline.load_unit}"
     output.say(
-        f"load {pipeline.load:.4g}{unit} ({pipeline.rate_qps:.4g}/s arrive), {status.waiting} of up to "
+        f"load {digits(pipeline.load)}{unit} ({digits(pipeline.rate_qps)}/s arrive), {status.waiting} of up to "
         f"{pipeline.most_waiting} samples wait, {status.open_requests} requests are open and hold "
         f"{status.held_bytes} of up to {status.most_held_bytes} bytes"
     )
@@ -93,8 +94,8 @@ def _pipelines_table(pipelines: Sequence[PipelineStatus]) -> Table:
             f"{_gear_in_force(one)} of 0 to {one.last_gear}",
             str(one.load_range),
             _cascades(one),
-            f"{one.load:.4g}",
-            f"{one.rate_qps:.4g}",
+            digits(one.load),
+            digits(one.rate_qps),
             f"{one.waiting} of up to {one.most_waiting}",
             str(one.open_requests),
         )

@@ -10,6 +10,7 @@ import numpy as np
 from gearshift.cli.common.options import TRACE_OPTIONS, command_line
 from gearshift.errors import Infeasible
 from gearshift.objective import Scope
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
 
@@ -36,7 +37,7 @@ def steady_hint(trace: Trace, of_trace: dict[str, Any], scope: Scope) -> str:
     if not changed:
         return ""
     return (
-        f"the trace is a steady {evenly.mean_qps:.4g}/s{remarks}: "
+        f"the trace is a steady {digits(evenly.mean_qps)}/s{remarks}: "
         f"if requests come evenly, plan with {' '.join(changed)}"
     )
 

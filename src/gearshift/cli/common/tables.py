@@ -13,6 +13,8 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
 from gearshift.reporting.cost import beside_own, per_million, told
+from gearshift.reporting.drawing import numbers
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
@@ -48,7 +50,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
             name,
             *figures(result),
             *(percent(_share(result, field)) for field in extra.values()),
-            f"{result.goodput_qps:.1f}/s",
+            f"{result.goodput_qps:,.1f}/s",
             *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
     return made
@@ -68,7 +70,7 @@ def flow_table(name: str, flow: "PipelineFlow") -> Table:
     for node, found in flow.nodes.items():
         before = [f"{edge.from_}{f' if {edge.when}' if edge.when else ''}" for edge in flow.edges if edge.to == node]
         answered = ", ".join(f"{model} {percent(share)}" for model, share in found.answered.items())
-        made.add_row(node, ", ".join(before), f"{found.items:.3g}", answered, percent(found.share_of_time))
+        made.add_row(node, ", ".join(before), f"{digits(found.items)}", answered, percent(found.share_of_time))
     return made
 
 
@@ -123,7 +125,7 @@ def split_table(split: "LatencySplit") -> Table:
         ("measured", split.measured),
     ):
         whole = seconds in (split.predicted, split.measured)
-        made.add_row(name, *(milliseconds(each) if whole else f"{1e3 * each:+.3g} ms" for each in seconds))
+        made.add_row(name, *(milliseconds(each) if whole else signed_milliseconds(each) for each in seconds))
     return made
 
 
@@ -159,8 +161,8 @@ def show_gears(output: Output, plan: GearPlan, operator: str) -> None:
         made.add_row(
             row.numbers,
             row.cascade,
-            f"{load_range.from_:.4g}/s",
-            "" if load_range.to is None else f"{load_range.to:.4g}/s",
+            f"{digits(load_range.from_)}/s",
+            "" if load_range.to is None else f"{digits(load_range.to)}/s",
             "" if predicted is None else percent(predicted.accuracy),
             "" if predicted is None else predicted_latency(row),
             row.largest_batch,
@@ -199,14 +201,14 @@ def predicted_latency(row: GearRow) -> str:
     if row.predicted is None:
         return ""
     at_qps = row.predicted_elsewhere_qps
-    return milliseconds(row.predicted.latency_p95_s) + ("" if at_qps is None else f" at {at_qps:.4g}/s")
+    return milliseconds(row.predicted.latency_p95_s) + ("" if at_qps is None else f" at {digits(at_qps)}/s")
 
 
 def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
     top_qps = top_of([gear for row in rows for gear in row.gears])
     if top_qps is None:
         return None
-    return f"gears above {top_qps:.4g}/s are for short peaks above the planned load: nothing is promised there"
+    return f"gears above {digits(top_qps)}/s are for short peaks above the planned load: nothing is promised there"
 
 
 def profile_table(profile: Profile) -> Table:
@@ -291,4 +293,9 @@ def percent(share: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
+    """As on pages, in seconds from the first one on."""
+    return numbers.milliseconds(seconds) if seconds < 0.9995 else f"{seconds:,.2f} s"
+
+
+def signed_milliseconds(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{milliseconds(abs(seconds))}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gearshift.cli.common.output import Output, verb
 from gearshift.errors import InvalidInput, require
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.support.files import write_atomically
 from gearshift.traces.logs.journal import read_journal
 from gearshift.traces.logs.read_log import LogRead, read_log
@@ -92,7 +93,7 @@ def command(
     for line in chart(read.counts):
         output.say(line)
     output.say(
-        f"{read.requests} requests in {_duration(seconds)}: {read.requests / seconds:.3g}/s in the mean, "
+        f"{read.requests} requests in {_duration(seconds)}: {digits(read.requests / seconds)}/s in the mean, "
         f"{peak}/s in the busiest second"
     )
     for note in notes(read):
@@ -109,7 +110,7 @@ def chart(counts: NDArray[np.int64]) -> list[str]:
     eighths = np.rint(rates / top * ROWS * 8).astype(int) if top > 0 else np.zeros(columns, dtype=int)
     lines = []
     for row in reversed(range(ROWS)):
-        label = f"{top:.3g}/s" if row == ROWS - 1 else "0" if row == 0 else ""
+        label = f"{digits(top)}/s" if row == ROWS - 1 else "0" if row == 0 else ""
         blocks = "".join(BLOCKS[min(8, max(0, eighth - row * 8))] for eighth in eighths)
         lines.append(f"{label:>8} │{blocks}".rstrip())
     return lines

@@ -3,6 +3,7 @@
 from gearshift.cli.common.output import Output
 from gearshift.cli.language.tables import language_results, show_language_gears
 from gearshift.demo.language import LanguageDemoResult
+from gearshift.reporting.drawing.numbers import digits
 
 
 def show_language_demo(output: Output, made: LanguageDemoResult, p95_ms: float) -> None:
@@ -18,7 +19,7 @@ def show_language_demo(output: Output, made: LanguageDemoResult, p95_ms: float) 
     )
     output.say(
         f"{made.requests} lines about orders, up to {made.peak_qps:.0f}/s, where the largest model alone carries "
-        f"{made.largest_capacity_qps:.0f}/s; objective: first token within {p95_ms:.4g} ms for 95 %"
+        f"{made.largest_capacity_qps:.0f}/s; objective: first token within {digits(p95_ms)} ms for 95 %"
     )
     if made.emulated:
         output.say(f"{made.emulated}: engines are emulated with recorded times and answers")

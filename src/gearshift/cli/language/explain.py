@@ -9,6 +9,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.language.words import cascade_text, limit_of, load_text
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
@@ -40,7 +41,7 @@ def _show(output: Output, explained: "LanguageExplanation", made: GearPlan) -> N
             cascade_text(gear.cascade),
             load_text(gear.load_range.to, made.pipeline),
             f"{gear.quality:.4f}",
-            f"{gear.device_s:.3g}",
+            digits(gear.device_s),
             f"{sum(gear.output_tokens.values()):.0f}",
             percent(gear.discarded),
             percent(gear.share_of_requests),

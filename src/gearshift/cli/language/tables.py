@@ -10,6 +10,7 @@ from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.headline import asks_for_devices, cost_in_words, counted, percentile_name
 from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
 from gearshift.result import ServingResult, TokenFigures
@@ -80,11 +81,13 @@ def show_language_gears(output: Output, plan: GearPlan) -> None:
                 ("", "", "")
                 if predicted is None
                 else (
-                    f"{predicted.accuracy:.4f}", milliseconds(predicted.latency_p95_s), f"{predicted.load_qps:.3g}/s"
+                    f"{predicted.accuracy:.4f}",
+                    milliseconds(predicted.latency_p95_s),
+                    f"{digits(predicted.load_qps)}/s",
                 )
             ),
             most_outstanding(plan, gear),
-        )  # fmt: skip
+        )
     output.show(made)
 
 

@@ -32,7 +32,7 @@ from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
-from gearshift.reporting.drawing.numbers import money
+from gearshift.reporting.drawing.numbers import digits, money
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare
 
@@ -214,7 +214,7 @@ def show(output: Output, found: Comparison) -> None:
     output.say("")
     volumes = table("Hypervolume", "devices", *found.planners)
     for count in found.device_counts:
-        volumes.add_row(str(count), *(f"{v.hypervolume:.4g}" for v in found.hypervolumes if v.devices == count))
+        volumes.add_row(str(count), *(digits(v.hypervolume) for v in found.hypervolumes if v.devices == count))
     output.show(volumes)
 
 

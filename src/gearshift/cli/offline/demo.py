@@ -13,6 +13,7 @@ from gearshift.demo.language import run_language_demo
 from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.errors import require
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.result import ServingResult
 from gearshift.verbs.validate import Validation
 
@@ -78,7 +79,7 @@ def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> N
     )
     output.say(
         f"{made.requests} strips of digits, up to {made.peak_qps:.0f}/s, where the dearest models alone carry "
-        f"{made.dearest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms, from strip to number"
+        f"{made.dearest_capacity_qps:.0f}/s; objective: p95 within {digits(p95_ms)} ms, from strip to number"
     )
     _show_systems(output, {f"planned {name}": system for name, system in made.systems.items()})
     if made.without_replanning is not None:
@@ -98,7 +99,7 @@ def _tell_pipeline(output: Output, made: PipelineDemoResult, p95_ms: float) -> N
 def _show(output: Output, made: DemoResult, p95_ms: float) -> None:
     output.say(
         f"{made.requests} requests, up to {made.peak_qps:.0f}/s, where the largest model alone carries "
-        f"{made.largest_capacity_qps:.0f}/s; objective: p95 within {p95_ms:.4g} ms"
+        f"{made.largest_capacity_qps:.0f}/s; objective: p95 within {digits(p95_ms)} ms"
     )
     systems = (
         {"gear plan": made.gears} if made.refined is None else {"gear plan": made.gears, "refinement": made.refined}

@@ -24,6 +24,7 @@ from gearshift.cli.pipelines.explain_pipelines import explain_pipelines
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 from gearshift.plans.plan_file import read_plan
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
 from gearshift.verbs.explain import explain
@@ -139,9 +140,9 @@ def _broken(following: NextCascade, limit_s: float) -> str:
         "latency": f"would take {p95}, allowed are {milliseconds(limit_s)}: {where} is the bottleneck",
         "trace": f"would hold in steady load, but make {percent(late)} of the trace late: {where} is busiest",
         "open_end": "would hold, but this range has no upper end",
-        "margin": f"would hold, but only to {capacity_qps:.4g}/s, which leaves little room: {where} is busiest",
+        "margin": f"would hold, but only to {digits(capacity_qps)}/s, which leaves little room: {where} is busiest",
         "cores": f"would take {following.cores} cores",
-        "nothing": f"would hold, to {capacity_qps:.4g}/s and more: nothing that is simulated rules it out",
+        "nothing": f"would hold, to {digits(capacity_qps)}/s and more: nothing that is simulated rules it out",
     }[following.breaks]
     return f"{following.cascade} ({percent(following.predicted.accuracy)}) {broken}"
 
@@ -154,7 +155,7 @@ def _wanted(objective: Objective) -> str:
 
 def _load(found: RangeExplanation) -> str:
     end = found.load_range.to
-    return f"from {found.load_range.from_:.4g}/s" if end is None else f"to {end:.4g}/s"
+    return f"from {digits(found.load_range.from_)}/s" if end is None else f"to {digits(end)}/s"
 
 
 def _neighbour(neighbour: Neighbour) -> str:

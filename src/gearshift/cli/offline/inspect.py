@@ -20,7 +20,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.served import require_served
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import overheads_of
-from gearshift.reporting.headline import counted, headline
+from gearshift.reporting.headline import counted, headline, refinement_in_words
 from gearshift.verbs.inspect import inspect
 from gearshift.verbs.language.inputs import plans_language
 
@@ -55,6 +55,8 @@ def command(output: Output, path: Path) -> None:
     require_served(found)
     output.json(msgspec.to_builtins(found))
     output.say(headline(found))
+    for sentence in refinement_in_words(found):
+        output.say(sentence)
     for name in found.pipelines:
         show_gears(output, found, name)
         if name in found.predictions:

@@ -44,7 +44,7 @@ from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.cost import per_million
-from gearshift.reporting.headline import closing_line, headline
+from gearshift.reporting.headline import closing_line, headline, refinement_in_words
 from gearshift.result import ServingResult
 from gearshift.support.files import require_writable
 from gearshift.traces.read import doubts_about_trace
@@ -359,6 +359,8 @@ def show_plan(
         | {"largest_alone": largest, "warnings": (*notes.warnings, *notes.doubts), "overheads": overheads}
     )
     output.say(headline(found, largest))
+    for sentence in refinement_in_words(found):
+        output.say(sentence)
     notes.say(output, unfinished=found.unfinished)
     show_gears(output, found, measured.operator)
     output.show(results_table("Predicted for the trace", [("gear plan", result_of(found))]))

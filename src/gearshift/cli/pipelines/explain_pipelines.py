@@ -15,6 +15,7 @@ from gearshift.planner.explain_together import (
     TogetherExplanation,
 )
 from gearshift.planner.joint.tried import Bottleneck
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.headline import percentile_name
 from gearshift.verbs.explain import explain_pipelines as explain
 
@@ -94,8 +95,8 @@ def _broken(following: NextTuple, limit_s: float, pipeline: str) -> str:
         "trace": f"would hold in steady load, but make {percent(late)} of the trace late: {where} is busiest",
         "others": f"would hold, but make pipeline {following.late} miss its objective: {where} is busiest",
         "open_end": "would hold, but this range has no upper end",
-        "margin": f"would hold, but only to {capacity_qps:.4g}/s, which leaves little room: {where} is busiest",
-        "nothing": f"would hold, to {capacity_qps:.4g}/s and more: nothing that is simulated rules it out",
+        "margin": f"would hold, but only to {digits(capacity_qps)}/s, which leaves little room: {where} is busiest",
+        "nothing": f"would hold, to {digits(capacity_qps)}/s and more: nothing that is simulated rules it out",
     }[following.breaks]
     return f"{words} ({percent(following.predicted.accuracy)}) {broken}"
 
@@ -122,4 +123,4 @@ def _alike(ranges: Sequence[PipelineRange], key: Any) -> Iterator[tuple[Pipeline
 
 
 def _load(load_range: LoadRange) -> str:
-    return f"from {load_range.from_:.4g}/s" if load_range.to is None else f"to {load_range.to:.4g}/s"
+    return f"from {digits(load_range.from_)}/s" if load_range.to is None else f"to {digits(load_range.to)}/s"

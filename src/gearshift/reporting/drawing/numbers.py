@@ -17,7 +17,7 @@ def digits(value: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time in the unit that fits: "4.07 µs", "12.3 ms", "1.5 s"."""
+    """A time in the unit that fits: "4.07 µs", "12.3 ms", "15 s"."""
     if not math.isfinite(seconds):
         return digits(seconds)
     if abs(seconds) >= 9.9995:

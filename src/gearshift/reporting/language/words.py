@@ -5,6 +5,7 @@ from msgspec import UNSET
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Metric, Objective
+from gearshift.reporting.drawing.numbers import digits
 from gearshift.result import TokenFigures
 
 UNITS = {"drain_s": "s", "outstanding_requests": "requests", "queued_tokens": "tokens"}
@@ -27,13 +28,13 @@ def cascade_text(cascade: Cascade) -> str:
             parts.append(f"{100 * max(0.0, passed - threshold):.1f} % {model}")
             passed = min(passed, threshold)
         else:
-            parts.append(f"{model} <{threshold:.3g} at {'the end' if token is None else f'token {token}'}")
+            parts.append(f"{model} <{digits(threshold)} at {'the end' if token is None else f'token {token}'}")
     return " > ".join([*parts, cascade.models[-1]])
 
 
 def load_text(load: float | None, pipeline: PipelinePlan) -> str:
     unit = UNITS.get(pipeline.load_unit, "")
-    return "" if load is None else f"{load:.3g} {unit}".rstrip()
+    return "" if load is None else f"{digits(load)} {unit}".rstrip()
 
 
 def discarded_share(tokens: TokenFigures) -> float:

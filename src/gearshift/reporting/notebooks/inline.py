@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from gearshift.reporting.drawing import numbers
+from gearshift.reporting.drawing.numbers import digits
+
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 150, 56, 22
 COLOURS = ("#2a7f9e", "#c8752b", "#7a5aa6")
 MOST_POINTS = 600
@@ -68,7 +71,7 @@ def chart(title: str, x_name: str, *lines: Line, least: float | None = 0.0, perc
             path += f"H{across}V{down}" if open_ and line.steps else f"{'L' if open_ else 'M'}{across} {down}"
             open_ = True
         drawn.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-    shown = [f"{100 * value:.4g} %" if percent else f"{value:.4g}" for value in (top, bottom)]
+    shown = [numbers.percent(value) if percent else digits(value) for value in (top, bottom)]
     named = " ".join(
         f'<tspan fill="{colour}">{escape(line.name)}</tspan>' for line, colour in zip(lines, COLOURS, strict=False)
     )
@@ -81,5 +84,5 @@ def chart(title: str, x_name: str, *lines: Line, least: float | None = 0.0, perc
         f'<text x="{LEFT - 4}" y="14" text-anchor="end">{shown[0]}</text>'
         f'<text x="{LEFT - 4}" y="{base}" text-anchor="end">{shown[1]}</text>{"".join(drawn)}'
         f'<text x="{LEFT}" y="{HEIGHT - 6}">0</text>'
-        f'<text x="{WIDTH}" y="{HEIGHT - 6}" text-anchor="end">{right:.4g} {escape(x_name)}</text></g></svg>'
+        f'<text x="{WIDTH}" y="{HEIGHT - 6}" text-anchor="end">{digits(right)} {escape(x_name)}</text></g></svg>'
     )

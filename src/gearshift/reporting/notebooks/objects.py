@@ -11,6 +11,7 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, PipelinePlan
+from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
 from gearshift.reporting.notebooks.inline import Line, block, chart, html_table, said
 from gearshift.result import ServingResult
 
@@ -48,11 +49,13 @@ def simulation_html(run: "Simulation") -> str:
         one = run.of(pipeline.name)
         latency_s = one.latency_s
         answered = latency_s[~np.isnan(latency_s)]
-        shown = [_time(float(np.quantile(answered, share))) if len(answered) else "" for share in (0.5, 0.95, 0.99)]
+        shown = [
+            milliseconds(float(np.quantile(answered, share))) if len(answered) else "" for share in (0.5, 0.95, 0.99)
+        ]
         refused = f"{len(latency_s) - len(answered):,}"
         row = [pipeline.name, f"{len(latency_s):,}", *shown, refused]
         parts.append(html_table(("", "requests", "p50", "p95", "p99", "refused"), [row]))
-        parts.append(_over_time(one, latency_s))
+        parts.append(_overmilliseconds(one, latency_s))
     return block("Simulation", *parts)
 
 
@@ -68,9 +71,9 @@ def _results(results: Iterable[tuple[str, ServingResult]]) -> str:
     rows = []
     for name, result in results:
         latency = result.latency_s
-        times = (_time(latency.p50), _time(latency.p95), _time(latency.p99))
-        late, goodput = _percent(result.share_late), f"{result.goodput_qps:.4g}/s"
-        rows.append([name, f"{result.requests:,}", _percent(result.accuracy), *times, late, goodput])
+        times = (milliseconds(latency.p50), milliseconds(latency.p95), milliseconds(latency.p99))
+        late, goodput = percent(result.share_late), f"{digits(result.goodput_qps)}/s"
+        rows.append([name, f"{result.requests:,}", percent(result.accuracy), *times, late, goodput])
     return html_table(FIGURES, rows)
 
 
@@ -78,7 +81,9 @@ def _gears(pipeline: PipelinePlan) -> str:
     rows = []
     for number, gear in enumerate(pipeline.gears):
         predicted = gear.predicted
-        figures = ("", "") if predicted is None else (_percent(predicted.accuracy), _time(predicted.latency_p95_s))
+        figures = (
+            ("", "") if predicted is None else (percent(predicted.accuracy), milliseconds(predicted.latency_p95_s))
+        )
         rows.append([f"{number}: {_cascades(gear)}", str(gear.load_range), *figures])
     return html_table(("gear", "load", "accuracy", f"p{100 * pipeline.objective.percentile:g}"), rows)
 
@@ -99,7 +104,7 @@ def _by_load(title: str, pipeline: PipelinePlan) -> str:
     return chart(title, pipeline.load_unit.replace("_", " "), line, least=None, percent=True)
 
 
-def _over_time(run: "Simulation", latency_s: Any) -> str:
+def _overmilliseconds(run: "Simulation", latency_s: Any) -> str:
     """Arrivals, the gear, and p95 by when requests came, in steps of a second or longer."""
     sent_s = run.workload.arrivals_ns / NS_PER_S
     if run.workload.continues is not None:
@@ -129,19 +134,11 @@ def _over_time(run: "Simulation", latency_s: Any) -> str:
 
 
 def _row_of(run: "Run") -> list[str]:
-    row = [run.planner, f"{run.devices:.4g}", _time(run.latency_objective_s)]
+    row = [run.planner, digits(run.devices), milliseconds(run.latency_objective_s)]
     planning = f"{run.planning_s:.1f} s"
     if run.predicted is None:
         kind = "" if run.error is None else str(run.error.get("kind", "failed"))
-        accuracy = kind if run.accuracy is None else _percent(run.accuracy)
-        return [*row, accuracy, "", "" if run.share_late is None else _percent(run.share_late), planning]
+        accuracy = kind if run.accuracy is None else percent(run.accuracy)
+        return [*row, accuracy, "", "" if run.share_late is None else percent(run.share_late), planning]
     result = run.predicted
-    return [*row, _percent(result.accuracy), _time(result.latency_s.p95), _percent(result.share_late), planning]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _time(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+    return [*row, percent(result.accuracy), milliseconds(result.latency_s.p95), percent(result.share_late), planning]

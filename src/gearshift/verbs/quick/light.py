@@ -20,6 +20,7 @@ from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.profile import Profile, RunTimeCurve
+from gearshift.reporting.drawing.numbers import milliseconds
 from gearshift.support.files import write_atomically
 from gearshift.support.processors import usable_processors
 from gearshift.verbs.inputs import Notice, Progress, silent
@@ -104,7 +105,7 @@ def plan_models(
     if latency_s is None and accuracy is None:
         slowest_s = max(curve.p95_s[0] + curve.overhead_per_batch_s for curve in made.curves)
         latency_s = max(LEAST_LATENCY_S, TIMES_THE_SLOWEST * (slowest_s + made.front_end_s))
-        notice(f"no --p95-ms is given: the gears are planned for {1e3 * latency_s:.3g} ms")
+        notice(f"no --p95-ms is given: the gears are planned for {milliseconds(latency_s)}")
     gears = plan_gears(
         folder,
         highest_load_qps(made, hardware, latency_s),
