@@ -15,6 +15,7 @@ from gearshift.cascade import Cascade
 from gearshift.errors import require
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.planner.contract import ladder
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import confirmed, replay
@@ -49,7 +50,7 @@ class Found:
     median_s: float
 
 
-def best_within(so_far: SoFar) -> GearPlan:
+def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPlan:
     """Raises `Infeasible` where no plan that refines keeps the latency."""
     request = so_far.request
     require(request.beside is None, "plans that refine are made for one operator at a time")
@@ -61,7 +62,7 @@ def best_within(so_far: SoFar) -> GearPlan:
         for each in _ways(so_far, pair):
             found.append(each)
             so_far.tell("replaying plans that refine", (tried + 0.5) / len(pairs))
-    for each in in_order(found, request):
+    for each in in_order(found, request, median_worth=median_worth):
         so_far.check()
         made = confirmed(each.pair.plan(each.way), request, on_time=so_far.check)
         if made is not None and (made := with_steady_load(made, request)) is not None:
@@ -116,12 +117,12 @@ def keeps_on_part_a(each: Found, request: PlanRequest) -> bool:
     return each.share_late <= LATE_SHARE * (1 - objective.percentile) and each.median_s <= median_s
 
 
-def in_order(found: Sequence[Found], request: PlanRequest) -> list[Found]:
+def in_order(found: Sequence[Found], request: PlanRequest, *, median_worth: float = MEDIAN_WORTH) -> list[Found]:
     """Those that keep the objective on part A: about as accurate as the best by the median, then by accuracy."""
     keeps = sorted((each for each in found if keeps_on_part_a(each, request)), key=lambda each: -each.accuracy)
     if not keeps:
         return []
-    alike = [each for each in keeps if each.accuracy >= keeps[0].accuracy - MEDIAN_WORTH]
+    alike = [each for each in keeps if each.accuracy >= keeps[0].accuracy - median_worth]
     return [*sorted(alike, key=lambda each: each.median_s), *keeps[len(alike) :]]
 
 
@@ -169,9 +170,16 @@ def _nearest_s(request: PlanRequest) -> float | None:
     return None if request.latency_s > 8 * slowest_s else 1.5 * request.latency_s
 
 
-def _prepare(request: PlanRequest) -> ladder.WithinLatency:
+def _prepare(request: PlanRequest, *, median_worth: float = MEDIAN_WORTH) -> ladder.WithinLatency:
     strongest = evaluated(request, Cascade(models=(most_accurate_model(request.profile),)))
-    return ladder.WithinLatency(best_within=best_within, most_accurate=strongest)
+    return ladder.WithinLatency(
+        best_within=lambda so_far: best_within(so_far, median_worth=median_worth), most_accurate=strongest
+    )
 
 
 PLANNER = ladder.planner("refine", _prepare)
+
+
+def whatever_the_median() -> Planner:
+    """The planner that takes the most accurate plan, without regard to its median."""
+    return ladder.planner("refine", lambda request: _prepare(request, median_worth=0.0))
