@@ -29,7 +29,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.evaluate.confirm import replay
-from gearshift.planner.refine.search import whatever_the_median
+from gearshift.planner.refine.search import planner as refining
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.workload import Trace
@@ -117,7 +117,7 @@ def cost_of_median(request: PlanRequest) -> float | None:
     bounded = judged(
         OURS, dataclasses.replace(request, objective=msgspec.structs.replace(request.objective, median_s=bound_s))
     )
-    free = judged(OURS, request, lambda _, asked: whatever_the_median().plan(asked))
+    free = judged(OURS, request, lambda _, asked: refining(median_worth=0.0).plan(asked))
     if bounded is None or free is None or bounded.p50_s > bound_s:
         return None
     return free.accuracy - bounded.accuracy

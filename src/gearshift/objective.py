@@ -9,6 +9,8 @@ from gearshift.errors import require, share_of
 
 Metric = Literal["latency", "ttft", "per_token", "total"]
 Scope = Literal["every-range", "trace"]
+Policy = Literal["gears", "refine", "best"]
+"""The policies of a plan: gears alone, refine while there is time, or whichever is better."""
 CertifiedMeasure = Literal["accuracy", "agreement", "recall", "precision"]
 LONGEST_LATENCY_S = 1e9
 
@@ -79,7 +81,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The request to a planner; the plan's own objective may add found values, such as a latency.
 
     `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load` and `budget_s` are as in the
-    request for a plan.
+    request for a plan. `policy` is left out where only gears were asked for; `chosen_because` is the
+    sentence that says why that policy gave this plan.
     """
 
     objective: Objective
@@ -89,6 +92,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     least_margin: float | None = None
     load: Literal["trace", "zipf"] | None = None
     budget_s: float | None = None
+    policy: Policy | UnsetType = UNSET
+    chosen_because: str | UnsetType = UNSET
 
 
 def _require_share(name: str, value: float, *, between: bool = False) -> None:

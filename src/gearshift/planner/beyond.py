@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from gearshift.gear import Gear, GearPlan, PlannedLoad
@@ -20,10 +21,11 @@ def recorded(
     objectives: Sequence[Objective] = (),
     *,
     load: LoadDistribution = "trace",
+    because: str | UnsetType = UNSET,
 ) -> list[GearPlan]:
     """Remove idle models, and record the request, predictions beyond the top, and the planned load.
 
-    `objectives` are those of a frontier's plans.
+    `objectives` are those of a frontier's plans; `because` is why the policy gave a plan.
     """
     asked = Asked(
         objective=request.objective,
@@ -33,6 +35,8 @@ def recorded(
         least_margin=request.least_margin,
         load=request.load,
         budget_s=request.budget_s,
+        policy=UNSET if request.policy == "gears" else request.policy,
+        chosen_because=because,
     )
     told = []
     for plan, objective in zip(

@@ -12,6 +12,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner.contract.ladder import for_accuracy, within
+from gearshift.planner.contract.median import within_median
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.bottleneck import busiest_device
@@ -48,7 +49,7 @@ def _fewest(planner: Planner, so_far: SoFar, most: int) -> GearPlan:
         so_far.tell(f"planning for {count} device{'s' * (count > 1)}", min(0.99, count / most))
         asked = within(dataclasses.replace(request, hardware=devices_like(request.hardware, count)), latency_s)
         try:
-            made = for_accuracy(planner.plan(so_far.remaining(asked)), accuracy)
+            made = for_accuracy(within_median(lambda each: planner.plan(so_far.remaining(each)), asked), accuracy)
         except Infeasible as error:
             so_far.check()
             refused = error

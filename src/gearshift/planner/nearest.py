@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
@@ -217,7 +218,8 @@ class _Nearest:
     def _feasible(self, request: PlanRequest, find: Find[Any]) -> bool:
         """Whether there is a plan; for a latency alone any plan is enough to know."""
         any_within = planners.named(self.planner).any_within
-        if any_within is not None and find is planners.plan and request.objective.accuracy is None:
+        alone = request.objective.accuracy is None and request.objective.median_s is UNSET
+        if any_within is not None and find is planners.plan and alone and request.policy != "refine":
             find = _any_within
         return self._found(request, find) is not None
 

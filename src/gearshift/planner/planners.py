@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.space.request import LoadDistribution, PlanRequest, Progress, silent
@@ -45,23 +45,28 @@ def named(name: str) -> "Planner":
 
 def plan(name: str, request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """Plan with planner `name`; raises `InvalidInput` for an unknown one, and `Infeasible`."""
+    from gearshift.planner.contract.median import within_median
+
     planner = named(name)
+    because: str | UnsetType = UNSET
     require_possible(request)
-    if request.policy == "gears" and request.objective.median_s is UNSET:
-        made = planner.plan(request, progress=progress)
+    if request.policy == "gears":
+        made = within_median(lambda asked: planner.plan(asked, progress=progress), request)
     else:
         from gearshift.planner.refine.choice import plan_by_policy
 
-        made = plan_by_policy(planner, request, progress=progress)
-    return _recorded([made], request, load=planner.load)[0]
+        made, because = plan_by_policy(planner, request, progress=progress)
+    return _recorded([made], request, load=planner.load, because=because)[0]
 
 
 def frontier(name: str, request: PlanRequest, *, progress: Progress = silent) -> list[GearPlan]:
     """All undominated plans that the planner `name` finds, and those that refine by the policy, by rising latency."""
+    from gearshift.planner.contract.median import frontier_within_median
+
     planner = named(name)
     require_possible(request)
     if request.policy == "gears":
-        made = planner.frontier(request, progress=progress)
+        made = frontier_within_median(planner.frontier(request, progress=progress), request)
     else:
         from gearshift.planner.refine.choice import frontier_by_policy
 
@@ -93,6 +98,12 @@ def on_cores(request: PlanRequest, *, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest core-seconds, for hardware whose `pool_cores` models share."""
     from gearshift.planner.cores import cores
 
+    for what, given in (("a policy", request.policy != "gears"), ("a median", request.objective.median_s is not UNSET)):
+        require(
+            not given,
+            f"{what} and cores are both given, and plans of cores know neither refining nor a median",
+            remedy="leave one of them out, or give devices",
+        )
     require_possible(request)
     return _recorded([cores.plan(request, progress=progress)], request)[0]
 
@@ -118,10 +129,11 @@ def _recorded(
     objectives: Sequence[Objective] = (),
     *,
     load: LoadDistribution = "trace",
+    because: str | UnsetType = UNSET,
 ) -> list[GearPlan]:
     from gearshift.planner.beyond import recorded
 
-    return recorded(made, request, objectives, load=load)
+    return recorded(made, request, objectives, load=load, because=because)
 
 
 def require_graph_planner(name: str) -> None:

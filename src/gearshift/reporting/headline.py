@@ -120,16 +120,18 @@ def _figures(result: ServingResult, objective: Objective) -> str:
 def _latency(result: ServingResult, objective: Objective) -> str:
     """The percentile asked for, or the share later than its latency if not measured."""
     known_s = {0.5: result.latency_s.p50, 0.99: result.latency_s.p99}
+    of_median = objective.median_s is not UNSET and objective.percentile != 0.5
+    median = f"p50 {milliseconds(result.latency_s.p50)}, " if of_median else ""
     if objective.percentile not in (*known_s, 0.95) and objective.latency_s is not None:
         within = f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}"
-        return f"{within}: {percent(result.share_late)} late"
+        return f"{median}{within}: {percent(result.share_late)} late"
     between = ""
     if result.latency_p95_interval_s is not None:
         least_s, most_s = result.latency_p95_interval_s
         between = f" ({between_times(least_s, most_s)})"
     asked_s = known_s.get(objective.percentile)
     asked = "" if asked_s is None else f"{percentile_name(objective)} {milliseconds(asked_s)}, "
-    return f"{asked}p95 {milliseconds(result.latency_s.p95)}{between}"
+    return f"{median}{asked}p95 {milliseconds(result.latency_s.p95)}{between}"
 
 
 def counted(number: int, noun: str) -> str:

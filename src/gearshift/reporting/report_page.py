@@ -304,6 +304,8 @@ def _objective(pipeline: PipelinePlan) -> str:
     objective, parts = pipeline.objective, []
     if objective.latency_s is not None:
         parts.append(f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}")
+    if objective.median_s is not UNSET:
+        parts.append(f"p50 within {milliseconds(objective.median_s)}")
     if objective.accuracy is not None:
         parts.append(f"accuracy of at least {percent(objective.accuracy)}")
     scope = "in every load range" if objective.scope == "every-range" else "over the whole trace"

@@ -171,6 +171,12 @@ def plan_together(
     from gearshift.planner.comparing.several import PLANNERS
 
     planners.require_planner_of_several(planner)
+    for name in ("policy", "median_s"):
+        require(
+            asked.get(name) is None,
+            f"{name} is given for several operators, whose plans have gears alone",
+            remedy="leave it out, or plan one operator with `plan`",
+        )
     for what, given in (("an accuracy", bool(accuracy)), ("a plan to add to", beside is not None)):
         require(
             not given or planner == planners.OF_SEVERAL[0],

@@ -10,9 +10,9 @@ import msgspec
 from gearshift.errors import require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
-from gearshift.objective import Objective, Scope
+from gearshift.objective import Objective, Policy, Scope
 from gearshift.planner.several.request import SeveralRequest
-from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest, Policy
+from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
 from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.prices import AS_OF, PER_HOUR, priced

@@ -150,6 +150,8 @@ def _broken(following: NextCascade, limit_s: float) -> str:
 def _wanted(objective: Objective) -> str:
     limit_s, accuracy = objective.latency_s, objective.accuracy
     parts = [] if limit_s is None else [f"{percentile_name(objective)} within {milliseconds(limit_s)}"]
+    if objective.median_s is not UNSET:
+        parts.append(f"p50 within {milliseconds(objective.median_s)}")
     return " and ".join([*parts, *([] if accuracy is None else [f"accuracy of at least {percent(accuracy)}"])])
 
 

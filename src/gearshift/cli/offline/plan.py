@@ -34,9 +34,8 @@ from gearshift.cli.offline.plan_pipelines import OF_CLASS, plan_graph
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes
-from gearshift.objective import Scope
+from gearshift.objective import Policy, Scope
 from gearshift.planner import planners
-from gearshift.planner.space.request import Policy
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.engines.store import is_language_profile
@@ -278,6 +277,8 @@ def _require_one_objective(
             "--price-per-hour": options["price_per_hour"] is not None,
             "--frontier": frontier,
             "--planner": options["planner"] != planners.DEFAULT,
+            "--policy": options["policy"] != "gears",
+            "--p50-ms": options["median_s"] is not None,
         }
         given = next((flag for flag, there in of_devices.items() if there), "")
         require(not given, f"{given} and --cores are both given", remedy="give one of them")
@@ -332,9 +333,18 @@ class Notes(NamedTuple):
 
 
 def _refinement_told(found: GearPlan | list[GearPlan], policy: Policy) -> list[str]:
-    if isinstance(found, list) or policy != "best" or found.pipeline.refines:
-        return []
-    return ["refining while there is time brings nothing here: the plan has gears alone"]
+    """Say what refines and, for one plan, why the policy chose it."""
+    if isinstance(found, list):
+        refining = sum(plan.pipeline.refines for plan in found)
+        return [] if policy == "gears" else [f"{refining} of {len(found)} plans refine rows while there is time"]
+    if because := _chosen_because(found):
+        return [because]
+    return ["rows are refined while there is time"] if found.pipeline.refines else []
+
+
+def _chosen_because(plan: GearPlan) -> str | None:
+    asked = plan.pipeline.asked
+    return None if asked is None or asked.chosen_because is UNSET else asked.chosen_because
 
 
 def _notes(measured: Profile, arrivals: Trace, profile: Path, *, scope: Scope) -> Notes:
@@ -401,6 +411,8 @@ def facts(plan: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "planning_s": planning_s,
         "asked": pipeline.asked.objective if pipeline.asked else pipeline.objective,
         "objective": pipeline.objective,
+        "refines": pipeline.refines,
+        "chosen_because": _chosen_because(plan),
         "devices": len(plan.hardware.devices),
         "price_per_hour": price_per_hour(plan.hardware),
         "price_per_million": per_million(price_per_hour(plan.hardware), result_of(plan)),

@@ -62,7 +62,7 @@ def best_by_ladder(so_far: SoFar, search: WithinLatency) -> GearPlan:
         return search.best_within(so_far)
     require_accuracy_within_reach(accuracy, search.most_accurate.accuracy)
     if latency_s is None:
-        return for_accuracy(_lowest_latency(so_far, accuracy, search.best_within), accuracy)
+        return for_accuracy(lowest_latency(so_far, accuracy, search.best_within), accuracy)
     made = SoFar(so_far.remaining(within(request, latency_s)), so_far.report).run(search.best_within)
     if not made.unfinished and (best := accuracy_on_part_a(made, request)) < accuracy:
         reason = f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
@@ -158,7 +158,8 @@ def require_accuracy_within_reach(accuracy: float, highest: float) -> None:
         raise Infeasible(reason, nearest_accuracy=math.floor(highest * 1e4) / 1e4 or None, by_load=False)
 
 
-def _lowest_latency(so_far: SoFar, accuracy: float, best_within: Callable[[SoFar], GearPlan]) -> GearPlan:
+def lowest_latency(so_far: SoFar, accuracy: float, best_within: Callable[[SoFar], GearPlan]) -> GearPlan:
+    """The plan at the lowest latency, to 5 %, that has the accuracy on part A; raises `Infeasible` without one."""
     request = so_far.request
 
     def accurate(latency_s: float) -> GearPlan | None:

@@ -197,6 +197,27 @@ def with_predictions(made: GearPlan, request: PlanRequest, *, on_time: Callable[
     return msgspec.structs.replace(made, predictions={request.profile.operator: result})
 
 
+def quality_of_records(
+    made: GearPlan, request: PlanRequest, *, part: int, seeds: int = SEEDS, on_time: Callable[[], None] = lambda: None
+) -> NDArray[np.float64]:
+    """The mean quality (drawn,) of the answers to each sample of `part` that replays drew and answered."""
+    count = request.profile.predictions.quality.shape[1]
+
+    def sums(run: Simulation) -> NDArray[np.float64]:
+        answered = run.finished_ns >= 0
+        records = run.workload.record[answered]
+        return np.stack(
+            [
+                np.bincount(records, weights=run.quality(request.profile), minlength=count),
+                np.bincount(records, minlength=count),
+            ]
+        )
+
+    runs, _ = _replayed(made, request, sums, part=part, seeds=seeds, on_time=on_time)
+    quality, answers = np.sum(runs, axis=0)
+    return np.asarray(quality[answers > 0] / answers[answers > 0])
+
+
 def _replayed(
     made: GearPlan,
     request: PlanRequest,

@@ -1,44 +1,47 @@
 """Whether a request is served better by a plan that refines, or by gears as the papers have them."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import dataclasses
+from collections.abc import Callable, Mapping
 
-from gearshift.errors import Infeasible
+import msgspec
+
+from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import accuracy_on_part_a, undominated_plans
+from gearshift.planner.contract.median import frontier_within_median, within_median
 from gearshift.planner.contract.planner import Planner
-from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
 from gearshift.planner.refine.search import PLANNER
 from gearshift.planner.space.request import PlanRequest, Progress
 
 LEAST_BETTER = 5e-4
 """The accuracy that a plan that refines must gain over the ordinary one to be chosen."""
+SAME_PRICE = 1e-9
+REFINES = "rows are refined while there is time"
+ALONE = "the plan has gears alone"
+
+Find = Callable[[PlanRequest], GearPlan]
 
 
-def plan_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> GearPlan:
-    """The plan of `planner`, one that refines, or the better of the two; raises `Infeasible` without any."""
-    ways = {"gears": [planner], "refine": [PLANNER], "best": [planner, PLANNER]}[request.policy]
-    made: list[GearPlan] = []
-    refused: list[Infeasible] = []
-    for way in ways:
-        try:
-            made.append(_within_median(way.plan(request, progress=progress), request))
-        except Infeasible as error:
-            refused.append(error)
-    if not made:
-        raise refused[0]
-    ordinary, other = made[0], made[-1]
-    return other if is_better(other, ordinary, request) else ordinary
+def plan_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> tuple[GearPlan, str]:
+    """The plan of `planner`, one that refines, or the better of the two, and a sentence that says why it is that one.
+
+    Raises `Infeasible` without any.
+    """
+
+    def of(way: Planner) -> Find:
+        return lambda asked: within_median(lambda each: way.plan(each, progress=progress), asked)
+
+    return _chosen(request, {way.name: of(way) for way in _ways(planner, request)})
 
 
 def frontier_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> list[GearPlan]:
     """The undominated plans of `planner`, of those that refine, or of both together, by rising latency."""
     made: list[GearPlan] = []
     refused: list[Infeasible] = []
-    for way in {"refine": [PLANNER], "best": [planner, PLANNER]}[request.policy]:
+    for way in _ways(planner, request):
         try:
-            made += way.frontier(request, progress=progress)
+            made += frontier_within_median(way.frontier(request, progress=progress), request)
         except Infeasible as error:
             refused.append(error)
     if not made:
@@ -48,47 +51,109 @@ def frontier_by_policy(planner: Planner, request: PlanRequest, *, progress: Prog
 
 def fewest_by_policy(name: str, request: PlanRequest, fewest: Callable[[str, PlanRequest], GearPlan]) -> GearPlan:
     """The plan on the fewest devices by planner `name`, of one that refines, or the better of the two."""
-    asked = replace(request, policy="gears")
-    made: list[GearPlan] = []
-    refused: list[Infeasible] = []
-    for each in {"refine": [PLANNER.name], "best": [name, PLANNER.name]}[request.policy]:
-        try:
-            made.append(fewest(each, asked))
-        except Infeasible as error:
-            refused.append(error)
-    if not made:
-        raise refused[0]
-    ordinary, other = made[0], made[-1]
-    more = _devices(other) - _devices(ordinary)
-    if more:
-        return other if more < 0 else ordinary
-    return other if is_better(other, ordinary, request) else ordinary
+    names = {"refine": [PLANNER.name], "best": [name, PLANNER.name]}[request.policy]
+
+    def of(one: str) -> Find:
+        return lambda asked: fewest(one, dataclasses.replace(asked, policy="gears"))
+
+    made, because = _chosen(request, {one: of(one) for one in names})
+    if (asked := made.pipeline.asked) is None:
+        return made
+    objective = msgspec.structs.replace(asked.objective, confidence=request.objective.confidence)
+    recorded = msgspec.structs.replace(asked, objective=objective, policy=request.policy, chosen_because=because)
+    return with_pipeline(made, asked=recorded)
 
 
 def is_better(refined: GearPlan, ordinary: GearPlan, request: PlanRequest) -> bool:
     """By part A: more accurate within a latency; faster where only an accuracy is asked for."""
+    return _better(refined, ordinary, request)[0]
+
+
+def price_of_used(made: GearPlan) -> float:
+    """The price for an hour of the devices that some gear uses."""
+    used = {device for replica in without_idle_models(made).placement.replicas for device in replica.device_ids}
+    return sum(device.price_per_hour for device in made.hardware.devices if device.id in used)
+
+
+def _ways(planner: Planner, request: PlanRequest) -> list[Planner]:
+    ways = {"gears": [planner], "refine": [PLANNER], "best": [planner, PLANNER]}[request.policy]
+    return list({way.name: way for way in ways}.values())
+
+
+def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, str]:
+    """The better plan of these planners, the last of which refines, and why.
+
+    Each has its part of the budget, and of what a confidence leaves to chance, as both are held against the
+    samples of part B.
+    """
+    made: dict[str, GearPlan] = {}
+    refused: dict[str, Infeasible | InvalidInput] = {}
+    for name, find in finds.items():
+        try:
+            made[name] = _as_asked(find(_shared(request, len(finds))), request)
+        except Infeasible as error:
+            refused[name] = error
+        except InvalidInput as error:
+            if not made:
+                raise
+            refused[name] = error
+    if not made:
+        raise next(iter(refused.values()))
+    (name, first), *others = made.items()
+    if refused:
+        other = next(iter(refused))
+        if first.pipeline.refines:
+            return first, f"{REFINES}, as planner {other!r} has no plan: {_reason(refused[other])}"
+        return first, f"{ALONE}, as none that refines was found: {_reason(refused[other])}"
+    if not others:
+        return first, f"{REFINES}, as was asked for" if first.pipeline.refines else f"{ALONE}, as was asked for"
+    ((_, refining),) = others
+    better, why = _better_at_its_price(refining, first, request)
+    return (refining, f"{REFINES}: {why}") if better else (first, f"{ALONE}: {why}")
+
+
+def _shared(request: PlanRequest, parts: int) -> PlanRequest:
+    confidence, budget_s = request.objective.confidence, request.budget_s
+    surer = None if confidence is None else 1 - (1 - confidence) / parts
+    return dataclasses.replace(
+        request,
+        objective=msgspec.structs.replace(request.objective, confidence=surer),
+        budget_s=None if budget_s is None else budget_s / parts,
+    )
+
+
+def _as_asked(made: GearPlan, request: PlanRequest) -> GearPlan:
+    objective = msgspec.structs.replace(made.pipeline.objective, confidence=request.objective.confidence)
+    return with_pipeline(made, objective=objective)
+
+
+def _reason(error: Infeasible | InvalidInput) -> str:
+    return error.reason if isinstance(error, Infeasible) else str(error)
+
+
+def _better_at_its_price(refining: GearPlan, gears: GearPlan, request: PlanRequest) -> tuple[bool, str]:
+    if request.objective.latency_s is not None and request.objective.accuracy is not None:
+        price, other = price_of_used(refining), price_of_used(gears)
+        if abs(price - other) > SAME_PRICE:
+            return (
+                price < other,
+                f"devices for {price:.4g} an hour keep both objectives with refining, for {other:.4g} with gears alone",
+            )
+    return _better(refining, gears, request)
+
+
+def _better(refining: GearPlan, gears: GearPlan, request: PlanRequest) -> tuple[bool, str]:
     if request.objective.latency_s is None:
-        return _at(refined, request) < _at(ordinary, request)
-    better = accuracy_on_part_a(refined, request) - accuracy_on_part_a(ordinary, request)
-    return better >= LEAST_BETTER
+        at_s, other_s = _at_s(refining, request), _at_s(gears, request)
+        percentile = f"p{100 * request.objective.percentile:g}"
+        return (
+            at_s < other_s,
+            f"{percentile} is {1e3 * at_s:.3g} ms with refining, {1e3 * other_s:.3g} with gears alone",
+        )
+    right, other = accuracy_on_part_a(refining, request), accuracy_on_part_a(gears, request)
+    told = f"{100 * right:.2f} % are right with refining, {100 * other:.2f} with gears alone, replayed with part A"
+    return right - other >= LEAST_BETTER, told
 
 
-def _devices(made: GearPlan) -> int:
-    return len({device for replica in made.placement.replicas for device in replica.device_ids})
-
-
-def _at(made: GearPlan, request: PlanRequest) -> float:
+def _at_s(made: GearPlan, request: PlanRequest) -> float:
     return made.predictions[request.profile.operator].latency_s.at(request.objective.percentile)
-
-
-def _within_median(made: GearPlan, request: PlanRequest) -> GearPlan:
-    most_s = median_of(request.objective)
-    p50_s = made.predictions[request.profile.operator].latency_s.p50
-    if most_s is not None and p50_s > most_s:
-        reason = f"the median of the best plan is {p50_s * 1e3:.3g} ms, above {most_s * 1e3:.4g} ms"
-        raise refusal(request, reason)
-    return made
-
-
-def median_of(objective: Objective) -> float | None:
-    return objective.median_s if isinstance(objective.median_s, float) else None

@@ -4,22 +4,22 @@ Ways are compared by replaying the trace on part A, with few rows late; of those
 as the best, the one with the lowest median latency is taken. `docs/planners/refine.md`.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.errors import require
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.planner.contract import ladder
+from gearshift.planner.contract.median import keeps_median, median_of
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import confirmed, replay
 from gearshift.planner.evaluate.together import random_arrivals
+from gearshift.planner.refine.for_accuracy import best_by_objective
 from gearshift.planner.refine.way import Pair, Way, pairs_of
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.space.cascade_search import most_accurate_model
@@ -65,10 +65,14 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
     for each in in_order(found, request, median_worth=median_worth):
         so_far.check()
         made = confirmed(each.pair.plan(each.way), request, on_time=so_far.check)
-        if made is not None and (made := with_steady_load(made, request)) is not None:
+        if made is None or not keeps_median(made, request):
+            continue
+        if (made := with_steady_load(made, request)) is not None:
             so_far.keep(made, each.accuracy)
             return made
-    reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms"
+    median_s = median_of(request.objective)
+    within = "" if median_s is None else f" with a median within {median_s * 1e3:.4g}"
+    reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms{within}"
     cheapest = min(pairs, key=lambda pair: pair.screening_s)
     raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request))
 
@@ -113,8 +117,9 @@ def _worth(each: Found, request: PlanRequest) -> tuple[bool, float]:
 
 def keeps_on_part_a(each: Found, request: PlanRequest) -> bool:
     objective = request.objective
-    median_s = math.inf if objective.median_s is UNSET else objective.median_s
-    return each.share_late <= LATE_SHARE * (1 - objective.percentile) and each.median_s <= median_s
+    median_s = median_of(objective)
+    kept = median_s is None or each.median_s <= median_s
+    return kept and each.share_late <= LATE_SHARE * (1 - objective.percentile)
 
 
 def in_order(found: Sequence[Found], request: PlanRequest, *, median_worth: float = MEDIAN_WORTH) -> list[Found]:
@@ -170,16 +175,27 @@ def _nearest_s(request: PlanRequest) -> float | None:
     return None if request.latency_s > 8 * slowest_s else 1.5 * request.latency_s
 
 
-def _prepare(request: PlanRequest, *, median_worth: float = MEDIAN_WORTH) -> ladder.WithinLatency:
+def _prepare(request: PlanRequest, *, median_worth: float) -> ladder.WithinLatency:
     strongest = evaluated(request, Cascade(models=(most_accurate_model(request.profile),)))
+    most = max((pair.most for pair in pairs_of(request)), default=0.0)
+    strongest = replace(strongest, accuracy=max(strongest.accuracy, most))
     return ladder.WithinLatency(
         best_within=lambda so_far: best_within(so_far, median_worth=median_worth), most_accurate=strongest
     )
 
 
-PLANNER = ladder.planner("refine", _prepare)
+def planner(*, median_worth: float = MEDIAN_WORTH) -> Planner:
+    """The planner that gives up `median_worth` of accuracy for a lower median."""
+
+    def prepared(so_far: SoFar) -> ladder.WithinLatency:
+        return _prepare(so_far.request, median_worth=median_worth)
+
+    return Planner(
+        name="refine",
+        best_within=lambda so_far: best_by_objective(so_far, prepared(so_far)),
+        undominated=lambda so_far: ladder.frontier_by_ladder(so_far, prepared(so_far)),
+        counts_devices=True,
+    )
 
 
-def whatever_the_median() -> Planner:
-    """The planner that takes the most accurate plan, without regard to its median."""
-    return ladder.planner("refine", lambda request: _prepare(request, median_worth=0.0))
+PLANNER = planner()

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
+from typing import Protocol
 
 import msgspec
 
@@ -11,6 +12,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
@@ -28,39 +30,33 @@ CERTIFICATES = 3
 """How many plans may be tested on part B; with a confidence each gets its part of the level."""
 
 
-class AccuracyObjective:
-    def __init__(self, search: PlanSearch) -> None:
+class Search(Protocol):
+    """A search for the most accurate plan within a latency, on any part of the hardware."""
+
+    @property
+    def request(self) -> PlanRequest: ...
+    @property
+    def so_far(self) -> SoFar: ...
+    def most_accurate(self, request: PlanRequest) -> GearPlan: ...
+    def better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan: ...
+    def within(self, latency_s: float) -> PlanRequest: ...
+    def reachable(self, request: PlanRequest) -> float:
+        """No plan of the request is more accurate; raises `InvalidInput` where no model runs on its devices."""
+
+    def highest_accuracy(self) -> float:
+        """No plan is more accurate, on any devices."""
+
+    def kept(self, made: GearPlan) -> tuple[float, int]:
+        """The accuracy on part B, and how many samples it was judged by."""
+
+
+class OnDevices:
+    """Plans on the cheapest part of the hardware that keeps a latency and an accuracy."""
+
+    def __init__(self, search: Search) -> None:
         self._search, self._request = search, search.request
         self._refused: Infeasible | None = None
         self._on_part_a: dict[Hardware, float] = {}
-
-    def fastest(self) -> GearPlan:
-        """The plan at the lowest latency objective that keeps the accuracy."""
-        ladder = self._search.ladder()
-        target, n = self._request.objective.accuracy or 0.0, len(self._request.profile.predictions.indices(PART_B))
-        known: dict[int, float] = {}
-
-        def reached(step: int) -> float:
-            if step not in known:
-                known[step] = self._certain(self._search.accuracy_within(ladder[step]), n)
-            return known[step]
-
-        top = len(ladder) - 1
-        most = max((round(top * share) for share in PROBED), key=reached)
-        needed = target
-        for certificate in range(1, CERTIFICATES + 1):
-            high = most
-            if certificate < CERTIFICATES and reached(most) >= needed:
-                high = least_that(lambda step, needed=needed: reached(step) >= needed, fails=-1, at_most=most)  # type: ignore[misc]
-            request = self._search.within(ladder[high])
-            made = self._better(self._search.most_accurate(request, on_fewer=False), request)
-            kept = self._kept_accuracy(made)
-            if kept >= target and reached(high) >= target:
-                return self._as_asked(made)
-            if high == most:
-                break
-            needed = max(needed, reached(high)) + target - kept
-        raise self._out_of_reach(max(0.0, min(kept, reached(most))))
 
     def fewest(self) -> GearPlan:
         return self._fewest_kept() if self._request.objective.confidence is None else self._fewest_certified()
@@ -78,7 +74,7 @@ class AccuracyObjective:
                 best, self._search.so_far.plan = kept, self._as_asked(made)
             return self._as_asked(made) if kept >= target else None
 
-        made = _first(list(_by_price(self._request.hardware)), kept_on)
+        made = _first(list(by_price(self._request.hardware)), kept_on)
         if made is not None:
             better = self._better(made, self._within_latency(made.hardware))
             return better if self._kept_accuracy(better) >= target else made
@@ -92,7 +88,7 @@ class AccuracyObjective:
         What part B lacks is added to the accuracy needed on part A. The last test goes to the
         least hardware that is as accurate as all of it.
         """
-        target, parts = self._request.objective.accuracy or 0.0, list(_by_price(self._request.hardware))
+        target, parts = self._request.objective.accuracy or 0.0, list(by_price(self._request.hardware))
         needed, best, looked_at = target, 0.0, list[Hardware]()
         while True:
             made = None if len(looked_at) == CERTIFICATES - 1 else self._first_claiming(needed, parts)
@@ -120,10 +116,10 @@ class AccuracyObjective:
         return _first(parts, claiming)
 
     def _made_on(self, hardware: Hardware, needed: float) -> GearPlan | None:
-        self._search.on_time()
+        self._search.so_far.check()
         request = self._within_latency(hardware)
         try:
-            if self._certain(self._search.space.reachable(request), self._samples) < needed:
+            if self._certain(self._search.reachable(request), self._samples) < needed:
                 return None
             made = self._search.most_accurate(request)
         except Infeasible as error:
@@ -165,8 +161,7 @@ class AccuracyObjective:
         return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
 
     def _kept_accuracy(self, made: GearPlan) -> float:
-        result = made.predictions[self._request.profile.operator]
-        return self._certain(result.accuracy, min(result.requests, self._samples))
+        return self._certain(*self._search.kept(made))
 
     def _as_asked(self, made: GearPlan) -> GearPlan:
         latency_s = made.pipelines[self._request.profile.operator].objective.latency_s
@@ -189,10 +184,44 @@ class AccuracyObjective:
                 f"{counts} devices were"
             )
         request, n = self._request, self._samples
-        highest = max(c.accuracy for c in self._search.space.candidates(request, request.profile.models))
+        highest = self._search.highest_accuracy()
         if few := too_few_samples(n, objective.accuracy or 0.0, highest, self._certain(highest, n)):
             return Infeasible(reason + few, nearest_accuracy=math.floor(best * 1e4) / 1e4 or None, by_load=False)
         return refusal(request, reason, nearest_accuracy=best)
+
+
+class AccuracyObjective(OnDevices):
+    def __init__(self, search: PlanSearch) -> None:
+        super().__init__(search)
+        self._plans = search
+
+    def fastest(self) -> GearPlan:
+        """The plan at the lowest latency objective that keeps the accuracy."""
+        ladder = self._plans.ladder()
+        target, n = self._request.objective.accuracy or 0.0, len(self._request.profile.predictions.indices(PART_B))
+        known: dict[int, float] = {}
+
+        def reached(step: int) -> float:
+            if step not in known:
+                known[step] = self._certain(self._plans.accuracy_within(ladder[step]), n)
+            return known[step]
+
+        top = len(ladder) - 1
+        most = max((round(top * share) for share in PROBED), key=reached)
+        needed = target
+        for certificate in range(1, CERTIFICATES + 1):
+            high = most
+            if certificate < CERTIFICATES and reached(most) >= needed:
+                high = least_that(lambda step, needed=needed: reached(step) >= needed, fails=-1, at_most=most)  # type: ignore[misc]
+            request = self._plans.within(ladder[high])
+            made = self._better(self._plans.most_accurate(request, on_fewer=False), request)
+            kept = self._kept_accuracy(made)
+            if kept >= target and reached(high) >= target:
+                return self._as_asked(made)
+            if high == most:
+                break
+            needed = max(needed, reached(high)) + target - kept
+        raise self._out_of_reach(max(0.0, min(kept, reached(most))))
 
 
 def too_few_samples(n: int, target: float, highest: float, certain: float) -> str:
@@ -208,7 +237,7 @@ def too_few_samples(n: int, target: float, highest: float, certain: float) -> st
     )
 
 
-def _by_price(hardware: Hardware) -> list[Hardware]:
+def by_price(hardware: Hardware) -> list[Hardware]:
     """Parts of the hardware by rising price, then by number of devices.
 
     Above `MOST_PARTS`, only doublings of each kind are tried.

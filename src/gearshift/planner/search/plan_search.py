@@ -28,7 +28,7 @@ from gearshift.planner.search.slo_search import SloSearch
 from gearshift.planner.search.unvisited import with_best_where_unvisited
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.request import PlanRequest, least_margin
-from gearshift.profiles.profile import PART_A
+from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.support.processors import usable_processors
 
 MOST_LESS = 8
@@ -285,6 +285,16 @@ class PlanSearch:
     def within(self, latency_s: float) -> PlanRequest:
         objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
         return dataclasses.replace(self.request, objective=objective)
+
+    def reachable(self, request: PlanRequest) -> float:
+        return self.space.reachable(request)
+
+    def highest_accuracy(self) -> float:
+        return max(c.accuracy for c in self.space.candidates(self.request, self.request.profile.models))
+
+    def kept(self, made: GearPlan) -> tuple[float, int]:
+        result, samples = made.predictions[self.request.profile.operator], self.request.profile.predictions
+        return result.accuracy, min(result.requests, len(self.request.trace), len(samples.indices(PART_B)))
 
     def accuracy_within(self, latency_s: float) -> float:
         best, request = -math.inf, self.within(latency_s=latency_s)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gearshift.errors import require
 from gearshift.gear import LoadRange, SourceFile
 from gearshift.hardware import Hardware
-from gearshift.objective import Objective
+from gearshift.objective import Objective, Policy
 from gearshift.planner.space.beside import Beside
 from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
@@ -29,8 +29,6 @@ UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
 Progress = Callable[[str, float], None]
 LoadDistribution = Literal["trace", "zipf"]
-Policy = Literal["gears", "refine", "best"]
-"""The policies of a plan: gears alone, refine while there is time, or whichever is better."""
 
 
 def silent(what: str, share: float) -> None:

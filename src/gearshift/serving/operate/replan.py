@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.errors import GearshiftError
 from gearshift.gear import PipelinePlan
@@ -30,6 +31,8 @@ NEW_PLAN, HARDWARE = ".replanned.json", ".replanned-hardware.json"
 SHADOW_SHARE, SHADOW_S = 0.1, 10.0
 BUDGET_SHARE = 0.5
 """The search's share of the time; reading, compiling and two simulations take the rest."""
+REFINE = "refine"
+"""The planner in a plan that a policy chose because it refines: it does not say which one made the other."""
 LEAST_GAIN = 0.001
 LEAST_FASTER = 0.02
 LEAST_SAVED = 0.02
@@ -166,9 +169,16 @@ def plan_options(pipeline: PipelinePlan, planner: str | None, seed: int) -> list
         "--confidence": objective.confidence,
         "--scope": objective.scope,
         "--seed": seed,
+        "--p50-ms": None if objective.median_s is UNSET else 1e3 * objective.median_s,
     }
     if asked is not None:
-        options |= {"--planner": planner, "--ranges": asked.ranges, "--load": asked.load}
+        by_policy = planner is not None and asked.policy is not UNSET
+        options["--policy"] = asked.policy if by_policy else None
+        options |= {
+            "--planner": None if by_policy and planner == REFINE else planner,
+            "--ranges": asked.ranges,
+            "--load": asked.load,
+        }
         options["--least-margin"] = asked.least_margin
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
@@ -188,7 +198,8 @@ def is_better(new: ServingResult, old: ServingResult, objective: Objective) -> b
 def _miss(result: ServingResult, objective: Objective) -> float:
     late = 0.0 if objective.latency_s is None else result.share_late - (1 - objective.percentile)
     wrong = 0.0 if objective.accuracy is None else objective.accuracy - result.accuracy
-    return max(0.0, late) + max(0.0, wrong)
+    slow = 0.0 if objective.median_s is UNSET else result.latency_s.p50 / objective.median_s - 1
+    return max(0.0, late) + max(0.0, wrong) + max(0.0, slow)
 
 
 def _said(result: ServingResult) -> str:

@@ -1,0 +1,71 @@
+"""A bound on the median latency, beside the one on the percentile."""
+
+import dataclasses
+from collections.abc import Callable
+
+import msgspec
+
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
+from gearshift.objective import Objective
+from gearshift.planner.evaluate.assemble import with_pipeline
+from gearshift.planner.evaluate.bottleneck import refusal
+from gearshift.planner.evaluate.confirm import with_predictions
+from gearshift.planner.space.request import PlanRequest
+
+STEP = 0.75
+"""Each shorter latency is this share of the one before."""
+
+
+def median_of(objective: Objective) -> float | None:
+    return objective.median_s if isinstance(objective.median_s, float) else None
+
+
+def keeps_median(made: GearPlan, request: PlanRequest) -> bool:
+    """Whether the predicted median of part B is within the one asked for."""
+    most_s = median_of(request.objective)
+    return most_s is None or _p50_s(made, request) <= most_s
+
+
+def within_median(find: Callable[[PlanRequest], GearPlan], request: PlanRequest) -> GearPlan:
+    """The plan of `find`, or the first for a shorter latency, whose median is within the one asked for.
+
+    A search that knows no median shortens it with the percentile: where that is within the bound, so is
+    the median. Raises `Infeasible` where none is.
+    """
+    made = find(request)
+    if keeps_median(made, request):
+        return made
+    least_s, latency_s = _p50_s(made, request), request.objective.latency_s
+    most_s = median_of(request.objective) or 0.0
+    while latency_s is not None and latency_s > most_s:
+        latency_s = max(most_s, STEP * latency_s)
+        shorter = msgspec.structs.replace(request.objective, latency_s=latency_s)
+        try:
+            faster = find(dataclasses.replace(request, objective=shorter))
+        except Infeasible:
+            break
+        least_s = min(least_s, _p50_s(faster, request))
+        if keeps_median(faster, request):
+            kept = msgspec.structs.replace(faster.pipeline.objective, latency_s=request.objective.latency_s)
+            return with_predictions(with_pipeline(faster, objective=kept), request)
+    raise above_median(least_s, request)
+
+
+def frontier_within_median(made: list[GearPlan], request: PlanRequest) -> list[GearPlan]:
+    """The plans of a frontier whose median is within the one asked for; raises `Infeasible` where none is."""
+    kept = [plan for plan in made if keeps_median(plan, request)]
+    if made and not kept:
+        raise above_median(min(_p50_s(plan, request) for plan in made), request)
+    return kept
+
+
+def above_median(p50_s: float, request: PlanRequest) -> Infeasible:
+    most_s = median_of(request.objective) or 0.0
+    return refusal(
+        request, f"the median of the fastest plan found is {p50_s * 1e3:.3g} ms, above the {most_s * 1e3:.4g} asked for"
+    )
+
+
+def _p50_s(made: GearPlan, request: PlanRequest) -> float:
+    return made.predictions[request.profile.operator].latency_s.p50
