@@ -14,6 +14,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import quality_of_records
 from gearshift.planner.refine.way import Way, pairs_of
@@ -110,7 +111,7 @@ def _fastest_certified(so_far: SoFar, search: ladder.WithinLatency) -> GearPlan:
         kept = certain(*expected_on_part_b(made, request, so_far))
         if kept >= target:
             kept_s = made.pipeline.objective.latency_s
-            return ladder.with_pipeline(made, objective=msgspec.structs.replace(objective, latency_s=kept_s))
+            return with_pipeline(made, objective=msgspec.structs.replace(objective, latency_s=kept_s))
         best = max(best, kept)
         needed = max(needed, certain(ladder.accuracy_on_part_a(made, request), samples)) + target - kept
     highest = search.most_accurate.accuracy

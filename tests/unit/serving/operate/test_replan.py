@@ -34,13 +34,20 @@ from tests.little_task import little_plan, little_profile, two_gear_plan
 LONGEST_S = 120.0
 
 
-def result(*, accuracy: float = 0.8, p95: float = 0.1, late: float = 0.0, core_s: float | None = None) -> ServingResult:
+def result(
+    *,
+    accuracy: float = 0.8,
+    p95: float = 0.1,
+    p50: float | None = None,
+    late: float = 0.0,
+    core_s: float | None = None,
+) -> ServingResult:
     return ServingResult(
         core_s=core_s,
         requests=100,
         accuracy=accuracy,
         accuracy_interval=(0.0, 1.0),
-        latency_s=LatencySummary(mean=p95, p50=p95, p95=p95, p99=p95),
+        latency_s=LatencySummary(mean=p95, p50=p95 if p50 is None else p50, p95=p95, p99=p95),
         share_late=late,
         share_refused=0.0,
         goodput_qps=10.0,
@@ -88,6 +95,23 @@ def test_the_planner_is_asked_again_for_what_it_was_asked_for() -> None:
     assert "--planner" not in plan_options(msgspec.structs.replace(operator, asked=asked), None, 3)
     silent = plan_options(operator, "by hand", 0)
     assert silent == ["--latency-ms", "100.0", "--percentile", "0.95", "--scope", "every-range", "--seed", "0"]
+
+
+def test_a_median_and_a_policy_are_asked_for_again() -> None:
+    operator = little_plan("").pipelines["sums"]
+    asked = Asked(objective=Objective(latency_s=0.05, median_s=0.02), ranges=7, most_candidates=64, policy="best")
+    told = plan_options(msgspec.structs.replace(operator, asked=asked), "refine", 3)
+    assert " ".join(told).endswith("--seed 3 --p50-ms 20.0 --policy best --ranges 7")
+    of_gears = plan_options(msgspec.structs.replace(operator, asked=asked), "frontier", 3)
+    assert of_gears[of_gears.index("--planner") + 1] == "frontier"
+
+
+def test_a_plan_that_breaks_the_median_is_not_better_however_accurate() -> None:
+    objective = Objective(latency_s=0.5, median_s=0.02)
+    kept, broken = result(accuracy=0.8, p50=0.019), result(accuracy=0.9, p50=0.03)
+    assert not is_better(broken, kept, objective)
+    assert is_better(kept, broken, objective)
+    assert is_better(broken, kept, Objective(latency_s=0.5))
 
 
 class World:

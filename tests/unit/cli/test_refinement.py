@@ -1,0 +1,81 @@
+"""`--policy` and `--p50-ms` at the command line: what is planned, refused and said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gearshift import plan_together
+from gearshift.errors import InvalidInput
+from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.store import write_profile
+from gearshift.traces.read import write_trace
+from tests.unit.cli.little import run
+from tests.unit.planner.refine.worlds import request
+
+BECAUSE = "rows are refined while there is time: 80.04 % are right with refining, 73.39 with gears alone"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a profile, a trace, and the better plan of both policies."""
+    folder = tmp_path_factory.mktemp("refinement")
+    write_profile(request(1).profile, folder / "profile")
+    write_trace(request(1).trace, folder / "t.csv")
+    done = planned(folder, "--policy", "best", "--p50-ms", 8, "--json", folder / "facts.json")
+    assert done.exit_code == 0, done.output
+    (folder / "told").write_text(done.output)
+    return folder
+
+
+def planned(place: Path, *options: object) -> Any:
+    return run(
+        "plan", place / "profile", "--trace", place / "t.csv", "--planner", "single", "--p95-ms", 20,
+        "--ranges", 4, "--out", place / "plan.json", *options,
+    )  # fmt: skip
+
+
+def test_the_better_policy_says_why_in_words_and_in_facts(place: Path) -> None:
+    told, facts = " ".join((place / "told").read_text().split()), json.loads((place / "facts.json").read_text())
+    assert BECAUSE in told
+    assert facts["chosen_because"].startswith(BECAUSE)
+    assert (facts["refines"], facts["planner"]) == (True, "refine")
+
+
+def test_the_plan_tells_python_why_it_was_chosen(place: Path) -> None:
+    asked = read_plan(place / "plan.json").pipeline.asked
+    assert asked is not None
+    assert asked.policy == "best"
+    assert str(asked.chosen_because).startswith(BECAUSE)
+
+
+def test_a_median_that_was_asked_for_is_shown_where_the_objective_is(place: Path) -> None:
+    told = (place / "told").read_text()
+    assert "p50 6.83 ms, p95 17.3 ms" in told
+    assert run("report", place / "plan.json", "--out", place / "report.html").exit_code == 0
+    assert "p95 within 20 ms and p50 within 8 ms" in (place / "report.html").read_text()
+
+
+def test_a_plan_that_refines_says_so_without_a_policy(tmp_path: Path, place: Path) -> None:
+    done = planned(place, "--planner", "refine", "--out", tmp_path / "plan.json")
+    assert "rows are refined while there is time" in done.output
+    alone = planned(place, "--out", tmp_path / "plan.json")
+    assert "rows are refined" not in alone.output
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--policy", "best"), ("--p50-ms", 10)])
+def test_cores_are_refused_beside_refinement(place: Path, flag: str, value: object) -> None:
+    done = run(
+        "plan", place / "profile", "--trace", place / "t.csv", "--cores", 4, "--p95-ms", 20, "--accuracy", 0.5,
+        flag, value,
+    )  # fmt: skip
+    assert done.exit_code == 2
+    assert f"{flag} and --cores are both given" in done.output
+
+
+@pytest.mark.parametrize("given", [{"policy": "best"}, {"median_s": 0.01}])
+def test_plans_of_several_operators_refuse_it_from_python(given: dict[str, object]) -> None:
+    one = request(1)
+    with pytest.raises(InvalidInput, match="is given for several operators, whose plans have gears alone"):
+        plan_together([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)  # type: ignore[arg-type]
