@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gearshift.profiles.engines.certainty import argument_tokens
+from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.chunk import FIRST_CHOICE, Choice, NamedChunk, Token
 
 _decode = msgspec.json.Decoder(NamedChunk).decode
@@ -29,13 +30,14 @@ class Heard:
     output_tokens: int = 0
     finish: str = ""
     wrong: str = ""
+    _halves: Halves = field(default_factory=Halves)
 
     def event(self, data: bytes) -> None:
         if data == b"[DONE]" or self.wrong:
             return
         try:
-            chunk = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            chunk = _decode(self._halves.mend(data))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self.wrong = f"sent a chunk that cannot be read ({error})"
             return
         if chunk.error is not None:

@@ -83,6 +83,11 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
         )
         require(min(self.block_tokens, self.kv_blocks, self.largest_running) > 0, "an engine holds nothing")
 
+    @property
+    def held_tokens(self) -> int:
+        """Of all requests together, prompts and answers."""
+        return self.kv_blocks * self.block_tokens
+
     def step_s(self, step: "StepWork") -> float:
         curve = self.prefill if step.prompt_tokens else self.decode
         return step_seconds(

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from gearshift.runtime.engines.answers.growth import Growth
+from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.asked import Asked
-from gearshift.runtime.engines.chunk import Usage, decode_chunk
-from gearshift.runtime.engines.engine_request import EngineRequest, Sent
+from gearshift.runtime.engines.chunk import Chunk, Usage, decode_chunk
+from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS, EngineRequest, Sent
 from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.link import Call, Fault
 from gearshift.runtime.service.room import HeldBytes
@@ -19,8 +21,6 @@ CHUNK_BYTES = 64
 """Memory of a held chunk beside its bytes."""
 LARGEST_HELD_BYTES = 8 << 20
 """Bound on the chunks of one answer that are held."""
-TOO_MANY_TOKENS, MORE_TOKENS = 2, 64
-"""An answer of this factor times the tokens that were asked for, and so many more, has no end."""
 FULL = "the server holds as many bytes of answers as it may"
 
 
@@ -122,10 +122,10 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_done", "_finished", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times", "answered_ns",
-        "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "fault", "first_ns",
-        "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage",
-        "whole_answer", "whole_usage",
+        "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
+        "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "fault", "first_ns",
+        "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage", "whole_answer",
+        "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -154,10 +154,19 @@ class AnswerStream:
         self.certainty = math.nan
         self.begin_stage(None)
 
-    def begin_stage(self, given: GivenTokens | None) -> None:
+    def begin_stage(self, given: GivenTokens | None, *, held_tokens: int = NO_MOST_TOKENS) -> None:
+        """At an engine that holds so many tokens."""
         self.given, self.count, self.usage, self._done, self._is_new = given, 0, None, False, True
         self.first_ns = self.last_ns = 0
         """When the present model's first and latest tokens came; 0 before."""
+        asked = self.asked
+        self._growth = Growth(
+            most_tokens=asked.most_tokens,
+            held_tokens=held_tokens,
+            choices=asked.choices,
+            echo_bytes=asked.prompt_bytes if asked.echoes else 0,
+        )
+        self._halves = Halves()
         self._finished: set[int] = set()
         """Choices that told why they ended."""
 
@@ -192,9 +201,10 @@ class AnswerStream:
         if data == DONE:
             self._done = True
             return
+        data = self._halves.mend(data)
         try:
             chunk = decode_chunk(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._break(Fault(f"an engine gave a chunk that cannot be read: {error}"))
             return
         if chunk.error is not None:
@@ -204,16 +214,15 @@ class AnswerStream:
             self._is_new = False
             self._owner.begun(self, chunk.model, chunk.system_fingerprint)
         self.usage = chunk.usage or self.usage
+        all_tokens, ends = sum(choice.token_count for choice in chunk.choices), self._ends(chunk)
+        if why := self._growth.add(all_tokens, len(data)):
+            self._break(Fault(why))
+            return
+        if self.call is not None and (all_tokens or ends):
+            self.call.progressed()
         if not chunk.choices:
             return
-        for choice in chunk.choices:
-            if choice.finish_reason and choice.index < self.asked.choices:
-                self._finished.add(choice.index)
-        first, tokens = chunk.first, 0
-        if first is not None:
-            tokens = first.token_count
-            if self.given is not None:
-                self.given.add(first)
+        tokens = self._listen(chunk)
         if self.request.answered:
             self.reader.chunk(data)
         elif not self.held.add(data):
@@ -226,11 +235,24 @@ class AnswerStream:
             if self.count == 0:
                 self.first_ns = self.last_ns
             self.count += tokens
-            bound = TOO_MANY_TOKENS * self.asked.most_tokens + MORE_TOKENS
-            if self.count > bound and "echo" not in self.asked.fields:  # which lists the prompt's tokens, too
-                self._break(Fault(f"an engine gave {self.count} tokens, and {self.asked.most_tokens} were asked for"))
-                return
             self._owner.tokens_came(self)
+
+    def _ends(self, chunk: Chunk) -> bool:
+        """Note the choices that have told why they ended; whether there are new ones."""
+        before = len(self._finished)
+        for choice in chunk.choices:
+            if choice.finish_reason and choice.index < self.asked.choices:
+                self._finished.add(choice.index)
+        return len(self._finished) > before
+
+    def _listen(self, chunk: Chunk) -> int:
+        """Note the first choice's tokens; how many these are."""
+        first = chunk.first
+        if first is None:
+            return 0
+        if self.given is not None:
+            self.given.add(first)
+        return first.token_count
 
     def _break(self, fault: Fault) -> None:
         if self.call is not None:

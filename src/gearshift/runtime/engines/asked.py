@@ -43,6 +43,11 @@ class Asked:
         return self.path == CHAT
 
     @property
+    def echoes(self) -> bool:
+        """Whether the answer may repeat its prompt, with the log-probabilities of that."""
+        return self.fields.get("echo", b"false") not in (b"false", b"null")
+
+    @property
     def by_id(self) -> float:
         return number_of_id(self.id)
 

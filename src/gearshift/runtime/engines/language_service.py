@@ -397,7 +397,10 @@ class LanguageService:
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
         engine = self._engines.all[replica]
         decides = self._by_certainty[request.model]
-        stream.begin_stage(GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None)
+        stream.begin_stage(
+            GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None,
+            held_tokens=self.tables.engines[replica].held_tokens,
+        )
         least = self._least_top if decides else stream.asked.top_logprobs
         body = stream.asked.body(engine.name, least_top_logprobs=least)
         stream.sent = Sent(request.model, replica, request.stage, self._clock.now_ns())

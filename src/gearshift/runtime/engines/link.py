@@ -54,7 +54,11 @@ class Listener(Protocol):
 
 
 class Call:
-    """One request and where its answer goes, until it is over."""
+    """One request and where its answer goes, until it is over.
+
+    `heard_s` is when it was sent, or its listener last said that the answer has `progressed`: bytes
+    alone, such as comments, tell nothing.
+    """
 
     __slots__ = ("_connection", "_link", "heard_s", "listener", "message", "paused")
 
@@ -82,6 +86,10 @@ class Call:
         if self._connection is not None:
             self._connection.transport.resume_reading()
 
+    def progressed(self) -> None:
+        """Part of the answer has come, so that the endpoint is not silent."""
+        self.heard_s = self._link.now_s()
+
     def sent_by(self, connection: "UpstreamConnection | None") -> None:
         self._connection = connection
 
@@ -89,7 +97,7 @@ class Call:
 class EngineLink:
     """The connections to an endpoint; `url` is the part before `/chat/completions`.
 
-    A request whose endpoint sends nothing for `longest_silence_s` fails (`look`, which the owner
+    A request whose answer makes no progress for `longest_silence_s` fails (`look`, which the owner
     calls now and then).
     """
 
@@ -135,14 +143,14 @@ class EngineLink:
         return self._send(Call(self, f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode(), listener))
 
     def look(self) -> None:
-        """Fail the requests whose endpoint has been silent for too long."""
+        """Fail the requests whose answers made no progress for too long."""
         for connection, since_s in list(self.resting.items()):
             if since_s < self.now_s() - LONGEST_REST_S:
                 connection.drop()
         due_s = self.now_s() - self._longest_silence_s
         for call in [call for call in self.calls if call.heard_s < due_s and not call.paused]:
             call.cancel()
-            call.listener.failed(Fault(f"{self.url} sent nothing for {self._longest_silence_s:g} s"))
+            call.listener.failed(Fault(f"{self.url} sent nothing of an answer for {self._longest_silence_s:g} s"))
 
     def heard_within(self, last_s: float) -> bool:
         """Whether the endpoint has sent anything in the `last_s`."""
@@ -255,7 +263,7 @@ class UpstreamConnection(asyncio.Protocol):
         if call is None:
             self._after_the_end(data)
             return
-        call.heard_s = self._link.heard_s = self._link.now_s()
+        self._link.heard_s = self._link.now_s()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, EventTooLarge) as error:

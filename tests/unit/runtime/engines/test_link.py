@@ -184,7 +184,7 @@ def test_silence_has_a_bound_and_nobody_there_is_told() -> None:
             await asyncio.sleep(0.01)
             link.look()
         assert heard.fault is not None
-        assert "sent nothing for 0.1 s" in heard.fault.reason
+        assert "sent nothing of an answer for 0.1 s" in heard.fault.reason
         nobody = await ask(EngineLink("http://127.0.0.1:1/v1"))
         assert nobody.fault is not None
         assert nobody.fault.unreachable

@@ -1,0 +1,148 @@
+"""Streams of engines that have no end, or are no text, end all the same."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.runtime.engines.link import EngineLink
+from gearshift.support.event_loop import loop_factory
+from tests.emulated_service import EmulatedService, Reading
+from tests.raw_endpoint import delta, event, raw_endpoint
+from tests.two_language_models import SMALL_ALONE, engine, language_plan, language_profile
+
+BASE = language_profile(step_s=(0.0005, 0.001), output_tokens=10)
+LITTLE = LanguageProfile(
+    operator="chat", engines=tuple(engine(one, 0.001, kv_blocks=10) for one in BASE.models), answers=BASE.answers
+)
+DONE = b"data: [DONE]\n\n"
+
+
+def answered(parts: Callable[[dict[str, Any]], Iterable[bytes]], *, silence_s: float = 60.0, **asked: Any) -> Reading:
+    """One request to an engine of 160 tokens whose stream has these parts."""
+    found = Reading()
+
+    async def ask() -> None:
+        async with EmulatedService(LITTLE, language_plan([SMALL_ALONE])) as service, raw_endpoint(parts) as url:
+            service.all[0].link.close()
+            service.all[0].link = EngineLink(url, longest_silence_s=silence_s)
+            service.submit(1, found, **asked)
+            while not found.over.is_set():
+                service.all[0].link.look()
+                await asyncio.sleep(0.005)
+            service.all[0].link.close()
+
+    run(ask)
+    return found
+
+
+def run(use: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            await use()
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+
+
+def forever(*parts: bytes) -> Callable[[dict[str, Any]], Iterable[bytes]]:
+    return lambda _: itertools.cycle(parts)
+
+
+def test_an_answer_has_no_more_tokens_than_its_engine_holds() -> None:
+    reading = answered(forever(delta("so ")))
+    assert reading.fault is not None
+    assert "gave 385 tokens, and it holds 160 as it was profiled" in reading.fault.reason
+    assert len(reading.chunks) == 384
+
+
+def test_choices_that_do_not_decide_have_an_end_too() -> None:
+    endless = lambda _: itertools.chain([delta("one", finish="stop")], itertools.cycle([delta("so ", index=1)]))  # noqa: E731
+    reading = answered(endless, choices=2)
+    assert reading.fault is not None
+    assert "in each of 2 answers" in reading.fault.reason
+
+
+def test_an_answer_that_repeats_its_prompt_has_an_end_too() -> None:
+    reading = answered(forever(delta("so ")), echo=True, max_tokens=1)
+    assert reading.fault is not None
+    assert "it holds 160" in reading.fault.reason
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b": still here\n\n", event({"choices": []}), delta(), delta(role="assistant"), delta("", finish="")],
+    ids=["comments", "no choices", "no delta", "roles", "empty texts"],
+)
+def test_an_engine_that_sends_no_tokens_is_silent_whatever_else_it_sends(part: bytes) -> None:
+    paused = lambda _: itertools.chain([delta("so")], itertools.repeat(part))  # noqa: E731
+    reading = answered(paused, silence_s=0.2)
+    assert reading.fault is not None
+    assert "sent nothing of an answer for 0.2 s" in reading.fault.reason or "bytes in" in reading.fault.reason
+
+
+def test_an_answer_that_told_why_it_ended_is_whole_where_its_engine_goes_on_with_comments() -> None:
+    reading = answered(
+        lambda _: itertools.chain([delta("so", finish="stop")], itertools.repeat(b": more\n\n")), silence_s=0.1
+    )
+    assert (reading.fault, reading.text) == (None, "so")
+
+
+def test_an_engine_that_gives_a_token_now_and_then_is_not_silent() -> None:
+    moments = 0
+
+    def parts(_: dict[str, Any]) -> Iterable[bytes]:
+        nonlocal moments
+        loop = asyncio.get_running_loop()
+        for _ in range(5):
+            due_s = loop.time() + 0.06
+            while loop.time() < due_s:
+                moments += 1
+                yield b": wait\n\n"
+            yield delta("so ")
+        yield delta(finish="stop")
+        yield DONE
+
+    reading = answered(parts, silence_s=0.2)
+    assert (reading.fault, reading.text) == (None, "so " * 5)
+    assert moments > 5
+
+
+def test_bytes_that_are_no_text_have_a_bound() -> None:
+    reading = answered(forever(delta(role="assistant", padding="x" * 100_000)))
+    assert reading.stream is not None
+    assert "bytes in 0 tokens, which is no text" in reading.stream.fault.reason
+    assert "large" in reading.text, "another model answers"
+
+
+# Characters that are split ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("halves", "text"),
+    [
+        ((rb'"\ud83d"', rb'"\ude00!"'), "\N{GRINNING FACE}!"),
+        ((rb'"a\ud83d"', rb'"b"'), "a\ufffdb"),
+        ((rb'"\ude00"', rb'"b"'), "\ufffdb"),
+        ((b'"\xf0\x9f"', b'"\x98\x80!"'), "\N{GRINNING FACE}!"),
+        ((b'"\xf0\x9f"', b'"\x98"'), "\ufffd"),
+        ((rb'"\ud83d\ude00"', rb'"\\ud83d"'), "\N{GRINNING FACE}\\ud83d"),
+        ((rb'"a\ud83d"',), "a\ufffd"),
+    ],
+)
+def test_a_character_that_is_split_over_chunks_is_put_together_or_replaced(
+    halves: tuple[bytes, ...], text: str
+) -> None:
+    parts = [event(b'{"model": "small", "choices": [{"index": 0, "delta": {"content": %b}}]}' % one) for one in halves]
+    reading = answered(lambda _: [*parts, delta(finish="stop"), DONE])
+    assert (reading.fault, reading.error, reading.text) == (None, None, text)
+
+
+def test_what_is_no_chunk_is_the_fault_of_its_engine() -> None:
+    for bad in (b"[" * 100_000, b'{"choices": 7}', b'{"choices": [{"delta": {"content": "\\ud83d"}'):
+        reading = answered(lambda _, bad=bad: [delta("so"), event(bad)])
+        assert reading.fault is not None
+        assert "cannot be read" in reading.fault.reason
