@@ -7,13 +7,13 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.language_server import LONGEST_S, LanguageServer, chat, serving, streamed, text_of
-from tests.two_language_models import cascade, language_profile, write_language_plan
+from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 PROFILE = language_profile(step_s=(0.002, 0.004), output_tokens=20)
 AT_FOUR = PROFILE.answers.certainty[0, :, 1]
@@ -117,6 +117,38 @@ def test_clients_that_leave_or_read_nothing_hold_up_no_others(server: LanguageSe
         sock.close()
     until(lambda: server.get("/v2/gearshift/status")["open_requests"] == 0)
     assert server.get("/v2/gearshift/status")["held_bytes"] == 0
+
+
+@pytest.mark.long
+def test_a_client_that_reads_too_slowly_is_disconnected_and_holds_up_no_others(tmp_path: Path) -> None:
+    fast = language_profile(step_s=(0.00002, 0.00002), output_tokens=20)
+    asked = chat(SURE, stream=True, ignore_eos=True, max_tokens=2500, n=8, logprobs=True, top_logprobs=2)
+    body = json.dumps(asked).encode()
+    with serving(
+        write_language_plan(tmp_path, [SMALL_ALONE], profile=fast), "--backend", "emulated", "--keep-alive-s", "1"
+    ) as server:
+        whole = sum(map(len, map(json.dumps, streamed(server.port, asked)[1])))
+        assert whole > 4 << 20
+        with socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body))
+            slow.sendall(body)
+            assert slow.recv(1) == b"H"
+            began_s, others = time.monotonic(), 0
+            while server.get("/v2/gearshift/status")["open_requests"]:
+                assert time.monotonic() < began_s + 30
+                assert streamed(server.port, chat(SURE, max_tokens=5))[1][-1] == {}
+                others += 1
+                slow.recv(1)
+                time.sleep(0.2)  # it reads slowly: that is what is tried
+            assert others >= 2
+            got = 0
+            with suppress(ConnectionResetError):
+                while part := slow.recv(1 << 16):
+                    got += len(part)
+            assert got < whole, "it was disconnected amid its answer"
+        assert server.get("/v2/gearshift/status")["held_bytes"] == 0
+        assert 'outcome="cancelled"} 1.0' in server.get("/metrics")
 
 
 def test_an_answer_for_http_1_0_has_no_chunks(server: LanguageServer) -> None:

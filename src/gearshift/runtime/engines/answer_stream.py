@@ -298,4 +298,7 @@ class AnswerStream:
 
     @property
     def output_tokens(self) -> int:
-        return self.count if self.usage is None else max(self.count, self.usage.completion_tokens)
+        if self.usage is None:
+            return self.count
+        counted = self.usage.completion_tokens
+        return counted if self.asked.echoes else max(self.count, counted)

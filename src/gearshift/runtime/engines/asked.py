@@ -44,8 +44,8 @@ class Asked:
 
     @property
     def echoes(self) -> bool:
-        """Whether the answer may repeat its prompt, with the log-probabilities of that."""
-        return self.fields.get("echo", b"false") not in (b"false", b"null")
+        """Whether the answer may repeat its prompt: its first tokens then tell nothing of how sure a model is."""
+        return bytes(self.fields.get("echo", b"null")) not in (b"false", b"null")
 
     @property
     def by_id(self) -> float:

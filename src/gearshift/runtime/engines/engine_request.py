@@ -40,7 +40,8 @@ class StageVisit(NamedTuple):
 class EngineRequest:
     """`by_id` is a number in [0, 1) made from its id; `prompt_tokens` (models,) differ by tokenizer.
 
-    The router sets what follows `whole`, with which all stages decide at the end of their answers.
+    With `whole` all stages decide at the end of their answers; with `last_alone` it begins at the
+    last stage, which answers. The router sets what follows.
     """
 
     number: int
@@ -49,6 +50,7 @@ class EngineRequest:
     most_tokens: int = NO_MOST_TOKENS
     choices: int = 1
     whole: bool = False
+    last_alone: bool = False
     model: int = NOWHERE
     """The model that it waits for, runs on, or was answered by."""
     stage: int = 0

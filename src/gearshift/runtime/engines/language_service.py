@@ -173,6 +173,7 @@ class LanguageService:
             asked.most_tokens,
             asked.choices,
             asked.whole,
+            asked.echoes,
         )
         self._next_number += 1
         self.trace.arrived += 1

@@ -260,6 +260,8 @@ class EngineRouter:
         )
 
     def _first_stage(self, request: EngineRequest) -> int:
+        if request.last_alone:
+            return self._stage_count[self.gear] - 1
         return first_stage(request.by_id, self._stage_count[self.gear], self._thresholds, self._decide_at, self._row)
 
     def _stage_of(self, model: int) -> int:

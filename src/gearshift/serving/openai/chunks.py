@@ -18,12 +18,12 @@ _encode = msgspec.json.Encoder().encode
 class Cleaner:
     """Makes of an engine's chunk the one that a client gets."""
 
-    __slots__ = ("_adds_null_usage", "_drops_logprobs", "_drops_top", "_is_chat", "_named", "_roles")
+    __slots__ = ("_adds_null_usage", "_drops_logprobs", "_is_chat", "_most_top", "_named", "_roles")
 
     def __init__(self, served: str, wanted: Wanted) -> None:
         self._named = msgspec.Raw(_encode(served))
         self._drops_logprobs = not wanted.logprobs
-        self._drops_top = wanted.logprobs and not wanted.top_logprobs and wanted.asked.is_chat
+        self._most_top = wanted.asked.top_logprobs or 0
         self._is_chat, self._adds_null_usage = wanted.asked.is_chat, wanted.stream and wanted.include_usage
         self._roles: set[bytes] = set()
         """Choices, by index, whose role was told."""
@@ -39,8 +39,9 @@ class Cleaner:
             logprobs = choice.get("logprobs", NULL)
             if logprobs != NULL and self._drops_logprobs:
                 choice["logprobs"] = NULL
-            elif logprobs != NULL and self._drops_top:
-                choice["logprobs"] = msgspec.Raw(_encode(_without_top(msgspec.json.decode(logprobs))))
+            elif logprobs != NULL:
+                cut = _with_top(msgspec.json.decode(logprobs), self._most_top)
+                choice["logprobs"] = logprobs if cut is None else msgspec.Raw(_encode(cut))
             if self._is_chat:
                 self._tell_role(choice)
         fields["choices"] = msgspec.Raw(_encode(choices))
@@ -57,10 +58,26 @@ class Cleaner:
             choice["delta"] = msgspec.Raw(_encode({"role": "assistant"} | delta))
 
 
-def _without_top(logprobs: Fields) -> Fields:
+def _with_top(logprobs: Fields, most: int) -> Fields | None:
+    """With at most so many of the likeliest tokens for each; None where there are no more.
+
+    Of a text completion the token itself stays too, as in OpenAI's API.
+    """
+    cut = False
     for token in logprobs.get("content") or ():
-        token["top_logprobs"] = []
-    return logprobs
+        if len(top := token.get("top_logprobs") or ()) > most:
+            token["top_logprobs"], cut = sorted(top, key=_likelihood, reverse=True)[:most], True
+    tops = logprobs.get("top_logprobs") or []
+    for place, (top, token) in enumerate(zip(tops, logprobs.get("tokens") or [None] * len(tops), strict=False)):
+        if top and len(top) > most:
+            likeliest = sorted(top, key=top.__getitem__, reverse=True)[:most]
+            tops[place] = {name: value for name, value in top.items() if name in likeliest or name == token}
+            cut = cut or len(tops[place]) < len(top)
+    return logprobs if cut else None
+
+
+def _likelihood(one: Fields) -> float:
+    return float(one["logprob"])
 
 
 def usage_of(stream: AnswerStream) -> Fields | None:

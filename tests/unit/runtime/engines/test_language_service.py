@@ -419,6 +419,16 @@ def test_an_answer_that_repeats_its_prompt_may_have_more_tokens_than_were_asked_
     served(language_plan([SMALL_ALONE]), use)
 
 
+def test_an_answer_that_repeats_its_prompt_is_the_last_stages() -> None:
+    async def use(service: EmulatedService) -> None:
+        plain, echoing, without = [await service.ask(SURE, **more) for more in ({}, {"echo": True}, {"echo": False})]
+        assert [one.text.partition(":")[0] for one in (plain, echoing, without)] == ["small", "large", "small"]
+        assert echoing.stream is not None
+        assert (echoing.stream.request.stage, echoing.stream.request.degraded, echoing.stream.stages) == (1, False, [])
+
+    served(language_plan([SPLIT]), use)
+
+
 # Figures -----------------------------------------------------------------------------------------
 
 

@@ -116,3 +116,26 @@ def test_a_whole_answer_that_is_too_large_is_refused_once(monkeypatch: pytest.Mo
         assert (router.requests, router.prompt_tokens, *router.outstanding) == (0, 0, 0, 0)
 
     served(use)
+
+
+def test_an_engine_has_to_wait_while_its_client_has_yet_to_read() -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(stream=True, ignore_eos=True, max_tokens=400)
+        client.crowded = True
+        exchange = exchange_of(client)
+        stream = service.service.submit(asked.asked, StreamedAnswer(exchange, "chat", ("small", "large"), asked))
+        while stream.call is None or not stream.call.paused:
+            await asyncio.sleep(0.001)
+        count, got = stream.count, len(client.got)
+        while service.engines[0].running:
+            await asyncio.sleep(0.001)
+        assert (stream.count, len(client.got)) == (count, got), "nothing is read while the engine goes on"
+        assert count < 400
+        client.crowded = False
+        assert exchange.on_room is not None
+        exchange.on_room()
+        await client.over.wait()
+        assert stream.count == 400
+        assert client.got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+    served(use)
