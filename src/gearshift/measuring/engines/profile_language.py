@@ -116,8 +116,8 @@ def profile_language(
         overhead_s=float(np.mean([one.overhead_s for one in measured])),
         project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
     )
-    doubts = (*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made))
-    return with_ranks(replace(made, warnings=doubts), rankings(made, seed=seed))
+    doubts = [*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made)]
+    return with_ranks(replace(made, warnings=tuple(dict.fromkeys(doubts))), rankings(made, seed=seed))
 
 
 def doubts_about(made: LanguageProfile) -> list[str]:
