@@ -11,6 +11,7 @@ from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.measuring.engines.heard import Heard
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
+from gearshift.runtime.engines.identity import is_named
 from gearshift.runtime.engines.link import EngineLink, Fault
 
 TOP_LOGPROBS = 2
@@ -148,7 +149,7 @@ class Endpoint:
 
     def _check_model(self, heard: Heard) -> None:
         asked = self.settings.model
-        other = heard.model is not None and heard.model != asked and not heard.model.startswith(f"{asked}-")
+        other = heard.model is not None and not is_named(heard.model, asked)
         require(
             not other,
             f"was asked for model {asked!r}, and {heard.model!r} answered",

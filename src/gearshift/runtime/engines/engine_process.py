@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class EngineProcess:
-    """One run of `command`, which is made for a free port; it ends with this process.
+    """One run of `command`, which is made for a free port (of `find_port`); it ends with this process.
+
+    Nobody keeps the port for it: another process may take it first.
 
     `ended` is set when it has ended; `last_lines` are of its output.
     """
@@ -36,7 +38,9 @@ class EngineProcess:
         folder: Path,
         environment: Mapping[str, str],
         cores: frozenset[int] = frozenset(),
+        find_port: Callable[[], int] | None = None,
     ) -> None:
+        self._find_port = find_port or free_port
         self._name, self._command, self._folder = name, command, folder
         self._environment, self._cores = environment, cores
         self.port = 0
@@ -46,7 +50,7 @@ class EngineProcess:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.port = free_port()
+        self.port = self._find_port()
         cores = ",".join(map(str, sorted(self._cores))) or ANY_CORES
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "gearshift.runtime.engines.supervise", cores, *self._command(self.port)),
@@ -121,6 +125,17 @@ def free_port() -> int:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
         return port
+
+
+def is_taken(port: int) -> bool:
+    """Whether a process listens on the port."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+        return False
 
 
 def engine_environment(cuda: str | None, threads: int) -> dict[str, str]:

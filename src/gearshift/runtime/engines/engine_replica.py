@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from gearshift.errors import GearshiftError, ModelFailed
-from gearshift.runtime.engines.engine_process import EngineProcess
-from gearshift.runtime.engines.identity import listed_as
+from gearshift.runtime.engines.engine_process import EngineProcess, is_taken
+from gearshift.runtime.engines.identity import LISTED, lacks, listed_as
 from gearshift.runtime.engines.link import EngineLink, Fault
 
-Health = Literal["healthy", "busy", "unreachable", "refusing"]
+Health = Literal["healthy", "busy", "unreachable", "refusing", "other"]
+"""`other`: an endpoint with other models answers there."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Between attempts to reach an endpoint, or to start one."""
@@ -29,9 +30,6 @@ class OnChange(Protocol):
     def said(self, replica: int, what: str, value: str) -> None:
         """The engine has told something of itself, which should stay the same."""
         ...
-
-
-LISTED = "its entry in the list of models"
 
 
 class EngineReplica:
@@ -66,16 +64,24 @@ class EngineReplica:
         """With the replica's number in the tables of each."""
         self._suspected = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._listed = ""
+        self._listed = self._lacks = ""
         self.is_lost = False
 
     async def start(self) -> None:
-        """Start the engine and wait until it answers; raises `ModelFailed`."""
+        """Start the engine and wait until it answers; raises `ModelFailed`.
+
+        Where its command ends and another process has its port, it is started on a second one.
+        """
         try:
             await self._begin()
+            why = await self._until_healthy()
+            process = self.process
+            if why and process is not None and process.ended.is_set() and is_taken(process.port):
+                log.warning("port %d of replica %r is another's: it is started on a second", process.port, self.id)
+                await self._begin()
+                why = await self._until_healthy()
         except OSError as error:
             raise ModelFailed(f"the engine of replica {self.id!r} cannot be started: {error}") from None
-        why = await self._until_healthy()
         if why:
             raise ModelFailed(f"the engine of replica {self.id!r} does not answer: {why}")
 
@@ -129,7 +135,7 @@ class EngineReplica:
     async def _keep_watching(self) -> None:
         while True:
             health = await self._until_suspect()
-            if health in ("healthy", "refusing"):
+            if health in ("healthy", "refusing", "other"):  # `said` has told of another
                 self._find()
                 continue
             self._lose()
@@ -176,7 +182,7 @@ class EngineReplica:
 
     async def _until_back(self) -> None:
         pause_s = FIRST_PAUSE_S
-        while await self._health() != "healthy":
+        while await self._health() not in ("healthy", "other"):
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S / 10, 2 * pause_s)
 
@@ -215,7 +221,10 @@ class EngineReplica:
         return EngineLink(url, key=self._key, longest_silence_s=self._longest_silence_s)
 
     async def _until_healthy(self) -> str:
-        """Empty as soon as the engine answers; else why it does not."""
+        """Empty as soon as the engine answers; else why it does not.
+
+        While a command loads its model, another server may answer on its port, until it ends.
+        """
         due_s, pause_s, health = time.monotonic() + self._longest_start_s, FIRST_PAUSE_S, "unreachable"
         while time.monotonic() < due_s:
             if self.process is not None and self.process.ended.is_set():
@@ -225,13 +234,19 @@ class EngineReplica:
                 return ""
             if health == "refusing":
                 return "it takes no request with this key; see api_key_env"
+            if health == "other" and self.process is None:
+                return f"{self.link.url} has another model: {self._lacks}"
             await asyncio.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
-        said = "" if self.process is None else f"; it said: {self.process.said or 'nothing'}"
+        said = f": {self._lacks}" if health == "other" else ""
+        said += "" if self.process is None else f"; it said: {self.process.said or 'nothing'}"
         return f"{self.link.url} is {health} after {self._longest_start_s:g} s{said}"
 
     async def _health(self, longest_s: float | None = None) -> Health:
-        """Ask for its models; any answer but of a server that is still loading tells that it is there."""
+        """Ask for its models; any answer but of a server that is still loading tells that one is there.
+
+        A list without its model is another's; one that is empty, or cannot be read, tells nothing.
+        """
         answer: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
         call = self.link.get("/models", _Probe(answer))
         try:
@@ -243,14 +258,17 @@ class EngineReplica:
             call.cancel()
         if fault is None:
             return "healthy"
+        self._lacks = lacks(fault.body, self.name) if fault.status == 200 else ""
         if fault.status == 200:
-            self._listed = listed_as(fault.body, self.name)
+            self._listed = self._lacks or listed_as(fault.body, self.name)
             for service, number in list(self._services.items()):
                 service.said(number, LISTED, self._listed)
         if fault.status in (401, 403):
             return "refusing"
         if fault.status == 0:
             return "unreachable"
+        if self._lacks:
+            return "other"
         return "healthy" if fault.status < 500 else "busy"
 
 

@@ -1,5 +1,6 @@
 """The words of an endpoint about itself, by which one shows that was replaced under the same address."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,19 +10,24 @@ FIXED = "root", "parent", "max_model_len", "owned_by", "meta"
 MOST_KNOWN = 16
 """Endpoints behind one address that are told apart; more are too many to be told."""
 LONGEST_TEXT = 200
+MOST_LISTED = 5
+"""Names of a list of models that are told."""
+LISTED, NAMED, FINGERPRINT = "its entry in the list of models", "the model that it names", "its fingerprint"
 
 
 class Identity:
     """Notes what an endpoint says; `told` gives a sentence when that is new, and was something else before.
 
-    An endpoint that stands for several servers may say this and that: each is told once.
+    An endpoint that stands for several servers may say this and that: each is told once. `name` is
+    the model that it is asked for, `before` what was said when it was profiled.
     """
 
-    __slots__ = ("_known", "_latest")
+    __slots__ = ("_known", "_latest", "_name")
 
-    def __init__(self) -> None:
-        self._known: dict[str, set[str]] = {}
-        self._latest: dict[str, str] = {}
+    def __init__(self, name: str = "", before: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        self._latest = {what: value for what, value in {**(before or {}), NAMED: name}.items() if value}
+        self._known = {what: {value} for what, value in self._latest.items()}
 
     def told(self, what: str, value: str) -> str:
         """Empty where nothing is new; `what` names the part that `value` is of."""
@@ -31,7 +37,32 @@ class Identity:
         before = self._latest.get(what)
         known.add(value)
         self._latest[what] = value
+        if what == NAMED and before == self._name and is_named(value, self._name):
+            return ""
         return "" if before is None else f"{what} is {value[:LONGEST_TEXT]!r}, and was {before[:LONGEST_TEXT]!r}"
+
+
+def is_named(value: str, name: str) -> bool:
+    """Whether an endpoint that is asked for model `name` may call it so: with a date behind it, say."""
+    return value == name or value.startswith(f"{name}-")
+
+
+def names_listed(body: bytes) -> list[str]:
+    """The names in a list of models; empty where that is none."""
+    try:
+        return [one["id"] for one in msgspec.json.decode(body)["data"] if isinstance(one["id"], str)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        return []
+
+
+def lacks(body: bytes, name: str) -> str:
+    """Why a list of models is not that of an endpoint with model `name`; empty where it may be."""
+    names = names_listed(body)
+    if not names or any(is_named(one, name) for one in names):
+        return ""
+    told = ", ".join(repr(one[:LONGEST_TEXT]) for one in names[:MOST_LISTED])
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return f"it lists {told}{more}, and no model {name!r}"
 
 
 def listed_as(body: bytes, name: str) -> str:
@@ -40,6 +71,14 @@ def listed_as(body: bytes, name: str) -> str:
         models = msgspec.json.decode(body)["data"]
         entry: dict[str, Any] = next(one for one in models if one["id"] == name)
         kept = {field: entry[field] for field in FIXED if entry.get(field) is not None}
-    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, AttributeError, StopIteration):
+    except (
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        StopIteration,
+    ):
         return ""
     return msgspec.json.encode(kept, order="sorted").decode()

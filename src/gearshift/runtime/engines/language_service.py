@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
@@ -17,7 +17,7 @@ from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
 from gearshift.runtime.engines.given_tokens import GivenTokens
-from gearshift.runtime.engines.identity import Identity
+from gearshift.runtime.engines.identity import FINGERPRINT, NAMED, Identity
 from gearshift.runtime.engines.link import Fault
 from gearshift.runtime.engines.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
@@ -46,7 +46,8 @@ class LanguageService:
     other tokens too. At most `most_waiting` requests wait for engines. `held` counts bytes together
     with another service, whose place this one takes. Where a deadline
     passes before a stage has decided, what there is is given; if there is nothing, it is refused
-    unless the service `gives_late_answers`.
+    unless the service `gives_late_answers`. `before_of` has what the endpoint of each model said
+    when it was profiled, as `Identity` has it.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class LanguageService:
         most_held_bytes: int = 256 << 20,
         held: HeldBytes | None = None,
         gives_late_answers: bool = True,
+        before_of: Mapping[str, Mapping[str, str]] | None = None,
         clock: Clock | None = None,
         metrics: LanguageMetrics | None = None,
         journal: Journal | None = None,
@@ -72,7 +74,9 @@ class LanguageService:
         self.held = held or HeldBytes(most_held_bytes)
         self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
         self._sizes = PromptSizes(len(tables.models))
-        self._identities = [Identity() for _ in tables.replicas]
+        known = before_of or {}
+        models = [tables.models[model] for model in tables.replica_model]
+        self._identities = [Identity(one.name, known.get(m)) for one, m in zip(engines.all, models, strict=True)]
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self._none_open = asyncio.Event()
@@ -324,8 +328,8 @@ class LanguageService:
 
     def begun(self, stream: AnswerStream, model: object, fingerprint: object) -> None:
         replica = stream.request.replica
-        self.said(replica, "the model that it names", model if isinstance(model, str) else "")
-        self.said(replica, "its fingerprint", fingerprint if isinstance(fingerprint, str) else "")
+        self.said(replica, NAMED, model if isinstance(model, str) else "")
+        self.said(replica, FINGERPRINT, fingerprint if isinstance(fingerprint, str) else "")
 
     def said(self, replica: int, what: str, value: str) -> None:
         """As `engine_replica.OnChange`; an engine that was replaced under its address is told."""

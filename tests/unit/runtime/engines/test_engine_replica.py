@@ -9,9 +9,9 @@ import pytest
 
 from gearshift.errors import ModelFailed
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
-from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment, free_port
 from gearshift.runtime.engines.engine_replica import EngineReplica, Health
-from gearshift.runtime.engines.identity import MOST_KNOWN, Identity, listed_as
+from gearshift.runtime.engines.identity import MOST_KNOWN, NAMED, Identity, lacks, listed_as
 from gearshift.runtime.engines.link import Fault
 from gearshift.support.event_loop import loop_factory
 from tests.two_language_models import language_profile
@@ -139,6 +139,119 @@ def test_what_an_endpoint_says_is_told_when_it_is_new_and_no_more_often_than_bou
     assert identity.told("its model", "a") == ""
     told = [identity.told("its model", str(number)) for number in range(100)]
     assert sum(map(bool, told)) == MOST_KNOWN - 2
+
+
+def test_a_model_may_be_named_with_a_date_and_another_name_is_told_from_the_first_answer_on() -> None:
+    identity = Identity("small")
+    assert identity.told(NAMED, "small-2026-01-01") == ""
+    assert identity.told(NAMED, "small-2026-02-02") != ""
+    assert Identity("small").told(NAMED, "large") == "the model that it names is 'large', and was 'small'"
+
+
+def test_what_was_said_when_an_engine_was_profiled_is_known() -> None:
+    for value, told in (("a", ""), ("b", "its fingerprint is 'b', and was 'a'")):
+        assert Identity("small", {"its fingerprint": "a"}).told("its fingerprint", value) == told
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (b'{"data": [{"id": "m"}, {"id": "n"}]}', ""),
+        (b'{"data": [{"id": "m-2026-01-01"}]}', ""),
+        (b'{"data": []}', ""),
+        (b"no list", ""),
+        (b"[" * 100_000, ""),
+        (b'{"data": [{"id": "n"}]}', "it lists 'n', and no model 'm'"),
+    ],
+)
+def test_a_list_of_models_has_the_one_that_is_asked_for_or_says_nothing(listed: bytes, said: str) -> None:
+    assert lacks(listed, "m") == said
+
+
+def test_an_endpoint_with_other_models_is_refused_at_the_start_and_told_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Listening(Service):
+        said_last = ""
+
+        def said(self, replica: int, what: str, value: str) -> None:
+            self.said_last = value
+
+    async def use() -> None:
+        engine = EmulatedEngine(PROFILE, PROFILE.engines[0])
+        url = f"http://127.0.0.1:{await engine.start()}/v1"
+        refused = EngineReplica("large-0", "large", url=url)
+        with pytest.raises(ModelFailed, match="it lists 'small', and no model 'large'"):
+            await refused.start()
+        await refused.stop()
+        replica, service = EngineReplica("small-0", "small", url=url, probe_s=0.01), Listening()
+        await replica.start()
+        replica.watch(service, 0)
+        engine.name = "large"
+        while "no model 'small'" not in service.said_last:
+            await asyncio.sleep(0.002)
+        assert service.losses == 0
+        await replica.stop()
+        await engine.stop()
+
+    run(use)
+
+
+SERVER = """
+import http.server, json, sys
+class Models(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": [{"id": sys.argv[1]}]}).encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Models).serve_forever()
+"""
+
+
+@pytest.mark.long
+def test_an_engine_whose_port_another_has_taken_is_started_on_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    async def use() -> None:
+        other = EmulatedEngine(PROFILE, PROFILE.engines[1])
+        taken, made = await other.start(), list[int]()
+
+        def make() -> EngineProcess:
+            made.append(free_port() if made else taken)
+            return EngineProcess(
+                "small-0",
+                lambda port: [sys.executable, "-c", SERVER, "small", str(port)],
+                folder=Path.cwd(),
+                environment=engine_environment(None, 0),
+                find_port=lambda: made[-1],
+            )
+
+        replica = EngineReplica("small-0", "small", make=make)
+        await replica.start()
+        assert replica.process is not None
+        assert (len(made), replica.process.port) == (2, made[1])
+        await replica.stop()
+        await other.stop()
+
+    run(use)
+    assert any("it is started on a second" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.long
+def test_a_command_that_ends_by_itself_is_not_started_again_at_the_start() -> None:
+    async def use() -> None:
+        made = list[EngineProcess]()
+
+        def make() -> EngineProcess:
+            environment = engine_environment(None, 0)
+            made.append(EngineProcess("e", lambda _: ["false"], folder=Path.cwd(), environment=environment))
+            return made[-1]
+
+        replica = EngineReplica("small-0", "small", make=make)
+        with pytest.raises(ModelFailed, match="its command has ended"):
+            await replica.start()
+        await replica.stop()
+        assert len(made) == 1
+
+    run(use)
 
 
 def test_an_entry_in_the_list_of_models_is_what_stays_the_same_of_it() -> None:
