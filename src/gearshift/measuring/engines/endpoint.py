@@ -11,13 +11,14 @@ from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.measuring.engines.heard import Heard
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
-from gearshift.runtime.engines.identity import is_named
+from gearshift.runtime.engines.identity import is_named, lacks
 from gearshift.runtime.engines.link import EngineLink, Fault
 
 TOP_LOGPROBS = 2
 MOST_ATTEMPTS = 5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+LISTED_S = 10.0
 
 
 class Refused(InvalidInput):
@@ -95,6 +96,22 @@ class Endpoint:
         if not heard.output_tokens:
             heard.output_tokens = len(heard.came_ns)
         return heard
+
+    async def listed(self) -> bytes:
+        """Its list of models; empty where it gives none. Raises `InvalidInput` where that lacks the model."""
+        waiter = _Waiter()
+        call = self._link.get("/models", waiter)
+        try:
+            async with asyncio.timeout(LISTED_S):
+                fault = await waiter.over
+        except TimeoutError:
+            return b""
+        finally:
+            call.cancel()
+        body = fault.body if fault is not None and fault.status == 200 else b""
+        why = lacks(body, self.settings.model)
+        require(not why, why, where=self.url, remedy=f"set model of [models.{self.name}.engine] to one that it lists")
+        return body
 
     async def ask_patiently(self, prompt: Prompt, *, most_tokens: int, temperature: float) -> Heard:
         """As `ask`, once more after a pause where the endpoint is busy or the connection broke."""

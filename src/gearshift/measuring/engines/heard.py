@@ -26,6 +26,7 @@ class Heard:
     calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Name and arguments of each tool call."""
     model: str | None = None
+    fingerprint: str = ""
     prompt_tokens: int = 0
     output_tokens: int = 0
     finish: str = ""
@@ -44,6 +45,8 @@ class Heard:
             self.wrong = f"ended its answer with an error ({str(chunk.error)[:300]})"
             return
         self.model = chunk.model or self.model
+        if isinstance(chunk.system_fingerprint, str):
+            self.fingerprint = chunk.system_fingerprint
         if chunk.usage is not None and chunk.usage.prompt_tokens:
             self.prompt_tokens, self.output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
         for choice in chunk.choices:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.measuring.engines.kept import Answered, KeptRows, TimedDecode, TimedPrefill, partial_folder
+from gearshift.measuring.engines.reached import doubts_about_urls, said_by, said_by_others
 from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
@@ -27,6 +28,7 @@ from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.runtime.backends.local import assign_cores, available_cores
 from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.identity import noted
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -48,6 +50,8 @@ class Task:
     notice: Notice
     planned: int = 0
     done: int = 0
+    notes: dict[str, str] = field(default_factory=dict)
+    """The words of endpoints about themselves, as `identity.noted`."""
 
     @property
     def places(self) -> list[Place]:
@@ -114,6 +118,7 @@ def profile_language(
         judges=judges,
         prompt_keys=tuple(prompts[i].key for i in usable),
         overhead_s=float(np.mean([one.overhead_s for one in measured])),
+        notes=task.notes,
         project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
     )
     doubts = [*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made)]
@@ -146,7 +151,7 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
         asked = task.prompts if task.answers(place) else ()
         size = sum(prompt.size_bytes for prompt in asked)
         most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in asked)
-        of_model = calls_of(work, project.profile) + len(asked)
+        of_model = calls_of(work, project.profile) + len(asked) + len(task.settings(place).urls[1:])
         calls += of_model
         texts.append(
             f"{_named(task, place)}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
@@ -201,7 +206,9 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     how, kept, name = task.project.profile, task.kept[place], endpoint.name
     timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages))
     probe = await timer.probe()
-    task.step(f"{name}: reached", 2)
+    said = [await said_by(endpoint, probe), *await said_by_others(endpoint, chat=bool(task.prompts[0].messages))]
+    task.notes.update(noted(name, said[0]))
+    task.step(f"{name}: reached", 1 + len(said))
     task.notice(_expected(task, place, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))
     for repeat in range(how.repeats):
         for tokens in work.lengths:
@@ -223,7 +230,7 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     engine, overhead_s, warnings = engine_from_times(
         name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
     )
-    return engine, overhead_s, warnings
+    return engine, overhead_s, [*doubts_about_urls(name, endpoint.settings.urls, said), *warnings]
 
 
 def _expected(task: Task, place: Place, work: Work, *, probe_s: float) -> str:

@@ -42,6 +42,17 @@ class Identity:
         return "" if before is None else f"{what} is {value[:LONGEST_TEXT]!r}, and was {before[:LONGEST_TEXT]!r}"
 
 
+def noted(model: str, said: Mapping[str, str]) -> dict[str, str]:
+    """An endpoint's words about itself as notes of a profile."""
+    return {f"{model}: {what}": value for what, value in said.items()}
+
+
+def said_before(model: str, notes: Mapping[str, str]) -> dict[str, str]:
+    """The words of the model's endpoint when it was profiled."""
+    found = {what: notes.get(f"{model}: {what}", "") for what in (LISTED, FINGERPRINT)}
+    return {what: value for what, value in found.items() if value}
+
+
 def is_named(value: str, name: str) -> bool:
     """Whether an endpoint that is asked for model `name` may call it so: with a date behind it, say."""
     return value == name or value.startswith(f"{name}-")

@@ -8,6 +8,7 @@ from gearshift.errors import ModelFailed
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.identity import said_before
 from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.link import Fault
 from gearshift.runtime.service.room import HeldBytes
@@ -44,6 +45,9 @@ class Deployment:
             most_waiting=settings.most_waiting_requests or MOST_WAITING,
             held=held,
             gives_late_answers=settings.late == "answer",
+            before_of={model: said_before(model, task.profile.notes) for model in task.tables.models}
+            if task.project is not None
+            else None,
             clock=clock,
             metrics=metrics,
             journal=journal,

@@ -198,6 +198,35 @@ def test_an_endpoint_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         profile_language(project(tmp_path, {"small": at("http://127.0.0.1:1/v1")}))
 
 
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        (lambda body: as_words(body, model="other"), "was asked for model 'tiny', and 'other' answered"),
+        (lambda body: chunks(["yes"], model="tiny"), "gives no log-probabilities for model 'small'"),
+    ],
+)
+def test_every_url_of_a_model_is_asked_before_the_first_is_timed(
+    tmp_path: Path, second: Callable[..., Answer], sentence: str
+) -> None:
+    with endpoint(as_words) as url, endpoint(second) as lying:
+        engines = {"small": f'url = ["{url}", "{lying}"]\nmodel = "tiny"', "large": at(url, "big")}
+        with pytest.raises(InvalidInput, match=sentence) as raised:
+            profile_language(project(tmp_path, engines))
+    assert lying in str(raised.value)
+
+
+def test_what_endpoints_say_of_themselves_is_noted_and_doubted_where_it_differs(tmp_path: Path) -> None:
+    def as_fp(name: str) -> Callable[..., Answer]:
+        return lambda body: [{**chunk, "system_fingerprint": name} for chunk in as_words(body, model=body["model"])]
+
+    with endpoint(as_fp("fp_1")) as url, endpoint(as_fp("fp_2")) as other:
+        engines = {"small": f'url = ["{url}", "{other}"]\nmodel = "tiny"', "large": at(url, "big")}
+        made = profile_language(project(tmp_path, engines))
+    assert made.notes == {"small: its fingerprint": "fp_1", "large: its fingerprint": "fp_1"}
+    (doubt,) = [text for text in made.warnings if "fp_2" in text]
+    assert f"'fp_2' at {other}, and 'fp_1' at {url}" in doubt
+
+
 def test_a_dated_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
     with endpoint(lambda body: as_words(body, model="tiny-2026-11-27")) as url:
         assert profile_language(project(tmp_path, {"small": at(url)})).models == ("small",)
