@@ -32,11 +32,11 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 LARGEST_BYTES = 1_000_000
 
 OVERLAPS = """() => {
-  const seen = (one) => one.checkVisibility() && one.getClientRects().length;
+  const seen = (one) => one.checkVisibility() && one.getClientRects().length && one.textContent.trim();
   const cards = document.querySelectorAll("section, header, form");
   const words = cards.length
     ? ".area span, .ptitle, .xtitle, .legend li, .key li, h2, h3, p, dt, dd, summary, figcaption > span, caption, label"
-    : "h1, h2, p, pre, li, th, td > code, summary";
+    : "h1, h2, p, li, th, td > code, summary";
   const found = [];
   for (const section of cards.length ? cards : [document.body]) {
     const boxes = [...section.querySelectorAll(words)].filter(seen).map((one) => {
