@@ -91,7 +91,8 @@ def test_the_request_that_it_prints_works_and_is_shown(server: LanguageServer) -
 
 def test_a_trace_is_made_of_its_journal(profile: LanguageProfile, tmp_path: Path) -> None:
     plan, journal = write_language_plan(tmp_path, [SMALL_ALONE], profile=profile), tmp_path / "journal.jsonl"
-    with serving(plan, "--backend", "emulated", "--journal", str(journal)) as server:
+    with serving(plan, "--backend", "emulated", "--journal", str(journal), "--no-dashboard") as server:
+        assert "watch it" not in server.said
         for _ in range(3):
             streamed(server.port, chat(0))
     read = read_journal(journal)

@@ -36,7 +36,7 @@ OVERLAPS = """() => {
   const cards = document.querySelectorAll("section, header, form");
   const words = cards.length
     ? ".area span, .ptitle, .xtitle, .legend li, .key li, h2, h3, p, dt, dd, summary, figcaption > span, caption, label"
-    : "h1, h2, p, li, th, td > code, summary";
+    : "h1, h2, p, pre, li, th, td > code, summary";
   const found = [];
   for (const section of cards.length ? cards : [document.body]) {
     const boxes = [...section.querySelectorAll(words)].filter(seen).map((one) => {

@@ -198,3 +198,10 @@ def test_a_drain_refuses_both_and_answers_what_was_accepted(tmp_path: Path) -> N
         await asyncio.gather(*(clients.ask() for clients in (sums, numbers)))
 
     with_both(tmp_path, use)
+
+
+@pytest.mark.long
+def test_a_request_for_each_task_is_printed_at_the_start(tmp_path: Path) -> None:
+    with serving_both(tmp_path) as server:
+        for name in BOTH:
+            server.until_it_says(rf"try: .*curl {server.url}/predict/{name} ")

@@ -106,7 +106,7 @@ class Application:
                 except NoAccess:
                     if path not in PAGES or HTML_TYPE not in headers.get(ACCEPT, b""):
                         raise
-                    page, policy = key_page()
+                    page, policy = key_page(has_dashboard=self._handlers.has_dashboard)
                     exchange.respond(401, page, HTML, (*policy, BEARER))
                     return None
         if found is None or (method not in found[0].methods and "{" in found[0].path):

@@ -22,7 +22,7 @@ _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 pre,code{font-family:ui-monospace,monospace;font-size:.875rem}
-pre{background:var(--soft);padding:.75rem;overflow-x:auto;border-radius:.375rem}
+pre{background:var(--soft);padding:.75rem;white-space:pre-wrap;overflow-wrap:anywhere;border-radius:.375rem}
 table{border-collapse:collapse;width:100%}
 td,th{border-top:1px solid var(--line);padding:.375rem .5rem;text-align:left;vertical-align:top}
 td code{overflow-wrap:anywhere}
@@ -32,8 +32,8 @@ _KEY_FORM = """
 <code>Authorization: Bearer KEY</code> or <code>X-Api-Key: KEY</code>.</p>
 <form><label>Key <input type="password" autocomplete="off"></label> <button>Show</button></form>
 <p role="status"></p>
-<p>The <a href="/dashboard">live page</a> asks for it as well.</p>
 """
+_LIVE_ASKS_TOO = '<p>The <a href="/dashboard">live page</a> asks for it as well.</p>'
 _KEY_SCRIPT = """
 "use strict";
 const form = document.querySelector("form"), said = document.querySelector("[role=status]");
@@ -88,9 +88,9 @@ def front_page(
     return _page("Gearshift: " + ", ".join([*(each.name for each in served), *(text.name for text in texts)]), body)
 
 
-def key_page() -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+def key_page(*, has_dashboard: bool = True) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
     """In place of a page that needs a key: a form that asks for it, and opens the page; with its headers."""
-    return with_script(_page("Gearshift", _KEY_FORM), _KEY_SCRIPT)
+    return with_script(_page("Gearshift", _KEY_FORM + (_LIVE_ASKS_TOO if has_dashboard else "")), _KEY_SCRIPT)
 
 
 def example_call(served: Signature, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
