@@ -58,17 +58,29 @@ def test_engines_whose_command_has_changed_are_not(tmp_path: Path) -> None:
     assert adopted(*tasks(tmp_path, COMMAND, COMMAND.replace("--memory", "--quantized --memory"))) == []
 
 
-def test_a_lone_replica_is_served_by_the_command_that_was_profiled(tmp_path: Path) -> None:
-    task, _ = tasks(tmp_path, f'{COMMAND[:-1]} --tp {{tp}}"\ntensor_parallel = [1, 2]', COMMAND)
-    assert task.project is not None
+SEVERAL = f'{COMMAND[:-1]} --tp {{tp}}"\ntensor_parallel = [1, 2]'
 
+
+def commands(task: LanguageTask) -> list[list[str]]:
     async def served() -> list[list[str]]:
-        made = make_replicas(task, ServerSettings())
-        return [list(one.origin[1]) for one in made]  # type: ignore[index]
+        return [list(one.origin[1]) for one in make_replicas(task, ServerSettings())]  # type: ignore[index]
 
+    return asyncio.run(served())
+
+
+def test_a_lone_replica_is_served_by_the_command_that_was_profiled(tmp_path: Path) -> None:
+    task, _ = tasks(tmp_path, SEVERAL, COMMAND)
+    assert task.project is not None
     profiled = [one.engine.argv(port=0) for one in task.project.models.values()]
-    assert asyncio.run(served()) == profiled
+    assert commands(task) == profiled
     assert profiled[0] == ["engine", "--port", "0", "--memory", "0.9", "--tp", "1"]
+
+
+def test_a_replica_on_two_devices_is_started_with_the_tensor_parallel_of_the_plan(tmp_path: Path) -> None:
+    task, _ = tasks(tmp_path, SEVERAL, COMMAND)
+    wide = tuple(msgspec.structs.replace(one, tensor_parallel=2) for one in task.plan.placement.replicas)
+    plan = msgspec.structs.replace(task.plan, placement=msgspec.structs.replace(task.plan.placement, replicas=wide))
+    assert [words[-1] for words in commands(replace(task, plan=plan))] == ["2", "2"]
 
 
 def test_endpoints_are_adopted_by_their_url(tmp_path: Path) -> None:
