@@ -65,6 +65,22 @@ def documents(name: str) -> list[Any]:
 # The container -------------------------------------------------------------------------------------------------------
 
 
+def test_the_container_is_built_with_the_simulator_compiled_where_its_user_finds_it():
+    (warming,) = [value for name, value in instructions() if name == "RUN" and "doctor" in value]
+    command, owned = warming.split(" && ")
+    words = command.split()
+    assert words[:2] == ["gearshift", "doctor"]
+    doctor = main_group.get_command(None, "doctor")
+    with doctor.make_context("doctor", words[2:]) as context:
+        assert context.params["warm"]
+    cache = next(word for name, value in instructions() if name == "ENV" for word in value.split() if "XDG" in word)
+    assert owned.split()[-2:] == [only_user(), cache.removeprefix("XDG_CACHE_HOME=")]
+
+
+def only_user() -> str:
+    return [value for name, value in instructions() if name == "USER"][-1]
+
+
 def test_the_container_runs_a_command_line_that_serve_takes():
     entry, arguments = json.loads(only("ENTRYPOINT")), json.loads(only("CMD"))
     assert entry == ["gearshift", "serve"]

@@ -7,9 +7,10 @@ from typing import Any
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, GridCell, Run, points
 from gearshift.planner.space.pareto import undominated
+from gearshift.reporting.charts import objective_rule
 from gearshift.reporting.comparison_columns import Kind, cells, planned_in, titles, why_not
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Chart, Line, Panel
+from gearshift.reporting.drawing.charts import Chart, Line, Panel, Rule
 from gearshift.reporting.drawing.numbers import digits, milliseconds, money, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.headline import counted
@@ -19,6 +20,7 @@ FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "sec
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
     charts = [chart for devices in found.device_counts if (chart := frontier_chart(found, devices)) is not None]
+    costs = [chart for latency_s in found.latencies_s if (chart := cost_chart(found, latency_s)) is not None]
     return html_page(
         title,
         note,
@@ -29,11 +31,11 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
                 f"up to {milliseconds(found.reference[0])} and {percent(found.reference[1])}; more is better.",
                 _volumes(found),
             ),
-            *map(chart_section, charts),
+            *map(chart_section, [*charts, *costs]),
             section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.columns)),
             section("Runs", "Each plan as predicted on the trace, or why there is none.", _runs(found)),
         ],
-        charts,
+        [*charts, *costs],
     )
 
 
@@ -59,6 +61,57 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
         "to the left is better.",
         f"{_slo(found)} promised (ms)",
         (Panel("accuracy (%)", x, y, tuple(lines), height=280),),
+    )
+
+
+def cost_chart(found: Comparison, latency_s: float) -> Chart | None:
+    """Accuracy and p95 against money, a line for each planner; None where fewer than two prices are known."""
+    runs = [run for run in found.runs if run.latency_objective_s == latency_s and run.planner in found.planners]
+    known = [run for run in runs if run.price_per_hour is not None and run.of_each]
+    prices = sorted({run.price_per_hour or 0.0 for run in known})
+    if len(prices) < 2:
+        return None
+    shown = colours.of_names(list(registry.MODULES) + list(found.planners))
+    accuracy, p95 = list[Line](), list[Line]()
+    for name in found.planners:
+        own = sorted((run for run in known if run.planner == name), key=lambda run: run.price_per_hour or 0.0)
+        if not own:
+            continue
+        costs, (colour, style) = [run.price_per_hour or 0.0 for run in own], shown[name]
+        right, ms = [100 * (run.accuracy or 0.0) for run in own], [1e3 * _p95(run) for run in own]
+        texts = list(map(_cost_text, own))
+        for lines, values in ((accuracy, right), (p95, ms)):
+            lines.append(Line(name, costs, values, colour, style, texts=texts, dots=True))
+    x = scales.scaled(prices)
+    rules = (objective_rule(latency_s),)
+
+    def panel(title: str, lines: list[Line], y: scales.Scale, rules: tuple[Rule, ...] = ()) -> Panel:
+        return Panel(title, x, y, tuple(lines), rules, height=180)
+
+    every = [[v for line in lines for v in line.y] for lines in (accuracy, p95)]
+    return Chart(
+        f"cost-{found.latencies_s.index(latency_s) + 1}",
+        f"Accuracy and p95 against money, {_slo(found)} within {milliseconds(latency_s)}",
+        "Each point is a planner's plan on a number of devices; a line that is higher above, and further left, costs"
+        " less for the same.",
+        "what the devices cost an hour",
+        (
+            panel("accuracy (%)", accuracy, scales.linear(every[0], zero=False, most=4)),
+            panel("p95 (ms)", p95, scales.linear([*every[1], 1e3 * latency_s], most=4), rules),
+        ),
+    )
+
+
+def _p95(run: Run) -> float:
+    """Of several pipelines that of the slowest."""
+    return max(each.predicted.latency_s.p95 for each in run.of_each)
+
+
+def _cost_text(run: Run) -> str:
+    devices = f"{digits(run.devices)} device{'' if run.devices == 1 else 's'}"
+    return (
+        f"{devices}, {money(run.price_per_hour or 0.0)} an hour\n"
+        f"accuracy {percent(run.accuracy or 0.0)}, p95 {milliseconds(_p95(run))}"
     )
 
 

@@ -3,14 +3,18 @@
 import importlib.metadata
 import math
 import platform
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import psutil
 
+from gearshift.clock import NS_PER_S
 from gearshift.runtime.actuators.cgroup import quota_cores
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 from gearshift.support.extras import EXTRAS
 from gearshift.support.processors import pin, processors_of, usable_processors
+from gearshift.verbs.inputs import Progress, silent
 
 WORTH_HAVING = {
     "sklearn": "models from scikit-learn, and `gearshift demo`",
@@ -64,6 +68,27 @@ def doctor() -> Machine:
         actuators=check_actuators(),
         advice=tuple(_advice(cores, extras, quota)),
     )
+
+
+def warm(progress: Progress = silent) -> None:
+    """Compile the simulator for all kinds of plans into the user's cache, so that no verb has to.
+
+    That takes some minutes of one processor after an install or an update, and a second when it is
+    done already.
+    """
+    from gearshift.simulator.engines.warm_up import warm_up as warm_up_engines
+    from gearshift.simulator.warm_up import warm_up
+
+    kinds: dict[str, Callable[[], None]] = {
+        "gears": warm_up,
+        "deadlines": partial(warm_up, deadline_ns=NS_PER_S),
+        "refinement": partial(warm_up, refines=True),
+        "graphs": partial(warm_up, ("first", "second")),
+        "language models": warm_up_engines,
+    }
+    for done, (kind, compiled) in enumerate(kinds.items()):
+        progress(f"compiling the simulator of {kind}", done / len(kinds))
+        compiled()
 
 
 def _advice(cores: int, extras: dict[str, str | None], quota: float = math.inf) -> list[str]:

@@ -15,6 +15,7 @@ from gearshift.profiles.table import PARQUET_SUFFIX
 from gearshift.result import percentile
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike, read_bytes, read_text, write_atomically
+from gearshift.verbs.inputs import Progress, silent
 
 OF_PREDICTIONS = ("sample", "model", "certainty", "correct", "label", "prediction", "output_tokens", "exit_segment")
 OF_RUN_TIMES = ("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes")
@@ -22,6 +23,7 @@ JUDGED = ("correct", "label", "prediction")
 COLUMNS = (*OF_PREDICTIONS, *OF_RUN_TIMES, "batch_size", "seconds")
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 MOST_SHOWN = 20
+TOLD_EVERY = 20_000
 Row = Mapping[str, Any]
 
 
@@ -35,7 +37,11 @@ class RecordsMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def records(
-    logs: Mapping[str, PathLike] | Sequence[PathLike], *, out: PathLike, columns: Mapping[str, str]
+    logs: Mapping[str, PathLike] | Sequence[PathLike],
+    *,
+    out: PathLike,
+    columns: Mapping[str, str],
+    progress: Progress = silent,
 ) -> RecordsMade:
     """Write `predictions.csv` and `runtimes.csv` into the folder `out`, from logs with a row for each answer.
 
@@ -53,12 +59,14 @@ def records(
     require(bool(named), "no log is given", remedy="name a file")
     answers, times, left_out = list[Row](), list[Row](), dict[str, None]()
     counted: dict[str, int] = {}
-    for model, path in named:
+    for read, (model, path) in enumerate(named):
         rows = _rows(Path(path))
         names = dict.fromkeys(name for row in rows for name in row)
         taken = _taken(names, columns, where=str(path), has_model=bool(model))
         left_out |= dict.fromkeys(name for name in names if name not in taken.values())
-        for row in rows:
+        for number, row in enumerate(rows, start=1):
+            if number % TOLD_EVERY == 0:
+                progress(f"reading {path}", (read + number / len(rows)) / len(named))
             made: dict[str, Any] = {name: row.get(column) for name, column in taken.items()}
             who = made["model"] = model or _text(made["model"])
             counted[who] = counted.get(who, 0) + 1

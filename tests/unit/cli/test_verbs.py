@@ -1,6 +1,9 @@
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +103,16 @@ def test_report_writes_a_page(made: Path) -> None:
 
 def test_doctor_counts_cores() -> None:
     assert json.loads(run("doctor", "--json", "-").stdout)["cores"] >= 1
+
+
+@pytest.mark.long
+def test_doctor_compiles_the_simulator_into_the_cache(tmp_path: Path) -> None:
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "gearshift", "doctor", "--warm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "compiling the simulator of refinement" in done.stderr
+    assert list(tmp_path.rglob("*.nbc"))
 
 
 def test_init_does_not_overwrite(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 import re
 
+import msgspec
+
 from gearshift.planner.compare import Run, compared
 from gearshift.reporting.comparison_page import comparison_page
 from tests.unit.planner.test_compare import RUNS, WORST, run
@@ -21,6 +23,21 @@ def test_there_is_a_frontier_per_device_count_with_a_line_per_planner_on_the_sam
     }
     axes = {tuple(re.findall('class="[xy]t.*?">(.*?)<', part)) for part in shown.split("<figure")[1:]}
     assert len(axes) == 1
+
+
+def test_where_prices_are_known_accuracy_and_p95_are_drawn_against_money_with_a_line_per_planner() -> None:
+    priced = [msgspec.structs.replace(one, price_per_hour=0.5 * one.devices) for one in RUNS]
+    drawn = figures(page(priced))
+    lines = {one["name"]: one["text"] for one in drawn["cost-1-0"]}
+    assert lines["ours"] == [
+        "1 device, 0.50 an hour\naccuracy 80.0 %, p95 40 ms",
+        "2 devices, 1.00 an hour\naccuracy 90.0 %, p95 45 ms",
+        "4 devices, 2.00 an hour\naccuracy 95.0 %, p95 45 ms",
+    ]
+    assert {one["name"] for one in drawn["cost-2-1"]} == {"ours", "single"}
+    assert "what the devices cost an hour" not in page(RUNS)
+    same = [msgspec.structs.replace(one, price_per_hour=1.0) for one in RUNS]
+    assert "what the devices cost an hour" not in page(same)
 
 
 def test_a_dominated_plan_is_not_on_the_line() -> None:

@@ -12,17 +12,20 @@ from gearshift.reporting.gear_rows import gear_rows
 from gearshift.reporting.headline import refinement_in_words
 from gearshift.reporting.report_page import page_of
 from gearshift.simulator.simulate import Simulation, simulate
-from gearshift.workload import Trace
+from gearshift.workload import Trace, Workload
 from tests.little_task import little_plan, little_profile, refining_plan
 
 PROFILE = little_profile()
 GEAR = GearPrediction(load_qps=1.0, accuracy=0.9, latency_p95_s=0.1, share_late=0.0, utilisation=0.5)
-TRACE = Trace(np.arange(200, dtype=np.int64) * 20_000_000, 4.0)
+WORKLOAD = Workload(
+    arrivals_ns=np.arange(200, dtype=np.int64) * 20_000_000, record=np.arange(200, dtype=np.int32) % 2, duration_s=4.0
+)
+TRACE = Trace(WORKLOAD.arrivals_ns, 4.0)
 
 
 def predicted(plan: GearPlan) -> tuple[GearPlan, Simulation]:
     """The plan with predictions for the trace."""
-    run = simulate(plan, PROFILE, TRACE)
+    run = simulate(plan, PROFILE, WORKLOAD)
     result = run.result(PROFILE, latency_objective_s=plan.pipeline.objective.latency_s)
     return msgspec.structs.replace(plan, predictions={plan.name: result}), run
 

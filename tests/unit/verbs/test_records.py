@@ -92,3 +92,11 @@ def test_a_row_that_is_longer_than_the_header_is_named(tmp_path: Path) -> None:
     path = log(tmp_path, "model,certainty,correct\nm,0.5,1\nm,0.5,1,\n")
     with pytest.raises(InvalidInput, match=r"log\.csv, line 3: the row has more cells than the header"):
         records([path], out=tmp_path / "out", columns={})
+
+
+def test_the_share_of_long_logs_that_is_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gearshift.verbs.records.TOLD_EVERY", 3)
+    told: list[float] = []
+    logs = [log(tmp_path), log(tmp_path, name="second.csv")]
+    records(logs, out=tmp_path / "out", columns=COLUMNS, progress=lambda what, share: told.append(share))
+    assert told == [0.25, 0.5, 0.75, 1.0]

@@ -6,6 +6,7 @@ A note on an error (`error.add_note`) is a command line to try instead.
 import functools
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -85,10 +86,12 @@ class Output:
             yield lambda what, share: bars.update(bar, description=what, completed=share)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Show on a terminal that something runs of which nobody knows how long it takes."""
-        console = Console(file=sys.stderr, highlight=False)
-        with console.status(what) if console.is_terminal else nullcontext():
+    def waiting(self, what: str, about_s: float = 0.0) -> Iterator[None]:
+        """Show that something runs which tells nothing of itself, with the time left where it is foretold as `about_s`.
+
+        As with `progress` there is a bar on a terminal, and elsewhere a line after 2 s and then every 10 s.
+        """
+        with self.progress() as tell, Ticking(tell, what, about_s):
             yield
 
 
@@ -135,6 +138,33 @@ def table(title: str, *columns: str) -> Table:
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     return made
+
+
+class Ticking:
+    """Tells in a thread of its own how long something has run, until it ends."""
+
+    def __init__(self, tell: Tell, what: str, about_s: float, every_s: float = 0.5) -> None:
+        self._tell, self._what, self._about_s = tell, what, about_s
+        self._every_s, self._ended, self._thread = every_s, threading.Event(), threading.Thread(target=self._run)
+        self._thread.daemon = True
+
+    def __enter__(self) -> "Ticking":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        if self._about_s < SHORT_S and self._ended.wait(SHORT_S):
+            return
+        while True:
+            gone_s = time.monotonic() - began_s
+            self._tell(self._what, min(0.99, gone_s / self._about_s) if self._about_s else 0.0)
+            if self._ended.wait(self._every_s):
+                return
 
 
 def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:

@@ -50,7 +50,7 @@ def results_table(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Tabl
             name,
             *figures(result),
             *(percent(_share(result, field)) for field in extra.values()),
-            f"{result.goodput_qps:,.1f}/s",
+            f"{result.goodput_qps:.1f}/s",
             *(("" if result.core_s is None else f"{result.core_s:.1f}",) if held else ()),
         )
     return made

@@ -38,7 +38,8 @@ def command(output: Output, logs: Sequence[str], columns: str, out: Path) -> Non
         "some logs are given as MODEL=LOG, each once, and others are not",
         remedy="name the model of each, or of none",
     )
-    made = records(of_models or [path for _, path in whose], out=out, columns=named)
+    with output.progress() as tell:
+        made = records(of_models or [path for _, path in whose], out=out, columns=named, progress=tell)
     output.json({"records": str(out), "made": made})
     output.say(f"{made.predictions} answers of {', '.join(made.models)}")
     if made.left_out:

@@ -65,15 +65,17 @@ def command(
         require(not others, f"--from-journal and {', '.join(others)} are given", remedy="leave one of them out")
         read = read_journal(log, pipeline=fields.get("pipeline"))
     else:
-        read = read_log(
-            log,
-            time_field=time_field,
-            path_prefix=path_prefix,
-            method=method,
-            status=status,
-            where=fields,
-            whole_seconds=whole_seconds,
-        )
+        with output.progress() as tell:
+            read = read_log(
+                log,
+                time_field=time_field,
+                path_prefix=path_prefix,
+                method=method,
+                status=status,
+                where=fields,
+                whole_seconds=whole_seconds,
+                progress=tell,
+            )
     require(str(out) != log, "the trace would take the place of the log", remedy="give another file with --out")
     write_atomically(out, read.csv())
     seconds, peak = len(read.counts), int(read.counts.max())

@@ -1,12 +1,14 @@
 """`gearshift simulate` and `gearshift inspect` of language models."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.options import require_none, take_trace
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import percent
@@ -33,7 +35,9 @@ def simulate_of_language(
     require_none(refused)
     made, measured = plan_and_language_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
-    run = simulate_language(made, trace, profile=measured, seed=trace_arguments["seed"])
+    simulated = partial(simulate_language, made, profile=measured, seed=trace_arguments["seed"])
+    with output.waiting(f"simulating {len(trace):,} requests", seconds_for(trace, simulated)):
+        run = simulated(trace)
     result = run.result(measured, made.pipeline.objective)
     output.json(result)
     output.show(language_results("Predicted", [("gear plan", result)]))

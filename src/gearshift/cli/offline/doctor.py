@@ -7,12 +7,17 @@ from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds
 from gearshift.hardware import GIB
 from gearshift.verbs.doctor import doctor
+from gearshift.verbs.doctor import warm as compile_simulator
 
 
 @click.command("doctor")
+@click.option("--warm", is_flag=True, help="Also compile the simulator now, so that the first plan need not.")
 @verb
-def command(output: Output) -> None:
+def command(output: Output, warm: bool) -> None:
     """Say what this machine offers: cores, memory, extras, and what is missing."""
+    if warm:
+        with output.progress() as tell:
+            compile_simulator(tell)
     machine = doctor()
     output.json(msgspec.to_builtins(machine))
     made = table("This machine", "", "")

@@ -1,16 +1,29 @@
 """`gearshift report`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
 from gearshift.errors import require
+from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
+from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.report import report, report_pipelines
+from gearshift.verbs.simulate import simulate, simulate_language
+from gearshift.workload import Trace
+
+
+def simulate_plan(made: GearPlan, path: Path, profile: Path | None, trace: Trace) -> None:
+    if plans_language(made):
+        simulate_language(path, trace, profile=profile)
+    else:
+        simulate(path, trace, profile=profile)
 
 
 @click.command("report")
@@ -46,7 +59,8 @@ def command(
         trace = take_trace(output.say, made, plan, trace_arguments)
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
-    with output.waiting("simulating, and drawing the page"):
+    about_s = 0.0 if trace is None else seconds_for(trace, partial(simulate_plan, made, plan, profile))
+    with output.waiting("simulating, and drawing the page", about_s):
         path = report(plan, out, trace=trace, profile=profile, replay=replay)
     output.json({"report": str(path)})
     output.say(f"wrote {path}")

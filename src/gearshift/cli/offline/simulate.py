@@ -1,11 +1,13 @@
 """`gearshift simulate`."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 import msgspec
 
+from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     network_options,
@@ -103,16 +105,17 @@ def command(
     made, measured = plan_and_profile(plan, profile)
     trace = take_trace(output.say, made, plan, trace_arguments)
     objective = made.pipeline.objective
-    with output.waiting("simulating"):
-        run = simulate(
-            made,
-            trace,
-            profile=measured,
-            seed=trace_arguments["seed"],
-            uplink=uplink,
-            scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
-            scaler_cores=scaler_cores,
-        )
+    simulated = partial(
+        simulate,
+        made,
+        profile=measured,
+        seed=trace_arguments["seed"],
+        uplink=uplink,
+        scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
+        scaler_cores=scaler_cores,
+    )
+    with output.waiting(f"simulating {len(trace):,} requests", seconds_for(trace, simulated)):
+        run = simulated(trace)
     result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
     overheads = overheads_of(measured, run.tables.models)
     output.json(msgspec.to_builtins(result) | {"overheads": overheads})

@@ -29,7 +29,9 @@ def command(
     stays.
     """
     asked = SwapBody(plan=plan, shadow=shadow, shadow_s=shadow_s, take_over=not compare_only)
-    result = Operator(url, **access).swap(asked)
+    what = "loading and trying the plan" + (", then copying requests to it" if shadow else "")
+    with output.waiting(what):
+        result = Operator(url, **access).swap(asked)
     output.json(result)
     compared = {} if result.comparison is None else {"": result.comparison}
     for name, comparison in (result.comparisons or compared).items():

@@ -7,7 +7,7 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -28,6 +28,7 @@ STANDARD_INPUT = "-"
 _LONGEST_LINE = 1 << 16
 _MOST_PATHS = 10_000
 _LOOKED_AT = 64
+_TOLD_EVERY = 20_000
 _PROMETHEUS = b'"resultType"'
 _ALL_MINUTES = 1440
 _LEAST_MINUTES = 60
@@ -76,6 +77,7 @@ def read_log(
     status: str | None = None,
     where: Mapping[str, str] | None = None,
     whole_seconds: bool = False,
+    progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> LogRead:
     """Read the requests of a log; `-` is standard input, and a name that ends in `.gz` is unpacked.
 
@@ -84,6 +86,8 @@ def read_log(
     otherwise; answers of Prometheus to a range query; and the counts by the minute of Azure Functions.
     `path_prefix`, `method`, `status` (as 200 or 2xx) and `where` (field: value, of JSON and CSV)
     choose requests. With `whole_seconds`, or where all times are in whole seconds, the trace has counts.
+
+    `progress` is told the share that is read.
 
     Raises `InvalidInput` for a file that is missing or of no known kind, and where nothing is left.
     """
@@ -94,7 +98,7 @@ def read_log(
         if head.lstrip().startswith(b"{") and _PROMETHEUS in head:
             counts = prometheus_counts(file.read(), name)
             return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
-        lines = _lines(file)
+        lines = _told(_lines(file), file, path, progress)
         first = list(islice(lines, _LOOKED_AT))
         minutes = _minute_columns(first[0])
         if minutes:
@@ -138,6 +142,18 @@ def _opened(path: PathLike) -> Iterator[io.BufferedReader]:
         raise InvalidInput(
             f"the log cannot be read: {reason}", where=str(path), remedy="check the path, and that the file is whole"
         ) from error
+
+
+def _told(
+    lines: Iterator[str], file: io.BufferedReader, path: PathLike, progress: Callable[[str, float], None]
+) -> Iterator[str]:
+    """The same lines; every so many, progress tells the share of the file's bytes that is read."""
+    whole = 0 if path == STANDARD_INPUT else max(1, Path(path).stat().st_size)
+    packed = getattr(file.raw, "fileobj", None)  # of a .gz, whose own bytes count
+    for number, line in enumerate(lines, start=1):
+        if number % _TOLD_EVERY == 0:
+            progress(f"reading {path}", (file if packed is None else packed).tell() / whole if whole else 0.0)
+        yield line
 
 
 def _lines(file: io.BufferedReader) -> Iterator[str]:

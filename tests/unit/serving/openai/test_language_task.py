@@ -124,18 +124,13 @@ def planned_on_two_devices(folder: Path, backend: str, *, kv_tokens: bool = True
     return read_language_task(path, backend, project_path=project(folder, command))  # type: ignore[arg-type]
 
 
-def commands(task: LanguageTask, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def commands_on_eight_cores(task: LanguageTask, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(language_task, "available_cores", lambda: frozenset(range(8)))
-
-    async def made() -> list[list[str]]:
-        engines = make_replicas(task, ServerSettings())
-        return [list(engine.origin[1]) for engine in engines]  # type: ignore[index]
-
-    return asyncio.run(made())
+    return commands(task)
 
 
 def test_engines_are_given_the_memory_that_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = commands(planned_on_two_devices(tmp_path, "local"), monkeypatch)
+    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "local"), monkeypatch)
     assert small[3:] == ["--memory", "0.25", "--tokens", str(384 << 10), "--tp", "2"]
     assert large[3:] == ["--memory", "0.5", "--tokens", str(256 << 10), "--tp", "2"]
 
@@ -144,9 +139,9 @@ def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = planned_on_two_devices(tmp_path, "local", kv_tokens=False)
-    assert [command[4] for command in commands(task, monkeypatch)] == ["0.45", "0.45"]
+    assert [command[4] for command in commands_on_eight_cores(task, monkeypatch)] == ["0.45", "0.45"]
 
 
 def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, _ = commands(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
+    small, _ = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
     assert small[small.index("--kv-tokens") + 1] == str(384 << 10)

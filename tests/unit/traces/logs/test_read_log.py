@@ -146,3 +146,18 @@ def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
         read_log(written(tmp_path, text))
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_log(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_share_of_a_long_log_that_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr("gearshift.traces.logs.read_log._TOLD_EVERY", 50)
+    text = "".join(f'{{"time": {n}}}\n' for n in range(20_000)).encode()
+    log = tmp_path / ("log.jsonl.gz" if packed else "log.jsonl")
+    log.write_bytes(gzip.compress(text) if packed else text)
+    told: list[float] = []
+    read_log(log, progress=lambda what, share: told.append(share))
+    assert len(told) == 400
+    assert told == sorted(told)
+    assert 0 < told[0] < told[-1] <= 1
