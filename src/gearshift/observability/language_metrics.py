@@ -98,6 +98,8 @@ class LanguageMetrics:
         gauge("gearshift_open_requests", "Requests whose answer has not ended.", lambda of: of.open_requests)
         registry = self._registry
         self._ready = Gauge("gearshift_replicas_ready", "Engines that serve.", ["model"], registry=registry)
+        text = "1 while a model's answers are not as recorded."
+        self._drift = Gauge("gearshift_profile_drift", text, ["model"], registry=registry)
         self._sent = Gauge("gearshift_outstanding", "Requests that an engine has.", ["replica"], registry=registry)
 
     @property
@@ -111,6 +113,9 @@ class LanguageMetrics:
         self._serving, self._last_gear = serving, last_gear
         models, replicas = models or self._models, replicas or self._replicas
         self._models = list(dict.fromkeys((*self._models, *models)))
+        self._drift.clear()
+        for model in models:
+            self._drift.labels(model).set(0)
         self._ready.clear()
         for number, model in enumerate(models):
             self._ready.labels(model).set_function(partial(serving.replicas_ready, number))
@@ -152,6 +157,9 @@ class LanguageMetrics:
 
     def engine_changed(self, replica: str) -> None:
         self._changes.labels(replica).inc()
+
+    def profile_drift(self, model: str, *, drifting: bool) -> None:
+        self._drift.labels(model).set(drifting)
 
     def swapped(self, outcome: str) -> None:
         self._swaps.labels(outcome).inc()

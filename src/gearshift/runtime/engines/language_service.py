@@ -14,6 +14,7 @@ from gearshift.policies.engines.deciding import DECIDES_AT_END
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
+from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
 from gearshift.runtime.engines.given_tokens import GivenTokens
@@ -47,7 +48,7 @@ class LanguageService:
     with another service, whose place this one takes. Where a deadline
     passes before a stage has decided, what there is is given; if there is nothing, it is refused
     unless the service `gives_late_answers`. `before_of` has what the endpoint of each model said
-    when it was profiled, as `Identity` has it.
+    when it was profiled, as `Identity` has it; `drift` compares answers with the recorded ones.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class LanguageService:
         held: HeldBytes | None = None,
         gives_late_answers: bool = True,
         before_of: Mapping[str, Mapping[str, str]] | None = None,
+        drift: AnswerDrift | None = None,
         clock: Clock | None = None,
         metrics: LanguageMetrics | None = None,
         journal: Journal | None = None,
@@ -77,6 +79,7 @@ class LanguageService:
         known = before_of or {}
         models = [tables.models[model] for model in tables.replica_model]
         self._identities = [Identity(one.name, known.get(m)) for one, m in zip(engines.all, models, strict=True)]
+        self._drift = drift
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self._none_open = asyncio.Event()
@@ -290,6 +293,8 @@ class LanguageService:
         stream.call = None
         if request.answered:
             self._left(stream, "answered")
+        if self._drift is not None and _is_first(stream) and math.isnan(stream.certainty):
+            self._drift.ended(model, stream.output_tokens, stream.asked.most_tokens)
         self.router.ended(request, partial(self._certainty, stream), self._clock.now_ns())
         if not request.answered:
             self._left(stream, "unsure")
@@ -386,6 +391,9 @@ class LanguageService:
             request = stream.request
             model, prompt_tokens = self.tables.models[request.model], request.prompt_tokens[request.model]
             stream.certainty = self._certainty_of(model, so_far, prompt_tokens, decide_at)
+        if self._drift is not None and _is_first(stream):
+            request = stream.request
+            self._drift.decided(request.model, decide_at, stream.certainty, self.router.threshold_of(request.model))
         return stream.certainty
 
     def _replicas_of(self, model: int) -> int:
@@ -486,6 +494,22 @@ class LanguageService:
             self.rate_qps = arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S)
             for engine in self._engines.all:
                 engine.link.look()
+            self._look_at_answers()
+
+    def _look_at_answers(self) -> None:
+        for change in () if self._drift is None else self._drift.changes():
+            model, drift = self.tables.models[change.model], self._drift
+            assert drift is not None
+            self.metrics.profile_drift(model, drifting=drift.drifts(change.model))
+            told = {"model": model, "what": change.what, "drifting": change.drifting}
+            served, recorded = round(change.served, 4), round(change.recorded, 4)
+            self._journal.write("profile_drift", **told, served=served, recorded=recorded)
+            if change.drifting:
+                log.warning(
+                    "answers of model %r are not as recorded: %s is %g on average, and was %g; its engine may be "
+                    "another, or the prompts are; %s",
+                    *(model, change.what, served, recorded, REPLAN),
+                )
 
     def _shifted(self, before: int) -> None:
         router = self.router
@@ -535,6 +559,12 @@ class LanguageService:
     def retry_after_s(self) -> int:
         return max(1, min(LONGEST_RETRY_S, math.ceil(self.router.drain_ns / NS_PER_S)))
 
+    @property
+    def drifting_models(self) -> list[str]:
+        """Models whose answers are not as recorded."""
+        drift = self._drift
+        return [] if drift is None else [name for m, name in enumerate(self.tables.models) if drift.drifts(m)]
+
     def outstanding(self, replica: int) -> int:
         return self.router.outstanding[replica]
 
@@ -554,3 +584,9 @@ class LanguageService:
         if gear != before:
             self._shifted(before)
         self._dispatch_soon()
+
+
+def _is_first(stream: AnswerStream) -> bool:
+    """Whether no other model has worked on a plain request, so that its answers are a fair sample of all."""
+    request, asked = stream.request, stream.asked
+    return request.visited == 1 << request.model and asked.choices == 1 and not asked.echoes

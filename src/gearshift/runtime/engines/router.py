@@ -259,6 +259,12 @@ class EngineRouter:
             for model in range(len(self.queues))
         )
 
+    def threshold_of(self, model: int) -> float:
+        """That of the model's stage in the gear in force; nan where it has none, or is the last."""
+        stage = self._stage_of(model)
+        decides = stage != NOT_IN_CASCADE and stage < self._stage_count[self.gear] - 1
+        return self._thresholds[self._row + stage] if decides else math.nan
+
     def _first_stage(self, request: EngineRequest) -> int:
         if request.last_alone:
             return self._stage_count[self.gear] - 1

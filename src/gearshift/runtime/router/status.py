@@ -95,6 +95,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     `rate_qps` the arrivals alone, both in requests per second; with a `load_unit`, `load` is in
     that. `pinned` is true while an operator keeps the gear. `waiting` counts samples in queues,
     beyond `most_waiting` requests are refused; `open_requests` are accepted and not answered yet.
+    Language models whose answers are not as recorded are `drifting_models`.
     """
 
     name: str
@@ -109,6 +110,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     most_waiting: int
     open_requests: int
+    drifting_models: list[str] = []
     adapting: AdaptingStatus | None = None
     replan: ReplanStatus | None = None
 

@@ -7,6 +7,7 @@ from gearshift.clock import Clock
 from gearshift.errors import ModelFailed
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
+from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.runtime.engines.identity import said_before
 from gearshift.runtime.engines.language_service import LanguageService
@@ -35,6 +36,7 @@ class Deployment:
     ) -> None:
         self.task = task
         self.all: Sequence[EngineReplica] = make_replicas(task, settings, running)
+        is_told = task.project is not None or task.profile.certainty != "judge"  # which no engine emulates
         self.service = LanguageService(
             task.tables,
             self,
@@ -48,6 +50,7 @@ class Deployment:
             before_of={model: said_before(model, task.profile.notes) for model in task.tables.models}
             if task.project is not None
             else None,
+            drift=AnswerDrift(task.profile.answers) if is_told else None,
             clock=clock,
             metrics=metrics,
             journal=journal,

@@ -99,4 +99,5 @@ class OperatedLanguage:
             waiting=service.waiting,
             most_waiting=service.room.most_requests,
             open_requests=service.open_requests,
+            drifting_models=service.drifting_models,
         )
