@@ -125,7 +125,7 @@ def report_of_pipeline(folder: Path, p95_ms: int) -> Path:
     run("gearshift init --pipeline strips", folder)
     run("gearshift profile", place)
     shutil.copy(folder / "trace.csv", place)
-    objective = f"--rate-scale 0.2 --p95-ms {p95_ms} --devices 2 --ranges 4 --budget-s 30"
+    objective = f"--rate-scale 0.2 --p95-ms {p95_ms} --devices 2 --ranges 3"
     run(f"gearshift plan profile --trace trace.csv {objective}", place)
     run("gearshift report plan.json --out report.html", place)
     return place / "report.html"

@@ -9,11 +9,13 @@ from msgspec import UNSET
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.objective import Objective
+from gearshift.objective import Metric, Objective
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.drawing.numbers import between_times, milliseconds, money, percent
 from gearshift.result import ServingResult
+
+NAMES: dict[Metric, str] = {"latency": "latency", "ttft": "TTFT", "per_token": "time per token", "total": "total time"}
 
 if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone

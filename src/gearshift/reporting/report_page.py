@@ -24,7 +24,7 @@ from gearshift.reporting.drawing.page import (
     section,
     tiles,
 )
-from gearshift.reporting.headline import cost_in_words, counted, percentile_name
+from gearshift.reporting.headline import NAMES, cost_in_words, counted, percentile_name
 from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Kind
 from gearshift.result import ServingResult
@@ -287,10 +287,12 @@ def plan_facts(plan: GearPlan, assumed: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def _sources(kind: str, sources: Mapping[str, SourceFile]) -> list[tuple[str, str]]:
-    return [
-        (kind if len(sources) == 1 else f"{kind} of {name}", f"{source.path or 'of no file'} ({source.sha256[:12]})")
-        for name, source in sources.items()
-    ]
+    return [(kind if len(sources) == 1 else f"{kind} of {name}", _source(source)) for name, source in sources.items()]
+
+
+def _source(source: SourceFile) -> str:
+    path = source.path or "of no file"
+    return f"{path} ({source.sha256[:12]})" if source.sha256 else path
 
 
 def _pool(plan: GearPlan) -> str:
@@ -303,7 +305,8 @@ def _pool(plan: GearPlan) -> str:
 def _objective(pipeline: PipelinePlan) -> str:
     objective, parts = pipeline.objective, []
     if objective.latency_s is not None:
-        parts.append(f"{percentile_name(objective)} within {milliseconds(objective.latency_s)}")
+        metric = "" if objective.metric in (UNSET, "latency") else f"{NAMES[objective.metric]} "
+        parts.append(f"{metric}{percentile_name(objective)} within {milliseconds(objective.latency_s)}")
     if objective.median_s is not UNSET:
         parts.append(f"p50 within {milliseconds(objective.median_s)}")
     if objective.accuracy is not None:

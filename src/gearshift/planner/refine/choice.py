@@ -72,7 +72,7 @@ def is_better(refined: GearPlan, ordinary: GearPlan, request: PlanRequest) -> bo
 def price_of_used(made: GearPlan) -> float:
     """The price for an hour of the devices that some gear uses."""
     used = {device for replica in without_idle_models(made).placement.replicas for device in replica.device_ids}
-    return sum(device.price_per_hour for device in made.hardware.devices if device.id in used)
+    return sum(device.price_to_compare for device in made.hardware.devices if device.id in used)
 
 
 def _ways(planner: Planner, request: PlanRequest) -> list[Planner]:

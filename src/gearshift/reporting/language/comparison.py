@@ -13,8 +13,7 @@ from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel
 from gearshift.reporting.drawing.numbers import milliseconds, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
-from gearshift.reporting.headline import counted
-from gearshift.reporting.language.words import NAMES
+from gearshift.reporting.headline import NAMES, counted
 from gearshift.result import ServingResult
 
 Kind = Literal["text", "quality", "share", "seconds", "money"]

@@ -4,12 +4,12 @@ from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, PipelinePlan
-from gearshift.objective import Metric, Objective
+from gearshift.objective import Objective
 from gearshift.reporting.drawing.numbers import digits
+from gearshift.reporting.headline import NAMES
 from gearshift.result import TokenFigures
 
 UNITS = {"drain_s": "s", "outstanding_requests": "requests", "queued_tokens": "tokens"}
-NAMES: dict[Metric, str] = {"latency": "latency", "ttft": "TTFT", "per_token": "time per token", "total": "total time"}
 
 
 def limit_of(objective: Objective) -> tuple[str, float | None]:

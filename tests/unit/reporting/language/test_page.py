@@ -57,6 +57,12 @@ def test_without_a_trace_the_page_has_no_run_and_says_so() -> None:
     assert "What happens over the trace" not in said
 
 
+def test_the_objective_that_was_assumed_names_its_time_and_a_trace_of_unknown_hash_has_no_brackets() -> None:
+    said = words_of(language_page(PLAN, PROFILE))
+    assert "objective of chat TTFT p95 within" in said
+    assert "()" not in said
+
+
 def test_shares_are_those_of_the_recorded_answers() -> None:
     records = PROFILE.answers.indices(PART_B)
     kept = float((PROFILE.answers.certainty[0, records, 1] >= -0.5).mean())
