@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, LoadRange, LoadUnit, PipelinePlan, ReplicaSettings, SourceFile, alone
@@ -71,7 +72,7 @@ def language_plan(
     *,
     replicas: Mapping[str, int] | None = None,
     load_unit: LoadUnit = "outstanding_requests",
-    most_outstanding: int = 8,
+    most_outstanding: int | None = 8,
     profile_sha256: str = "",
     upshift_margin: float = 0.0,
 ) -> GearPlan:
@@ -90,7 +91,7 @@ def language_plan(
                 ReplicaSettings(
                     replica=replica.id,
                     load_share=1 / counts[replica.model] if replica.model in one.models else 0.0,
-                    most_outstanding=most_outstanding,
+                    most_outstanding=UNSET if most_outstanding is None else most_outstanding,
                 )
                 for replica in placed
             ),

@@ -127,12 +127,14 @@ async def many(here: Served, streams: int, seconds: float) -> tuple[list[Stream]
 def many_streams(bars: Bars, streams: int, seconds: float) -> None:
     step_s = 1 / TOKENS_PER_S
     base = language_profile(output_tokens=round(seconds * TOKENS_PER_S * 2 + 100))
-    engines = tuple(engine(model, step_s, running=streams + 8, kv_blocks=4_000_000, flat=4096) for model in base.models)
+    running = streams + 8
+    shape = {"running": running, "kv_blocks": 4_000_000, "flat": max(4096, running)}
+    engines = tuple(engine(model, step_s, **shape) for model in base.models)
     profile = type(base)(operator="chat", engines=engines, answers=base.answers, ranks=base.ranks)
     rows = []
     for name, gear in (("one model", ALONE), ("two stages, the first is sure", cascade(-2.0, 4))):
         with (
-            served(profile, [gear], most=streams + 8) as here,
+            served(profile, [gear], most=running) as here,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             asked, memory, used = runner.run(many(here, streams, seconds))

@@ -40,7 +40,7 @@ class Halves:
     def _join_texts(self, chunk: Any) -> None:
         for choice in _dicts(chunk.get("choices") if isinstance(chunk, dict) else None):
             ends = bool(choice.get("finish_reason"))
-            fields: Any = choice
+            fields: dict[str, Any] = choice
             names: tuple[str, ...] = ("text",)
             if isinstance(choice.get("delta"), dict):
                 fields, names = choice["delta"], TEXTS
