@@ -23,7 +23,7 @@ def test_under_load_no_fault_of_workers_costs_or_doubles_an_answer(tmp_path: Pat
 
 
 ELSEWHERE = ("<lambda>", "lost_stage")
-"""Above, and below with either policy."""
+"""Rounds of one fault of workers under load, above together, and of a lost stage, below with either policy."""
 
 
 HERE = [kind for kind in faults.KINDS if faults.KINDS[kind].__name__ not in ELSEWHERE]
@@ -99,7 +99,7 @@ NOT_COUNTED = ("shutdown in a batch (SIGTERM)", "front ends killed (kill -9)")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize("kind", [*HERE, "a request that hangs", "later stage lost"])
 def test_where_rows_are_refined_each_accepted_request_is_answered_once(kind: str, refines: None) -> None:
     tally = asyncio.run(faults.run_round(kind, seed=1))
     assert tally.sound, tally

@@ -239,9 +239,9 @@ def simulate_tables(
     `effect_s` after they are asked for. With `shared` a scaler chooses the cores, no fewer than
     the gear's, by when samples are due (n,): `due_ns`, or their deadlines. With `by_arrival`
     queues are in order of arrival; deadlines otherwise work as usual. Without `knows_waits`, for
-    baselines, choices by the time left ignore queues. Where it `learns_slowdown`, by default for
-    plans that refine, gears and refinement go by how much slower batches are than `expected_ns`, by
-    default `run_ns`.
+    baselines, choices by the time left ignore queues. Where it `learns_slowdown`, gears and refinement
+    go by how much slower batches are than `expected_ns`, by default `run_ns`; by default for plans that
+    refine, and where run times vary and are not those of learned caches or of cores that change.
     `front_end` is the cost of a request outside of queues and batches; where cores are shared, the
     router's part of it delays nothing else.
     """
@@ -261,7 +261,8 @@ def simulate_tables(
         "a plan that orders by gain is not simulated with scaled cores or bulk work",
         remedy="leave them out",
     )
-    learns = tables.refine.refines if learns_slowdown is None else learns_slowdown
+    varies = workload.run_factors is not None and exits is None and core_run_ns is None
+    learns = tables.refine.refines or varies if learns_slowdown is None else learns_slowdown
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses

@@ -133,8 +133,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     slowdown: Annotated[
         Learns,
         _help(
-            "Learn how much slower than profiled models run, choose gears by load times that, and plan refinement by "
-            "it: `auto` where the plan refines."
+            "Learn how much slower than profiled models run, choose gears by load times that where it is a tenth or "
+            "more, and plan refinement by it: `auto` but for learned caches and cores that change."
         ),
     ] = "auto"
     load_window_s: Annotated[

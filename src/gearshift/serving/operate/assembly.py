@@ -54,7 +54,7 @@ def make_service(
         settings.late,
         to_ns(task.profile.front_end_s),
         expected_ns=expected_ns(task.plan, task.tables, task.profile).tolist() if cached_models(task) else None,
-        learns_slowdown=None if settings.slowdown == "auto" else settings.slowdown == "on",
+        learns_slowdown=_learns_slowdown(task, settings),
     )
     backend = make_backend(task, settings, deadlines.run_ns)
     vertical = make_scaling(task, settings, backend, clock, journal)
@@ -122,6 +122,14 @@ def make_backend(task: ServingTask, settings: ServerSettings, run_ns: Sequence[S
         cluster, host = RayCluster(settings.address), settings.advertise_host
         return RayBackend(task.tables, task.plan, cluster=cluster, advertise_host=host, **options)
     return LocalBackend(task.tables, task.plan, cores=task.device_cores, **options)
+
+
+def _learns_slowdown(task: ServingTask, settings: ServerSettings) -> bool:
+    """By default wherever run times are expected to be as profiled, and of plans that refine always."""
+    if settings.slowdown != "auto":
+        return settings.slowdown == "on"
+    varies = cached_models(task) or settings.scaler != "static" or task.plan.hardware.pool_cores is not None
+    return task.tables.refine.refines or not varies
 
 
 def _retries(task: ServingTask, settings: ServerSettings, run_ns: Sequence[Sequence[int]]) -> Retries:
