@@ -1,14 +1,17 @@
 """`--policy` and `--p50-ms` at the command line: what is planned, refused and said."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gearshift import plan_together
 from gearshift.errors import InvalidInput
-from gearshift.plans.plan_file import read_plan
+from gearshift.planner.evaluate.assemble import with_pipeline
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace
 from tests.unit.cli.little import run
@@ -55,6 +58,15 @@ def test_a_median_that_was_asked_for_is_shown_where_the_objective_is(place: Path
     assert "p50 6.83 ms, p95 17.3 ms" in told
     assert run("report", place / "plan.json", "--out", place / "report.html").exit_code == 0
     assert "p95 within 20 ms and p50 within 8 ms" in (place / "report.html").read_text()
+
+
+def test_explain_repeats_the_median_that_was_asked_for(tmp_path: Path, place: Path) -> None:
+    made = read_plan(place / "plan.json")
+    longer = msgspec.structs.replace(made.pipeline.objective, latency_s=0.03)
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    write_plan(with_pipeline(made, objective=longer), tmp_path / "plan.json")
+    told = " ".join(run("explain", tmp_path / "plan.json").output.split())
+    assert "asked for p95 within 20 ms and p50 within 8 ms, and made for p95 within 30 ms and p50 within 8 ms" in told
 
 
 def test_a_plan_that_refines_says_so_without_a_policy(tmp_path: Path, place: Path) -> None:
