@@ -59,7 +59,7 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
         raise refusal(request, "no two models, the second more accurate, fit the devices")
     found: list[Found] = []
     for tried, pair in enumerate(pairs):
-        for each in _ways(so_far, pair):
+        for each in ways_of(so_far, pair):
             found.append(each)
             so_far.tell("replaying plans that refine", (tried + 0.5) / len(pairs))
     for each in in_order(found, request, median_worth=median_worth):
@@ -77,7 +77,7 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
     raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request))
 
 
-def _ways(so_far: SoFar, pair: Pair) -> Iterator[Found]:
+def ways_of(so_far: SoFar, pair: Pair) -> Iterator[Found]:
     """Ways of a pair, one thing changed at a time for the better."""
     request = so_far.request
 
