@@ -7,13 +7,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.language_server import LONGEST_S, LanguageServer, chat, serving, streamed, text_of
-from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
+from tests.two_language_models import SMALL_ALONE, cascade, engine, language_profile, write_language_plan
 
 PROFILE = language_profile(step_s=(0.002, 0.004), output_tokens=20)
 AT_FOUR = PROFILE.answers.certainty[0, :, 1]
@@ -150,6 +151,37 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_holds_up_no_others(t
             assert got < whole, "it was disconnected amid its answer"
         assert server.get("/v2/gearshift/status")["held_bytes"] == 0
         assert 'outcome="cancelled"} 1.0' in server.get("/metrics")
+
+
+def memory_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.long
+def test_open_streams_take_bounded_memory_and_beyond_the_bound_others_are_refused_in_words(tmp_path: Path) -> None:
+    streams, most_bytes = 400, 64_000
+    shape = {"running": streams + 8, "kv_blocks": 100_000, "flat": 4096}
+    engines = tuple(engine(model, 0.01, **shape) for model in PROFILE.models)
+    plan = write_language_plan(
+        tmp_path, [SMALL_ALONE], profile=replace(PROFILE, engines=engines), most_outstanding=streams + 8
+    )
+    body = json.dumps(chat(SURE, stream=True, emulated={"silent_after": 3})).encode()
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    with serving(plan, "--backend", "emulated", "--most-connections", str(streams)) as server, ExitStack() as open_:
+        streamed(server.port, chat(SURE))
+        before = memory_bytes(server.process.pid)
+        for _ in range(streams):
+            sock = open_.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S))
+            sock.sendall(request)
+            assert sock.recv(1) == b"H"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) as late:
+            late.sendall(request)
+            refused = late.recv(4096)
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"connections" in refused
+        assert memory_bytes(server.process.pid) - before < streams * most_bytes
+        open_.close()
+        until(lambda: server.get("/v2/gearshift/status")["open_requests"] == 0)
 
 
 def test_an_answer_for_http_1_0_has_no_chunks(server: LanguageServer) -> None:

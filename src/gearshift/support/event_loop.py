@@ -31,6 +31,10 @@ def allow_many_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def most_open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def allow_much_load() -> None:
     """Allow many connections, and exempt existing objects from garbage collection pauses."""
     allow_many_connections()

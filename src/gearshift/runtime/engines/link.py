@@ -5,6 +5,7 @@ endpoint learns that a request is cancelled.
 """
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,9 @@ EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
 CONNECT_S = 5.0
 LONGEST_REST_S = 5.0
 """For the end of an answer whose `[DONE]` has come; its connection is then given up."""
+OWN_BOUNDS = errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL
+"""Errors of this machine, which tell nothing of an endpoint."""
+NO_MORE = "this machine can open no more connections to its engines: raise its bound on open files, or try again later"
 MOST_KEPT = 256
 """Idle connections that are kept."""
 
@@ -198,6 +202,9 @@ class EngineLink:
         except Exception as error:  # noqa: BLE001  a name that cannot be encoded is no OSError
             if call in self.calls:
                 self.calls.discard(call)
+                if isinstance(error, OSError) and error.errno in OWN_BOUNDS:
+                    call.listener.failed(Fault(f"{NO_MORE} ({error})", status=503, retry_after_s=1, for_clients=True))
+                    return
                 said = str(error) or f"no connection within {CONNECT_S:g} s"
                 call.listener.failed(Fault(f"{self.url} cannot be reached: {said}", unreachable=True))
             return

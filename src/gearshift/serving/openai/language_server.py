@@ -45,11 +45,14 @@ from gearshift.serving.serve import (
     require_usable_files,
     run_loop,
 )
-from gearshift.support.event_loop import allow_many_connections, require_own_process
+from gearshift.support.event_loop import allow_many_connections, most_open_files, require_own_process
 from gearshift.support.files import PathLike
 
 Read = Callable[[Path], LanguageTask]
 Say = Callable[[str], None]
+
+OTHER_FILES = 512
+"""Open files beside those of requests: engines' pipes, kept connections, logs."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,7 @@ def serve_language(
     require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
+    settings = with_files_for_engines(settings, most_open_files())
     journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     with bound_sockets(settings.host, settings.port) as socks, logs, tracing_if(settings.otel) as tracing:
@@ -92,6 +96,19 @@ def serve_language(
             return run_loop(main())
         finally:
             journal.close()
+
+
+def with_files_for_engines(settings: ServerSettings, files: int) -> ServerSettings:
+    """With as many connections of clients as can each have one to an engine beside it."""
+    most = max(1, (files - OTHER_FILES) // 2)
+    if settings.most_connections <= most:
+        return settings
+    log.warning(
+        "most_connections is %d, and is taken as %d: %d files may be open, and each request may need one to its client "
+        "and one to an engine; raise the bound (ulimit -n)",
+        *(settings.most_connections, most, files),
+    )
+    return msgspec.structs.replace(settings, most_connections=most)
 
 
 class LanguageServer:

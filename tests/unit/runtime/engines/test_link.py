@@ -1,6 +1,8 @@
 """The client of endpoints, against servers that are written here byte by byte."""
 
 import asyncio
+import os
+import resource
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -256,6 +258,30 @@ def test_an_endpoint_whose_name_cannot_be_looked_up_is_told() -> None:
         nobody = await ask(EngineLink(f"http://{'a' * 70}.example:1/v1"))
         assert nobody.fault is not None
         assert nobody.fault.unreachable
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    with_server(serve, use)
+
+
+def test_this_machines_own_bounds_are_no_fault_of_the_endpoint() -> None:
+    async def use(link: EngineLink) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, most[1]))
+        opened = list[int]()
+        try:
+            with suppress(OSError):
+                while True:
+                    opened.append(os.open(os.devnull, os.O_RDONLY))
+            heard = await ask(link)
+        finally:
+            for file in opened:
+                os.close(file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        assert heard.fault is not None
+        assert (heard.fault.unreachable, heard.fault.status) == (False, 503)
+        assert "raise its bound on open files" in heard.fault.reason
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
