@@ -103,9 +103,9 @@ def one_connection(bars: Bars, rounds: int, engines: Engines) -> None:
 # Many streams --------------------------------------------------------------------------------------------------------
 
 
-async def many(here: Served, streams: int, seconds: float) -> tuple[list[Stream], int, float]:
+async def many(here: Served, streams: int, seconds: float, tokens_per_s: float) -> tuple[list[Stream], int, float]:
     """So many streams at a time for so many seconds; the memory that they take, and the server's share of a core."""
-    tokens = round((seconds + streams / 400) * TOKENS_PER_S)
+    tokens = max(2, round((seconds + streams / 400) * tokens_per_s))
     contents = [request("chat", number % 64, max_tokens=tokens) for number in range(streams)]
     await whole(here.port, request("chat", 0, max_tokens=2))
     before = here.process.memory_info().rss
@@ -114,7 +114,7 @@ async def many(here: Served, streams: int, seconds: float) -> tuple[list[Stream]
         asked.append(await begun(here.port, content))
         if number % 20 == 19:
             await asyncio.sleep(0.05)
-    while not all(stream.tokens for stream in asked):
+    while not all(stream.tokens or stream.over.done() for stream in asked):
         await asyncio.sleep(0.1)
     began_s, cpu_s = time.perf_counter(), sum(here.process.cpu_times()[:2])
     await asyncio.sleep(seconds / 2)
@@ -124,9 +124,9 @@ async def many(here: Served, streams: int, seconds: float) -> tuple[list[Stream]
     return asked, memory, used
 
 
-def many_streams(bars: Bars, streams: int, seconds: float) -> None:
-    step_s = 1 / TOKENS_PER_S
-    base = language_profile(output_tokens=round(seconds * TOKENS_PER_S * 2 + 100))
+def many_streams(bars: Bars, streams: int, seconds: float, tokens_per_s: float) -> None:
+    step_s = 1 / tokens_per_s
+    base = language_profile(output_tokens=round((seconds + streams / 400) * tokens_per_s * 2 + 100))
     running = streams + 8
     shape = {"running": running, "kv_blocks": 4_000_000, "flat": max(4096, running)}
     engines = tuple(engine(model, step_s, **shape) for model in base.models)
@@ -134,17 +134,17 @@ def many_streams(bars: Bars, streams: int, seconds: float) -> None:
     rows = []
     for name, gear in (("one model", ALONE), ("two stages, the first is sure", cascade(-2.0, 4))):
         with (
-            served(profile, [gear], most=running) as here,
+            served(profile, [gear], "--most-connections", str(running + 64), most=running) as here,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            asked, memory, used = runner.run(many(here, streams, seconds))
-        rates = np.array([stream.tokens_per_s for stream in asked])
+            asked, memory, used = runner.run(many(here, streams, seconds, tokens_per_s))
+        rates = np.array([stream.tokens_per_s if stream.tokens > 1 else 0.0 for stream in asked])
         ended = sum(stream.is_whole for stream in asked)
         gaps = np.array([stream.longest_gap_s for stream in asked])
         each = memory / streams
         rows.append((name, ended, f"{used:.2f}", spread(rates), f"{np.percentile(gaps, 99):.3f}", f"{each / 1e3:.1f}"))
         bars.at_least(f"{name}: streams that ended whole", ended, streams)
-        bars.at_least(f"{name}: slowest stream, tokens/s", float(rates.min()), 0.95 * TOKENS_PER_S)
+        bars.at_least(f"{name}: slowest stream, tokens/s", float(rates.min()), 0.95 * tokens_per_s)
         bars.at_most(f"{name}: memory for each stream, KB", each / 1e3, MOST_STREAM_BYTES / 1e3)
     print_table(
         (f"{streams} streams", "whole", "cores used", "tokens/s of a stream", "longest gap p99, s", "KB a stream"), rows
@@ -154,6 +154,7 @@ def many_streams(bars: Bars, streams: int, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=2000)
+    parser.add_argument("--tokens-per-s", type=float, default=TOKENS_PER_S, help="of each of these streams")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long all streams run at a time")
     parser.add_argument("--rounds", type=int, default=400, help="requests of one connection")
     parser.add_argument("--engines", choices=["emulated", "llama"], default="emulated")
@@ -167,7 +168,7 @@ def main() -> None:
     bars = Bars()
     one_connection(bars, options.rounds, options.engines)
     if options.engines == "emulated":
-        many_streams(bars, options.streams, options.seconds)
+        many_streams(bars, options.streams, options.seconds, options.tokens_per_s)
     print(bars)
 
 
