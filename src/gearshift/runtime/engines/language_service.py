@@ -15,6 +15,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
+from gearshift.runtime.engines.answers.drift_told import REPLAN, tell_changes
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
 from gearshift.runtime.engines.given_tokens import GivenTokens
@@ -34,8 +35,6 @@ LONGEST_RETRY_S = 60
 TICKS_PER_LOOK = 10
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
-
-REPLAN = "if it is, profile and plan anew, as certainty, quality and times may have changed"
 
 log = logging.getLogger(__name__)
 
@@ -494,22 +493,11 @@ class LanguageService:
             self.rate_qps = arrived / (TICKS_PER_LOOK * METER_WINDOW_NS / NS_PER_S)
             for engine in self._engines.all:
                 engine.link.look()
-            self._look_at_answers()
+            self._tell_drift()
 
-    def _look_at_answers(self) -> None:
-        for change in () if self._drift is None else self._drift.changes():
-            model, drift = self.tables.models[change.model], self._drift
-            assert drift is not None
-            self.metrics.profile_drift(model, drifting=drift.drifts(change.model))
-            told = {"model": model, "what": change.what, "drifting": change.drifting}
-            served, recorded = round(change.served, 4), round(change.recorded, 4)
-            self._journal.write("profile_drift", **told, served=served, recorded=recorded)
-            if change.drifting:
-                log.warning(
-                    "answers of model %r are not as recorded: %s is %g on average, and was %g; its engine may be "
-                    "another, or the prompts are; %s",
-                    *(model, change.what, served, recorded, REPLAN),
-                )
+    def _tell_drift(self) -> None:
+        if self._drift is not None:
+            tell_changes(self._drift, self.tables.models, self.metrics, self._journal)
 
     def _shifted(self, before: int) -> None:
         router = self.router

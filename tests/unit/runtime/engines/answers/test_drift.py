@@ -87,11 +87,11 @@ def test_an_engine_swapped_for_one_of_the_same_name_with_other_answers_is_told(
         plan = language_plan([cascade(-0.5, at)])
         async with asyncio.timeout(60), EmulatedService(PROFILE, plan, drift=drift, journal=journal) as service:
             await ask(service, 7)
-            service.service._look_at_answers()
+            service.service._tell_drift()
             assert service.service.drifting_models == []
             service.engines[0].answers = RecordedAnswers(other, "small")  # another engine at the same address
             await ask(service, 7)
-            service.service._look_at_answers()
+            service.service._tell_drift()
             assert service.service.drifting_models == ["small"]
             assert 'gearshift_profile_drift{model="small"} 1.0' in service.service.metrics.text().decode()
         journal.close()
