@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.runtime.engines.identity import FINGERPRINT
 from gearshift.runtime.engines.link import EngineLink
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
@@ -146,3 +147,26 @@ def test_what_is_no_chunk_is_the_fault_of_its_engine() -> None:
         reading = answered(lambda _, bad=bad: [delta("so"), event(bad)])
         assert reading.fault is not None
         assert "cannot be read" in reading.fault.reason
+
+
+@pytest.mark.parametrize(("fingerprint", "told"), [("fp_1", 0), ("fp_2", 1)])
+def test_an_engine_that_was_replaced_since_it_was_profiled_is_told_at_its_first_answer(
+    fingerprint: str, told: int
+) -> None:
+    said = {"model": "small-2026-01-01", "system_fingerprint": fingerprint}
+    text = {"choices": [{"index": 0, "delta": {"content": "so"}, "finish_reason": "stop"}]}
+
+    async def ask() -> None:
+        before = {"small": {FINGERPRINT: "fp_1"}}
+        async with (
+            EmulatedService(LITTLE, language_plan([SMALL_ALONE]), before_of=before) as service,
+            raw_endpoint(lambda _: [event({**said, **text}), DONE]) as url,
+        ):
+            service.all[0].link.close()
+            service.all[0].link = EngineLink(url)
+            await service.ask(1)
+            metrics = service.service.metrics.text().decode()
+            assert f'gearshift_engine_changes_total{{replica="small-0"}} {told}.0' in metrics
+            service.all[0].link.close()
+
+    run(ask)
