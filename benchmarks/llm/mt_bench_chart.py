@@ -120,9 +120,9 @@ def svg_of(
     for text, at, score in labels:
         a, b = place(at, score)
         parts.append(f'<text x="{a:.1f}" y="{b + 18:.1f}" text-anchor="middle">{text}</text>')
-    for text, at, score in beside:
+    for i, (text, at, score) in enumerate(beside):  # neighbours would touch
         a, b = place(at, score)
-        parts.append(f'<text x="{a + 7:.1f}" y="{b + 3:.1f}" font-size="9">{text}</text>')
+        parts.append(f'<text x="{a + 7:.1f}" y="{b + 7 * (i % 2):.1f}" font-size="9">{text}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
