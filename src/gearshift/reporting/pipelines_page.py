@@ -7,13 +7,14 @@ from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.profiles.profile import Profile
+from gearshift.reporting.charts import devices_chart
 from gearshift.reporting.content import ReportContent, accuracy_of_gears, range_points
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
-from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
+from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.report_page import plan_facts, results_rows
+from gearshift.reporting.report_page import cost_tiles, costs_below, plan_facts, results_rows
 from gearshift.reporting.run_charts import charts_of
 from gearshift.reporting.runs import Kind, RunSeries, predicted_series
 from gearshift.result import ServingResult
@@ -59,7 +60,8 @@ def write_pipelines_page(
 
 def pipelines_page(plan: GearPlan, served: Mapping[str, Served], *, title: str = "", note: str = "") -> str:
     """The page; without any `served` it has no numbers of a run."""
-    sections, charts = [_summary(plan, served)], list[Chart]()
+    costs = _costs(plan)
+    sections, charts = [_summary(plan, served), *map(chart_section, costs)], [*costs]
     for number, (name, pipeline) in enumerate(plan.pipelines.items(), start=1):
         flow = served[name].flow if name in served else None
         sections.append(_graph(name, pipeline, flow))
@@ -130,7 +132,21 @@ def _summary(plan: GearPlan, served: Mapping[str, Served]) -> str:
     if not results:
         results = {name: {"predicted": one} for name, one in plan.predictions.items()}
     sentence = "All pipelines at once. Latencies are of answered requests; refused and failed ones count as late."
-    return section("Summary", sentence, results_rows(results)) if results else ""
+    cost = cost_tiles(plan)
+    bodies = [tiles([("devices", str(len(plan.hardware.devices)), ""), *cost])] if cost else []
+    if len(plan.pipelines) == 1 and plan.name in plan.predictions:
+        bodies.append(costs_below(_of_costs(plan), plan, plan.predictions[plan.name]))
+    return section("Summary", sentence, results_rows(results), *bodies) if results else ""
+
+
+def _costs(plan: GearPlan) -> list[Chart]:
+    chart = devices_chart(_of_costs(plan)) if len(plan.pipelines) == 1 else None
+    return [] if chart is None else [chart]
+
+
+def _of_costs(plan: GearPlan) -> ReportContent:
+    objective = plan.pipeline.objective
+    return ReportContent(title="", plan=plan, slo_s=objective.latency_s, percentile=percentile_name(objective))
 
 
 def _graph(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> str:

@@ -61,7 +61,7 @@ def _promised(content: ReportContent, devices: Chart | None) -> str:
     result = plan.predictions.get(plan.name) if len(plan.pipelines) == 1 else None
     if result is not None:
         bodies.append(tiles(_figures(content, plan, result)))
-        bodies.append(_costs(content, plan, result))
+        bodies.append(costs_below(content, plan, result))
         if devices is not None:
             bodies.append(chart_below(devices))
     return section("What is promised", f"Asked for: {sentence}. Predicted by simulation of the trace.", *bodies)
@@ -98,7 +98,7 @@ def cost_tiles(plan: GearPlan) -> list[tuple[str, str, str]]:
     return [("an hour costs", money(price), more)]
 
 
-def _costs(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
+def costs_below(content: ReportContent, plan: GearPlan, result: ServingResult) -> str:
     """The plan beside other numbers of devices and the largest model alone; nothing where none is known."""
     largest, what_if = content.largest, () if plan.what_if is UNSET else plan.what_if
     price, limit = price_per_hour(plan.hardware), content.slo_s

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.reporting.pipelines_page import pipelines_page
 from tests.little_task import write_little_task
 from tests.unit.cli.little import run
 from tests.unit.planner.joint.mixed import write_mixed
@@ -180,3 +181,38 @@ def test_a_planner_of_graphs_is_refused_for_one_operator(graph: Path) -> None:
     done = run("plan", cats, "--trace", graph.parent / "cats.csv", "--p95-ms", 50, "--planner", "greedy")
     assert done.exit_code == 2
     assert "planner 'greedy' plans no operator alone; leave it out" in done.output
+
+
+@pytest.mark.long
+def test_the_plan_of_a_graph_tells_its_cost_and_that_of_other_numbers_of_devices(graph: Path, tmp_path: Path) -> None:
+    asked = ("plan", graph.parent / "profile", "--trace", graph.parent / "strips.csv", "--p95-ms", 50, "--ranges", 2)
+    asked = (*asked, "--devices", 2, "--planner", "greedy", "--price-per-hour", 0.5, "--what-if")
+    asked = (*asked, "--out", tmp_path / "plan.json")
+    done = run(*asked, "--json", tmp_path / "facts.json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["price_per_hour"] == 1.0
+    assert facts["price_per_million"] > 0
+    assert [(one["devices"], one["price_per_hour"]) for one in facts["what_if"]] == [(1, 0.5), (3, 1.5), (4, 2.0)]
+    assert "1.00 an hour at 0.50 each" in done.output
+    assert "1 more" in done.output[done.output.index("Devices and cost") :]
+    page = pipelines_page(read_plan(tmp_path / "plan.json"), {})
+    assert "<dt>an hour costs</dt><dd>1.00<small>" in page
+    assert ">1 more</th>" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--what-if", "--devices", "hw.toml"], "--what-if is given, and --devices names a file"),
+        (["--what-if", "--with", "plan.json"], "--what-if is given, and several operators share the devices"),
+    ],
+)
+def test_where_no_other_number_of_devices_is_planned_for_it_is_said(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hw.toml").write_text('[[devices]]\nid = "a"\n')
+    done = run("plan", graph.parent / "profile", "--trace", graph.parent / "cats.csv", "--p95-ms", 400, *options)
+    assert done.exit_code == 2
+    assert told in done.output

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from gearshift.cli.common.option_table import flag_of
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.tables import THIS_TRACE_ALONE
+from gearshift.cli.common.tables import THIS_TRACE_ALONE, devices_table
 from gearshift.cli.language.tables import language_headline, language_results, placement_text, show_language_gears
+from gearshift.cli.offline.plan_pipelines import what_if_by_count
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
@@ -31,6 +34,7 @@ def plan_of_language(
     *,
     refused: Mapping[str, object],
     frontier: bool,
+    what_if: bool,
     out: Path | None,
     options: dict[str, Any],
 ) -> None:
@@ -66,6 +70,11 @@ def plan_of_language(
     if frontier:
         _show_frontier(output, found, out, planning_s)
     else:
+        if what_if:
+            others = options | ({"accuracy": None} if times else {})
+            made = what_if_by_count(
+                output, made, lambda count: plan_language(measured, arrivals, **others | {"devices": count}), out
+            )
         _show(output, made, out, planning_s)
     if options["scope"] == "trace":
         output.say(THIS_TRACE_ALONE)
@@ -86,6 +95,8 @@ def _show(output: Output, made: GearPlan, out: Path, planning_s: float) -> None:
     output.say(placement_text(made))
     show_language_gears(output, made)
     output.show(language_results("Predicted for the trace", [("gear plan", made.predictions[made.name])]))
+    if made.what_if is not UNSET:
+        output.show(devices_table(made, None))
     output.say(closing_line(made, out, planning_s))
 
 
@@ -108,6 +119,7 @@ def facts(made: GearPlan, path: Path, planning_s: float) -> dict[str, object]:
         "devices": len(made.hardware.devices),
         "price_per_hour": price_per_hour(made.hardware),
         "price_per_million": per_million(price_per_hour(made.hardware), made.predictions[made.name]),
+        "what_if": None if made.what_if is UNSET else made.what_if,
         "predicted": made.predictions[made.name],
         "unfinished": made.unfinished,
         "plan": str(path),

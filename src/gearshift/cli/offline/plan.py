@@ -110,7 +110,8 @@ if TYPE_CHECKING:
 @click.option(
     "--what-if",
     is_flag=True,
-    help="Also plan for up to two devices fewer and more, and show what they cost; for one operator, takes longer.",
+    help="Also plan for up to two devices fewer and more, and show what they cost; takes longer; not for several"
+    " operators.",
 )
 @click.option("--out", type=PATH, help="The plan file to write, or the folder [default: plan.json, or plans].")
 @verb
@@ -144,9 +145,15 @@ def command(
     """
     _require_alone(profiles, beside, options)
     require(
-        not what_if or _of_one(profiles, beside),
-        "--what-if is for one operator that is planned alone",
-        remedy="leave it out",
+        not what_if or (len(profiles) == 1 and beside is None),
+        "--what-if is given, and several operators share the devices",
+        remedy="leave it out, and plan for other --devices",
+    )
+    numbered = _of_one(profiles, beside) or options["devices"] is None or isinstance(options["devices"], int)
+    require(
+        not what_if or numbered,
+        "--what-if is given, and --devices names a file",
+        remedy="give a number of devices, which is then changed",
     )
     for flag, beside_it in (("--frontier", frontier), ("--cores", options["cores"] is not None)):
         require(not (what_if and beside_it), f"--what-if and {flag} are both given", remedy="give one of them")
@@ -159,7 +166,14 @@ def command(
         refused |= {f"--{name}": options.pop(name) for name in OF_CLASS}
         options |= {"accuracy": the_last(accuracy), "percentile": percentile}
         plan_of_language(
-            output, profiles[0], Path(trace[-1]), refused=refused, frontier=frontier, out=out, options=options
+            output,
+            profiles[0],
+            Path(trace[-1]),
+            refused=refused,
+            frontier=frontier,
+            what_if=what_if,
+            out=out,
+            options=options,
         )
         return
     require_no_language({name: options.pop(name) for name in LanguageOptions.__annotations__})
@@ -176,6 +190,7 @@ def command(
             pipeline=pipeline,
             latency_ms=latency,
             percentile=percentile,
+            what_if=what_if,
             out=out or Path("plan.json"),
             options=options,
         )

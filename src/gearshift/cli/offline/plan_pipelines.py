@@ -1,6 +1,8 @@
 """`gearshift plan` for a pipeline of several nodes."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,16 @@ from msgspec import UNSET
 
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.tables import results_table, show_gears, tell_certificate
+from gearshift.cli.common.tables import devices_table, results_table, show_gears, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.plans.plan_file import write_plan
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.drawing.numbers import percent
 from gearshift.reporting.headline import closing_line, headline
 from gearshift.support.files import require_writable
+from gearshift.verbs.pipelines.other_counts import with_other_counts
 from gearshift.verbs.plan_pipeline import plan_pipeline
 from gearshift.verbs.plan_request import trace_file
 
@@ -24,6 +28,7 @@ PASSED_ON = (
     "accuracy", "confidence", *OF_CLASS, "devices", "memory_bytes", "price_per_hour", "ranges", "max_qps",
     "least_margin", "budgets", "seed", "planner",
 )  # fmt: skip
+PROMISED = "accuracy", "confidence", *OF_CLASS
 NOT_FOR_PIPELINES = "cores", "fewest", "frontier", "load", "budget_s"
 
 
@@ -35,6 +40,7 @@ def plan_graph(
     pipeline: str | None,
     latency_ms: float | None,
     percentile: float | None,
+    what_if: bool,
     out: Path,
     options: dict[str, Any],
 ) -> None:
@@ -52,19 +58,22 @@ def plan_graph(
     reading = {name: options.pop(name) for name in TRACE_OPTIONS} | {"seed": options["seed"]}
     arrivals = the_trace(trace, **reading)
     began = time.perf_counter()
+    given = {name: options[name] for name in PASSED_ON if options.get(name) is not None}
+    planned = partial(
+        plan_pipeline,
+        profiles,
+        arrivals,
+        pipeline=pipeline,
+        latency_s=latency_ms / 1e3,
+        percentile=percentile or 0.95,
+        replanning=not options["without_replanning"],
+        trace_source=trace_file(trace, out, arrivals),
+    )
     with output.progress() as tell:
-        made = plan_pipeline(
-            profiles,
-            arrivals,
-            pipeline=pipeline,
-            latency_s=latency_ms / 1e3,
-            percentile=percentile or 0.95,
-            replanning=not options["without_replanning"],
-            trace_source=trace_file(trace, out, arrivals),
-            out=out,
-            progress=tell,
-            **{name: options[name] for name in PASSED_ON if options.get(name) is not None},
-        )
+        made = planned(out=out, progress=tell, **given)
+    if what_if:
+        for_latency = {name: value for name, value in given.items() if name not in PROMISED}
+        made = what_if_by_count(output, made, lambda count: planned(**for_latency | {"devices": count}), out)
     output.json(_facts(made, out, time.perf_counter() - began))
     if made.unfinished:
         output.say("the search was ended early: this is the best so far")
@@ -74,8 +83,21 @@ def plan_graph(
         output.say(f"the baseline misses the objective: {percent(late)} are late")
     show_gears(output, made, made.name)
     output.show(results_table("Predicted for the trace", list(made.predictions.items())))
+    if made.what_if is not UNSET:
+        output.show(devices_table(made, None))
     tell_certificate(output, made.pipeline)
     output.say(closing_line(made, out, time.perf_counter() - began))
+
+
+def what_if_by_count(output: Output, made: GearPlan, plan_for: Callable[[int], GearPlan], out: Path) -> GearPlan:
+    """Add plans for other numbers of devices, and write; the plan as it is after Ctrl-C, because it is written."""
+    try:
+        with output.progress() as tell:
+            found = with_other_counts(made, plan_for, progress=tell)
+    except KeyboardInterrupt:
+        return made
+    write_plan(found, out)
+    return found
 
 
 def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
@@ -88,6 +110,7 @@ def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:
         "price_per_million": per_million(price_per_hour(made.hardware), *made.predictions.values()),
         "gears": len(made.pipeline.gears),
         "gears_that_choose": sum(gear.timed is not UNSET for gear in made.pipeline.gears),
+        "what_if": None if made.what_if is UNSET else made.what_if,
         "predicted": made.predictions[made.name],
         "unfinished": made.unfinished,
         "certificate": None if made.pipeline.certificate is UNSET else made.pipeline.certificate,

@@ -27,7 +27,7 @@ from gearshift.reporting.language.words import (
     limit_of,
     most_outstanding,
 )
-from gearshift.reporting.report_page import cost_tiles, plan_facts
+from gearshift.reporting.report_page import cost_tiles, costs_below, plan_facts
 from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Answers, RunSeries, series
 from gearshift.result import ServingResult
@@ -92,7 +92,10 @@ def _promised(plan: GearPlan, result: ServingResult | None) -> str:
         ("whole answers p95", milliseconds(tokens.total_s.p95), f"p50 {milliseconds(tokens.total_s.p50)}"),
         ("late", percent(result.share_late), f"of {result.requests:,} requests"),
     ]
-    return section("What is promised", sentence, tiles(shown))
+    content = ReportContent(
+        title=plan.name, plan=plan, slo_s=objective.latency_s, percentile=percentile_name(objective)
+    )
+    return section("What is promised", sentence, tiles(shown), costs_below(content, plan, result))
 
 
 def loads_chart(plan: GearPlan, profile: LanguageProfile) -> Chart:

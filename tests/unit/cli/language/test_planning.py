@@ -4,15 +4,21 @@ import csv
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gearshift.cli.common.output import Output
+from gearshift.cli.language.explain import show_comparison
+from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.store import write_language_profile
+from gearshift.reporting.language.page import language_page
 from gearshift.traces.read import write_trace
 from tests.language_profiles import bursty_trace, language_profile
 from tests.unit.cli.little import run
 
 FOLDER = "chat-profile"
+FAILED = {"kind": "infeasible", "message": "no"}
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +136,32 @@ def test_a_frontier_is_of_the_time_that_is_asked_for(planned: Path) -> None:
     objectives = [read_plan(path).pipeline.objective for path in sorted(out.glob("*.json"))]
     assert {one.metric for one in objectives} == {"total"}
     assert [one.latency_s for one in objectives] == sorted(one.latency_s or 0.0 for one in objectives)
+
+
+def test_a_plan_tells_its_cost_and_that_of_other_numbers_of_devices(planned: Path, tmp_path: Path) -> None:
+    asked = ("plan", planned / FOLDER, "--trace", planned / "trace.csv", *ASKED, "--out", tmp_path / "plan.json")
+    result = run(*asked, "--price-per-hour", 2.5, "--what-if", "--json", tmp_path / "facts.json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    count = facts["devices"]
+    assert facts["price_per_hour"] == 2.5 * count
+    assert facts["price_per_million"] > 0
+    assert [one["devices"] for one in facts["what_if"]] == [
+        n for n in range(count - 2, count + 3) if n > 0 and n != count
+    ]
+    assert f"{2.5 * count:.2f} an hour at 2.50 each" in result.output
+    assert "1 more" in result.output[result.output.index("Devices and cost") :]
+    assert run("inspect", tmp_path / "plan.json").output.count("an hour") == 1
+    content = read_plan(tmp_path / "plan.json")
+    page = language_page(content, language_profile())
+    assert "<dt>an hour costs</dt>" in page
+    assert ">1 more</th>" in page
+
+
+def test_a_comparison_has_columns_of_money_where_prices_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    priced = LanguageRun(planner="optimal", devices=2, limit_s=0.3, planning_s=1.0, price_per_hour=5.0, error=FAILED)
+    for one, shown in ((priced, True), (msgspec.structs.replace(priced, price_per_hour=None), False)):
+        found = LanguageComparison(metric="ttft", percentile=0.95, runs=(one,), worth=())
+        show_comparison(Output(None), found)
+        told = capsys.readouterr().out
+        assert ("an hour" in told, "5.00" in told) == (shown, shown)
