@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 from gearshift.cli.common.option_table import flag_of
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
+from gearshift.cli.common.other_devices import what_if_by_count
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import THIS_TRACE_ALONE, devices_table
 from gearshift.cli.language.tables import language_headline, language_results, placement_text, show_language_gears
-from gearshift.cli.offline.plan_pipelines import what_if_by_count
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable

@@ -1,7 +1,6 @@
 """`gearshift plan` for a pipeline of several nodes."""
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,16 @@ from typing import Any
 from msgspec import UNSET
 
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
+from gearshift.cli.common.other_devices import what_if_by_count
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import devices_table, results_table, show_gears, tell_certificate
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.plans.plan_file import write_plan
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.drawing.numbers import percent
 from gearshift.reporting.headline import closing_line, headline
 from gearshift.support.files import require_writable
-from gearshift.verbs.pipelines.other_counts import with_other_counts
 from gearshift.verbs.plan_pipeline import plan_pipeline
 from gearshift.verbs.plan_request import trace_file
 
@@ -87,17 +85,6 @@ def plan_graph(
         output.show(devices_table(made, None))
     tell_certificate(output, made.pipeline)
     output.say(closing_line(made, out, time.perf_counter() - began))
-
-
-def what_if_by_count(output: Output, made: GearPlan, plan_for: Callable[[int], GearPlan], out: Path) -> GearPlan:
-    """Add plans for other numbers of devices, and write; the plan as it is after Ctrl-C, because it is written."""
-    try:
-        with output.progress() as tell:
-            found = with_other_counts(made, plan_for, progress=tell)
-    except KeyboardInterrupt:
-        return made
-    write_plan(found, out)
-    return found
 
 
 def _facts(made: GearPlan, out: Path, planning_s: float) -> dict[str, object]:

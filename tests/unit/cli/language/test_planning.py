@@ -138,6 +138,7 @@ def test_a_frontier_is_of_the_time_that_is_asked_for(planned: Path) -> None:
     assert [one.latency_s for one in objectives] == sorted(one.latency_s or 0.0 for one in objectives)
 
 
+@pytest.mark.long
 def test_a_plan_tells_its_cost_and_that_of_other_numbers_of_devices(planned: Path, tmp_path: Path) -> None:
     asked = ("plan", planned / FOLDER, "--trace", planned / "trace.csv", *ASKED, "--out", tmp_path / "plan.json")
     result = run(*asked, "--price-per-hour", 2.5, "--what-if", "--json", tmp_path / "facts.json")
