@@ -481,7 +481,7 @@ def test_compare_writes_all_runs_and_a_failed_one_is_a_row(made: Path, tmp_path:
     assert [cell["devices"] for cell in found["grid"]] == [None, 1, None, None]
     assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
     assert "Fewest devices" in done.stdout
-    assert "single, 1, 0.01 ms: no model answers" in done.stdout
+    assert "single, 1, 10 µs: no model answers" in done.stdout
 
 
 @pytest.mark.long
