@@ -299,12 +299,11 @@ class UserModel:
 
 def fitted_columns(model: Any) -> list[str] | None:
     """The columns of the data frame that an estimator was fitted on; None where that was no data frame."""
-    columns: Any = getattr(model, "feature_names_in_", None)
-    if columns is None:
-        columns = getattr(model, "feature_names_", None)  # CatBoost, which numbers the columns of arrays
-        if columns is not None and list(columns) == [str(i) for i in range(len(columns))]:
-            columns = None
-    return None if columns is None else [str(column) for column in columns]
+    columns = getattr(model, "feature_names_in_", None)
+    if columns is not None:
+        return [str(column) for column in columns]
+    columns = [str(column) for column in getattr(model, "feature_names_", ())]  # CatBoost; numbers, if of an array
+    return None if columns == [str(i) for i in range(len(columns))] else columns
 
 
 def _of_several_targets(answer: Any) -> bool:

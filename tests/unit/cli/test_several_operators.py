@@ -68,6 +68,10 @@ def test_all_traces_are_simulated_at_once(place: Path) -> None:
         (["simulate", "--trace", "t.csv"], "--trace t.csv names none of cats, dogs"),
         (["explain", "--devices-too"], "--devices-too is given, which is for a plan of one pipeline of one node"),
         (["report", "--profile", "cats"], "--profile is given, which is for a plan of one pipeline of one node"),
+        (
+            ["report", "--replay", "run.json"],
+            "--replay: a page about graphs or several pipelines shows no measured run",
+        ),
     ],
 )
 def test_what_takes_one_pipeline_says_so(place: Path, arguments: list[object], message: str) -> None:
