@@ -48,9 +48,8 @@ class DeadlineRules:
     `margin_ns` before a deadline. The margin follows from the delays of recent answers compared
     with the profiled times, and from `way_ns`, the time outside the router.
 
-    Where it `learns_slowdown`, run times are compared with `expected_ns` (replicas, sizes), by default
-    the profiled ones. By default it learns unless `expected_ns` are given, as for learned caches, whose
-    run times vary, and for plans that refine always.
+    Where it `learns_slowdown`, by default for plans that refine, run times are compared with
+    `expected_ns` (replicas, sizes), by default the profiled ones.
     """
 
     def __init__(
@@ -66,8 +65,7 @@ class DeadlineRules:
         no_time_ns = [0] * (int(tables.largest_batch_size.max()) + 1)
         self.tables, self.run_ns = tables, [*run_ns] or [no_time_ns] * len(tables.replica_ids)
         self.expected_ns = self.run_ns if expected_ns is None else expected_ns
-        by_default = tables.refine.refines or expected_ns is None
-        self.learns_slowdown = by_default if learns_slowdown is None else learns_slowdown
+        self.learns_slowdown = tables.refine.refines if learns_slowdown is None else learns_slowdown
         self.refuses = late == "refuse"
         self.margin_ns = self._way_ns = way_ns
         self._overshoots_ns: deque[int] = deque(maxlen=RECENT_ANSWERS)
