@@ -23,7 +23,7 @@ from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare, simulate_tables
-from gearshift.workload import draw_workload, merge_workloads
+from gearshift.workload import Workload, draw_workload, merge_workloads
 from tests.conformance.bulk import with_bulk
 from tests.conformance.choices import with_choices
 from tests.conformance.graphs import graph_cases
@@ -40,7 +40,7 @@ from tests.conformance.plans import (
 from tests.conformance.recorded_passing import RecordedPassing
 from tests.conformance.refinements import with_refinement
 from tests.conformance.scenario import long_case, three_pipelines
-from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload
+from tests.conformance.small import refining, small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
 from tests.often import often
 from tests.unit.planner.joint.strips import EDGES, strips
@@ -156,6 +156,28 @@ def test_router_and_simulator_decide_alike_on_a_host_that_is_slower_than_profile
 @settings(max_examples=often(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_refine_alike_where_samples_leave_early(case: Case) -> None:
     assert_same_decisions(case)
+
+
+def by_gain_on_two_devices(workload: Workload) -> list[tuple[float, int, int]]:
+    """Milliseconds, kind and row of what a router decides that screens for 1 ms, and refines for 10 of 100."""
+    placed = {"a0": "d0", "b0": "d1"}
+    plan = refining(small_plan(placed, small_gear(placed, "a b", (0.9,), largest=1)), {0.0: 0.4, 0.5: 0.2})
+    certainty = np.array([np.tile([0.0, 0.6], 20), np.ones(40)])
+    log = assert_same_decisions(
+        Case(plan=plan, run_ns=[np.full(5, MS), np.full(5, 10 * MS)], certainty=certainty, workload=workload)
+    )
+    return [(at_ns / MS, kind, a) for at_ns, kind, a, _, _ in log]
+
+
+def test_no_more_rows_wait_than_can_be_refined_and_those_that_gain_least_are_answered_first() -> None:
+    log = by_gain_on_two_devices(small_workload([0] * 40))
+    early = [row for at_ms, kind, row in log if kind == Decision.RELEASE and at_ms < 50]
+    assert early[:5] == [11, 13, 9, 15, 7]  # 1 to 10 wait when the twelfth comes; odd ones gain less
+
+
+def test_a_row_of_a_batch_that_overruns_is_answered_when_its_time_ends() -> None:
+    log = by_gain_on_two_devices(replace(small_workload([0]), run_factors=np.array([1.0, 20.0])))
+    assert log[-1] == (100, Decision.RELEASE, 0)
 
 
 def test_a_slow_host_shifts_down_at_the_load_that_it_can_bear() -> None:
