@@ -348,13 +348,12 @@ class Notes(NamedTuple):
 
 
 def _refinement_told(found: GearPlan | list[GearPlan], policy: Policy) -> list[str]:
-    """Say what refines and, for one plan, why the policy chose it."""
+    """Say why the policy chose a plan, or how many plans of a frontier refine."""
     if isinstance(found, list):
         refining = sum(plan.pipeline.refines for plan in found)
         return [] if policy == "gears" else [f"{refining} of {len(found)} plans refine rows while there is time"]
-    if because := _chosen_because(found):
-        return [because]
-    return ["rows are refined while there is time"] if found.pipeline.refines else []
+    because = _chosen_because(found)
+    return [] if because is None else [because]
 
 
 def _chosen_because(plan: GearPlan) -> str | None:
