@@ -13,6 +13,7 @@ from gearshift.errors import InvalidInput
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
+from gearshift.reporting.drawing.numbers import milliseconds
 from gearshift.traces.read import write_trace
 from tests.unit.cli.little import run
 from tests.unit.planner.refine.worlds import request
@@ -56,7 +57,7 @@ def test_the_plan_tells_python_why_it_was_chosen(place: Path) -> None:
 def test_a_median_that_was_asked_for_is_shown_where_the_objective_is(place: Path) -> None:
     told = (place / "told").read_text()
     p50_s = read_plan(place / "plan.json").predictions["task"].latency_s.p50
-    assert f"p50 {1e3 * p50_s:.3g} ms, p95 " in told
+    assert f"p50 {milliseconds(p50_s)}, p95 " in told
     assert run("report", place / "plan.json", "--out", place / "report.html").exit_code == 0
     assert "p95 within 20 ms and p50 within 8 ms" in (place / "report.html").read_text()
 
