@@ -60,7 +60,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     `cores` are in force where the hardware has `pool_cores`; elsewhere those of the placement
     stay. `most_outstanding` bounds the requests that an engine has at a time, which makes its own
-    batches.
+    batches; left out, it is twice as many as the engine's profile says that it can run.
     """
 
     replica: str
