@@ -41,7 +41,7 @@ def loads_chart(content: ReportContent) -> Chart | None:
     within = [] if content.slo_s is None else [1e3 * content.slo_s]
     rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
     measures = (
-        ("accuracy (%)", accuracy, colours.ACCURACY, scales.linear(accuracy, zero=False, most=4), ()),
+        ("accuracy (%)", accuracy, colours.ACCURACY, scales.linear(accuracy, zero=False, most=4, end=100), ()),
         (f"predicted {content.percentile} (ms)", latency, colours.LATENCY, scales.linear([*latency, *within]), rules),
     )
     for title, values, colour, y, marked in measures:
@@ -93,7 +93,7 @@ def cascades_chart(content: ReportContent) -> Chart | None:
     front = sorted((c for c in points if c.on_front), key=lambda c: c.mean_run_s)
     others = [c for c in points if not (c.on_front or c.gears or c.alone)]
     x = scales.scaled([1e3 * c.mean_run_s for c in points])
-    y = scales.linear([100 * c.accuracy for c in points], zero=False)
+    y = scales.linear([100 * c.accuracy for c in points], zero=False, end=100)
     letters = dict(zip((c.cascade for c in marked if not c.alone), "ABCDEFGHIJKLMNOPQRSTUVWXYZ", strict=False))
     named = [*(c for c in marked if c.alone), *alone]
     labels = [
@@ -202,7 +202,7 @@ def devices_chart(content: ReportContent) -> Chart | None:
         "The same planner on other numbers of devices, for the same latency: its most accurate plan on each.",
         "devices" if own.price_per_hour is None else "devices (cost an hour)",
         (
-            panel("accuracy (%)", accuracy, scales.linear(accuracy, zero=False, most=4), colours.ACCURACY, ()),
+            panel("accuracy (%)", accuracy, scales.linear(accuracy, zero=False, most=4, end=100), colours.ACCURACY, ()),
             panel("p95 (ms)", ms, scales.linear([*ms, *(r.y for r in rules)], most=4), colours.LATENCY, rules),
         ),
     )

@@ -117,7 +117,8 @@ def costs_below(content: ReportContent, plan: GearPlan, result: ServingResult) -
         cells = [percent(largest.accuracy), within, ""]
         costs = _cost_cells(largest.price_per_hour, result) if priced else []
         rows.append(_row(f"{largest.model} alone", [f"{largest.devices}", *costs, *cells]))
-        saved = f", {digits((largest.price_per_hour or 0.0) / price)} times the cost" if price else ""
+        times = (largest.price_per_hour or 0.0) / price if price else 1.0
+        saved = f", {digits(times)} times the cost" if times != 1.0 else ""
         needed = counted(largest.devices, "device")
         sentence = f"The largest model alone would need {needed} for the same latency at the same load{saved}."
     elif largest is not None:

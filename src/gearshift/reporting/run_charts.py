@@ -35,7 +35,7 @@ def day_chart(content: ReportContent) -> Chart | None:
         list(_lines(content, runs, attribute, times, unit))
         for attribute, times, unit in (("in_force", 100.0, "%"), ("accuracy", 100.0, "%"), ("p95_s", 1e3, "ms"))
     )
-    accuracies = scales.linear(_values([*in_force, *answers]), zero=False, most=4)
+    accuracies = scales.linear(_values([*in_force, *answers]), zero=False, most=4, end=100)
     panels = [
         _load(runs, x),
         Panel("accuracy of the gear in force (%)", x, accuracies, tuple(in_force), height=130),

@@ -34,19 +34,25 @@ class Scale:
         return float(self.at([value])[0])
 
 
-def linear(values: Iterable[float], *, zero: bool = True, most: int = 5, whole: bool = False) -> Scale:
-    """An axis in even steps that holds all values, from zero unless told otherwise; `whole` numbers only."""
+def linear(
+    values: Iterable[float], *, zero: bool = True, most: int = 5, whole: bool = False, end: float = math.inf
+) -> Scale:
+    """An axis in even steps that holds all values, from zero unless told otherwise; `whole` numbers only.
+
+    Where all values are alike it goes on about them, but not beyond `end`, such as 100 %.
+    """
     known = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = min(known), max(known)
     if zero:
         low = min(0.0, low)
     if high <= low:
-        low, high = (low, low + 1) if zero else (low - 0.5, low + 0.5)
+        low, high = (low, low + 1) if zero else (low - 0.5, max(low, min(end, low + 0.5)))
     step = _step(high - low, most)
     if whole:
         step = max(1.0, step)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     places = max(0, -math.floor(math.log10(step) + 1e-9))
+    places += round(step * 10**places, places + 2) % 1 > 0  # a step of 0.25 has two places
     ticks = tuple((n * step, f"{n * step:,.{places}f}") for n in range(first, last + 1))
     return Scale(first * step, last * step, ticks)
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +33,10 @@ def test_an_exact_axis_has_round_ticks_between_its_ends() -> None:
 
 def test_names_stand_in_the_middle_of_their_steps() -> None:
     assert [named(["a", "b"]).place(value) for value, _ in named(["a", "b"]).ticks] == [0.25, 0.75]
+
+
+def test_an_axis_of_alike_shares_ends_at_the_whole_and_tells_its_steps_exactly() -> None:
+    scale = linear([99.8, 99.8], zero=False, most=4, end=100)
+    assert scale.high == pytest.approx(100)
+    for at, text in linear([99.3, 100.3], zero=False, most=4).ticks:
+        assert float(text) == pytest.approx(at)
