@@ -19,6 +19,15 @@ def test_a_certainty_that_is_not_a_number_is_no_workers_to_tell_and_leaves_sampl
     assert sample.result is None
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_an_answer_that_comes_after_the_row_was_answered_by_time_changes_nothing(over: bool) -> None:
+    request = Request(id=1, operator="o", arrived_ns=0, rows=1)
+    sample = Sample(request, 0, 0, {}, result="kept", over=over)
+    headers, buffers = pack_tensors({"certainty": np.array([0.7])})
+    settle([sample], Done(batch=1, run_s=0.0, parts=(DonePart(rows=(0,), tensors=headers),)), buffers[0], "m")
+    assert (sample.result, sample.certainty) == (("kept", 0.0) if over else ({}, 0.7))
+
+
 @pytest.mark.parametrize("lacks", [0, 1])
 def test_rows_that_lack_an_input_are_a_part_of_their_own(lacks: int) -> None:
     x = np.ones((1, 2))
