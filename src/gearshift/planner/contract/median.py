@@ -1,9 +1,12 @@
 """A bound on the median latency, beside the one on the percentile."""
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable
 
 import msgspec
+from msgspec import UNSET
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
@@ -18,7 +21,7 @@ STEP = 0.75
 
 
 def median_of(objective: Objective) -> float | None:
-    return objective.median_s if isinstance(objective.median_s, float) else None
+    return None if objective.median_s is UNSET else float(objective.median_s)
 
 
 def keeps_median(made: GearPlan, request: PlanRequest) -> bool:
@@ -31,25 +34,43 @@ def within_median(find: Callable[[PlanRequest], GearPlan], request: PlanRequest)
     """The plan of `find`, or the first for a shorter latency, whose median is within the one asked for.
 
     A search that knows no median shortens it with the percentile: where that is within the bound, so is
-    the median. Raises `Infeasible` where none is.
+    the median. All searches share the budget. Raises `Infeasible` where none is, and `KeyboardInterrupt`
+    where a search was ended by hand before one was found.
     """
+    ends_s = math.inf if request.budget_s is None else time.monotonic() + request.budget_s
     made = find(request)
     if keeps_median(made, request):
         return made
     least_s, latency_s = _p50_s(made, request), request.objective.latency_s
     most_s = median_of(request.objective) or 0.0
-    while latency_s is not None and latency_s > most_s:
+    early = made.unfinished
+    while not early and latency_s is not None and latency_s > most_s:
         latency_s = max(most_s, STEP * latency_s)
-        shorter = msgspec.structs.replace(request.objective, latency_s=latency_s)
+        if (shorter := _for_latency(request, latency_s, ends_s)) is None:
+            early = True
+            break
         try:
-            faster = find(dataclasses.replace(request, objective=shorter))
+            faster = find(shorter)
         except Infeasible:
+            early = time.monotonic() > ends_s
             break
         least_s = min(least_s, _p50_s(faster, request))
         if keeps_median(faster, request):
             kept = msgspec.structs.replace(faster.pipeline.objective, latency_s=request.objective.latency_s)
             return with_predictions(with_pipeline(faster, objective=kept), request)
-    raise above_median(least_s, request)
+        early = faster.unfinished
+    if early and request.budget_s is None:
+        raise KeyboardInterrupt
+    raise above_median(least_s, request, early=early)
+
+
+def _for_latency(request: PlanRequest, latency_s: float, ends_s: float) -> PlanRequest | None:
+    """The request for a shorter latency with what is left of the budget; None where nothing is."""
+    objective = msgspec.structs.replace(request.objective, latency_s=latency_s)
+    if request.budget_s is None:
+        return dataclasses.replace(request, objective=objective)
+    left_s = ends_s - time.monotonic()
+    return dataclasses.replace(request, objective=objective, budget_s=left_s) if left_s > 0 else None
 
 
 def frontier_within_median(made: list[GearPlan], request: PlanRequest) -> list[GearPlan]:
@@ -60,11 +81,11 @@ def frontier_within_median(made: list[GearPlan], request: PlanRequest) -> list[G
     return kept
 
 
-def above_median(p50_s: float, request: PlanRequest) -> Infeasible:
+def above_median(p50_s: float, request: PlanRequest, *, early: bool = False) -> Infeasible:
     most_s = median_of(request.objective) or 0.0
-    return refusal(
-        request, f"the median of the fastest plan found is {p50_s * 1e3:.3g} ms, above the {most_s * 1e3:.4g} asked for"
-    )
+    more = f", and the budget of {request.budget_s:g} s is spent; give a larger --budget-s" if early else ""
+    reason = f"the median of the fastest plan found is {p50_s * 1e3:.3g} ms, above the {most_s * 1e3:.4g} asked for"
+    return refusal(request, reason + more)
 
 
 def _p50_s(made: GearPlan, request: PlanRequest) -> float:
