@@ -13,6 +13,7 @@ from gearshift.planner.contract.planner import Planner
 from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
 from gearshift.planner.refine.search import PLANNER
 from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.plans.prices import price_per_hour
 
 LEAST_BETTER = 5e-4
 """The accuracy that a plan that refines must gain over the ordinary one to be chosen."""
@@ -60,7 +61,9 @@ def fewest_by_policy(name: str, request: PlanRequest, fewest: Callable[[str, Pla
     if (asked := made.pipeline.asked) is None:
         return made
     objective = msgspec.structs.replace(asked.objective, confidence=request.objective.confidence)
-    recorded = msgspec.structs.replace(asked, objective=objective, policy=request.policy, chosen_because=because)
+    recorded = msgspec.structs.replace(
+        asked, objective=objective, policy=request.policy, chosen_because=because, budget_s=request.budget_s
+    )
     return with_pipeline(made, asked=recorded)
 
 
@@ -71,8 +74,13 @@ def is_better(refined: GearPlan, ordinary: GearPlan, request: PlanRequest) -> bo
 
 def price_of_used(made: GearPlan) -> float:
     """The price for an hour of the devices that some gear uses."""
-    used = {device for replica in without_idle_models(made).placement.replicas for device in replica.device_ids}
+    used = _used(made)
     return sum(device.price_to_compare for device in made.hardware.devices if device.id in used)
+
+
+def _used(made: GearPlan) -> set[str]:
+    """The devices that some gear uses."""
+    return {device for replica in without_idle_models(made).placement.replicas for device in replica.device_ids}
 
 
 def _ways(planner: Planner, request: PlanRequest) -> list[Planner]:
@@ -135,11 +143,18 @@ def _better_at_its_price(refining: GearPlan, gears: GearPlan, request: PlanReque
     if request.objective.latency_s is not None and request.objective.accuracy is not None:
         price, other = price_of_used(refining), price_of_used(gears)
         if abs(price - other) > SAME_PRICE:
-            return (
-                price < other,
-                f"devices for {price:.4g} an hour keep both objectives with refining, for {other:.4g} with gears alone",
-            )
+            return price < other, _cheaper(refining, gears)
     return _better(refining, gears, request)
+
+
+def _cheaper(refining: GearPlan, gears: GearPlan) -> str:
+    """The prices for an hour of the devices that each uses, or how many these are where some has no price."""
+    if price_per_hour(refining.hardware) is None or price_per_hour(gears.hardware) is None:
+        count, others = len(_used(refining)), len(_used(gears))
+        keep = "1 device keeps" if count == 1 else f"{count} devices keep"
+        return f"{keep} both objectives with refining, {others} with gears alone"
+    price, other_price = price_of_used(refining), price_of_used(gears)
+    return f"devices for {price:.4g} an hour keep both objectives with refining, for {other_price:.4g} with gears alone"
 
 
 def _better(refining: GearPlan, gears: GearPlan, request: PlanRequest) -> tuple[bool, str]:

@@ -18,6 +18,7 @@ from gearshift.planner.explain import request_of
 from gearshift.planner.refine.choice import plan_by_policy, price_of_used
 from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
+from gearshift.plans.prices import priced
 from tests.unit.planner.refine.worlds import request
 
 
@@ -91,7 +92,7 @@ def test_with_both_objectives_the_cheaper_plan_wins() -> None:
     given = asked(3, accuracy=0.7)
     made, gears = planners.plan("single", given), planners.plan("single", replace(given, policy="gears"))
     assert price_of_used(made) < price_of_used(gears)
-    assert because(made).endswith(f"keep both objectives with refining, for {price_of_used(gears):g} with gears alone")
+    assert because(made).endswith(": 1 device keeps both objectives with refining, 3 with gears alone")
 
 
 def test_cheaper_gears_win_over_a_more_accurate_plan_that_refines() -> None:
@@ -99,14 +100,31 @@ def test_cheaper_gears_win_over_a_more_accurate_plan_that_refines() -> None:
     on_one = Planner(name="on-one", best_within=lambda so_far: one, undominated=lambda so_far: [one])
     made, told = plan_by_policy(on_one, asked(2, accuracy=0.8), progress=silent)
     assert made.planner == "on-one"
-    assert told.startswith("the plan has gears alone: devices for 2 an hour keep both objectives with refining, for 1 ")
+    assert told == "the plan has gears alone: 2 devices keep both objectives with refining, 1 with gears alone"
+
+
+def test_prices_are_told_where_all_devices_have_one() -> None:
+    given = asked(2, accuracy=0.8)
+    refining = replace(given, hardware=priced(given.hardware, 2.5))
+    one = planners.plan("single", replace(asked(policy="gears"), hardware=priced(request(1).hardware, 2.5)))
+    on_one = Planner(name="on-one", best_within=lambda so_far: one, undominated=lambda so_far: [one])
+    told = plan_by_policy(on_one, refining, progress=silent)[1]
+    assert told.endswith(": devices for 5 an hour keep both objectives with refining, for 2.5 with gears alone")
+
+
+@pytest.mark.parametrize("budget_s", [None, 600.0])
+def test_the_fewest_devices_of_both_policies_record_the_budget_that_was_asked_for(budget_s: float | None) -> None:
+    given = replace(asked(accuracy=0.6), budget_s=budget_s)
+    made = planners.fewest("single", given).pipeline.asked
+    assert made is not None
+    assert (made.policy, made.budget_s, made.objective) == ("best", budget_s, given.objective)
 
 
 @pytest.mark.long
 def test_the_fewest_devices_of_both_policies_are_the_cheaper_ones() -> None:
     made = planners.fewest("single", asked(accuracy=0.85))
     assert (made.pipeline.refines, len(made.hardware.devices)) == (True, 2)
-    assert "devices for 2 an hour keep both objectives" in because(made)
+    assert ": 2 devices keep both objectives" in because(made)
     assert made.pipeline.asked is not None
     assert made.pipeline.asked.objective == asked(accuracy=0.85).objective
 
