@@ -129,6 +129,11 @@ class UserModel:
         if unknown is not None:
             raise self._refused(f"has categories of {unknown!r}, which is no input", "name an input of the samples")
         for column, values in self.categories.items():
+            if inputs[column].ndim != 1:
+                raise self._refused(
+                    f"has categories of {column!r}, which has rows of shape {inputs[column].shape[1:]}",
+                    "name an input of one value per row",
+                )
             if (inputs[column].dtype.kind in "fiub") == isinstance(values[0], str):
                 raise self._refused(
                     f"has categories of {column!r} such as {values[0]!r}, and values of type {inputs[column].dtype}",

@@ -71,11 +71,12 @@ class _Schema1(msgspec.Struct, forbid_unknown_fields=True):
 
 def _hardware(old: dict[str, Any]) -> dict[str, Any]:
     """The devices without the price of 1 that schema 1 wrote where none was given."""
-    devices = [
+    devices = msgspec.convert(old.get("devices"), list[dict[str, Any]])
+    unpriced = [
         {name: value for name, value in device.items() if (name, value) != ("price_per_hour", 1.0)}
-        for device in old["devices"]
+        for device in devices
     ]
-    return {**old, "devices": devices}
+    return {**old, "devices": unpriced}
 
 
 def _from_schema_1(old: _Schema1) -> GearPlan:

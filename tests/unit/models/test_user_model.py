@@ -386,6 +386,12 @@ def test_categories_of_another_type_than_the_values_are_refused() -> None:
         model.run({"town": np.array([1, 2])})
 
 
+def test_categories_of_an_input_with_several_values_per_row_are_refused() -> None:
+    model = UserModel("m", FittedOnCategories(None), top_two_difference, categories={"town": (1, 2)})
+    with pytest.raises(ModelFailed, match=r"has categories of 'town', which has rows of shape \(2,\); name an input"):
+        model.run({"town": np.array([[1, 2], [2, 1]])})
+
+
 class FittedByCatBoost(Predicts):
     feature_names_ = ["age", "town"]  # noqa: RUF012  as the library has it
 

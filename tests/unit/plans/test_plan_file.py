@@ -198,6 +198,9 @@ def test_a_plan_of_schema_1_is_written_again_in_the_present_schema(tmp_path: Pat
         (lambda plan: plan["operators"]["task"].update(output="task"), "unknown field `output`"),
         (lambda plan: plan["operators"]["task"]["gears"][0].update(cascades=5), "unknown field `cascades`"),
         (lambda plan: plan["operators"].clear(), "a plan has no pipelines"),
+        (lambda plan: plan.update(hardware={}), "Expected `array`, got `null`"),
+        (lambda plan: plan["hardware"].update(devices={"gpu-0": 1}), "Expected `array`, got `object`"),
+        (lambda plan: plan["hardware"].update(devices=["gpu-0"]), "Expected `object`, got `str`"),
     ],
 )
 def test_a_damaged_plan_of_schema_1_is_refused_with_what_is_wrong(tmp_path: Path, change: Any, sentence: str) -> None:
