@@ -64,10 +64,14 @@ class _Refining:
         return dataclasses.replace(self.request, objective=objective)
 
     def reachable(self, request: PlanRequest) -> float:
-        """Where devices differ, one may screen and another refine: only the models bound them together."""
+        """Rows are refined until their latency is over, so that a busy second has some of the next one, too.
+
+        Where devices differ, one may screen and another refine: only the models bound them together.
+        """
         pairs = pairs_of(request)
         alike = len({(d.kind, d.cores) for d in request.hardware.devices}) == 1
-        bounds = [pair.promise(Way(longest=1.0)) if alike else pair.most for pair in pairs]
+        longest, longer_s = Way(longest=1.0), request.latency_s
+        bounds = [pair.promise(longest, longer_s=longer_s) if alike else pair.most for pair in pairs]
         return max(bounds) + NOISE / math.sqrt(len(request.trace)) if bounds else -1.0
 
     def highest_accuracy(self) -> float:

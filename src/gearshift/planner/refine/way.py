@@ -77,15 +77,18 @@ class Pair:
         place = int(max(0.0, self.share_refined(qps, sizes)) * len(self.gains))
         return max(0.0, float(self.gains[place])) if place < len(self.gains) else 0.0
 
-    def promise(self, way: Way) -> float:
-        """The accuracy over the seconds of the trace if rows took no time but that of full batches."""
+    def promise(self, way: Way, *, longer_s: float = 0.0) -> float:
+        """The accuracy over the seconds of the trace if rows took no time but that of full batches.
+
+        The devices have each second, and `longer_s` more, for the rows that arrive in it.
+        """
         sizes = self.sizes(way.longest * self.request.latency_s)
         counts = self.request.trace.counts_per_second()
         sums = np.concatenate([[0.0], np.cumsum(np.maximum(self.gains, 0.0))]).tolist()
         total = 0.0
-        for qps in counts[counts > 0].tolist():
-            place = int(np.clip(self.share_refined(qps, sizes), 0.0, 1.0) * len(self.gains))
-            total += qps * sums[place] / len(self.gains)
+        for count in counts[counts > 0].tolist():
+            share = self.share_refined(count / (1.0 + longer_s), sizes)
+            total += count * sums[int(np.clip(share, 0.0, 1.0) * len(self.gains))] / len(self.gains)
         return self.accuracy + total / float(counts.sum())
 
     @property

@@ -7,14 +7,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.shared.worlds import GIB
+from benchmarks.shared.worlds import GIB, arrivals
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
+from gearshift.planner.contract.ladder import accuracy_on_part_a
+from gearshift.planner.contract.so_far import SoFar
 from gearshift.planner.evaluate.confirm import SEEDS, quality_of_records, replay, workload_of
 from gearshift.planner.refine.choice import price_of_used
+from gearshift.planner.refine.for_accuracy import _Refining
+from gearshift.planner.refine.way import Way, pairs_of
 from gearshift.planner.search.accuracy_objective import CERTIFICATES
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
@@ -111,6 +115,15 @@ def test_both_objectives_take_as_few_devices_as_keep_them() -> None:
     assert made.predictions["task"].accuracy >= 0.8
     with pytest.raises(Infeasible):
         planners.plan("refine", replace(asked(3, accuracy=0.8), hardware=request(1).hardware))
+
+
+@pytest.mark.parametrize("latency_s", [0.02, 3.0])
+def test_no_plan_is_more_accurate_than_the_bound_where_busy_and_quiet_seconds_alternate(latency_s: float) -> None:
+    given = replace(asked(latency_s=latency_s), trace=arrivals(np.array([900, 1, 1, 900, 1, 1, 1])))
+    so_far = SoFar(given)
+    bound = _Refining(so_far, lambda _: pytest.fail("no search is needed for a bound")).reachable(given)
+    most = max(accuracy_on_part_a(pair.plan(Way(factor=0.0, longest=0.2)), given) for pair in pairs_of(given))
+    assert most <= bound
 
 
 @pytest.mark.long
