@@ -51,12 +51,17 @@ def what_if(
     return tuple(found)
 
 
+def was_interrupted(made: GearPlan, budget_s: float | None) -> bool:
+    """Whether a search was ended by hand: one with a budget may have ended because that was spent."""
+    return made.unfinished and budget_s is None
+
+
 def _on(hardware: Hardware, planner: str, request: PlanRequest) -> OtherDevices:
     other = OtherDevices(devices=len(hardware.devices), price_per_hour=price_per_hour(hardware))
     try:
         made = planners.plan(planner, dataclasses.replace(request, hardware=hardware))
     except (Infeasible, InvalidInput) as error:
         return msgspec.structs.replace(other, reason=str(error))
-    if made.unfinished and request.budget_s is None:
+    if was_interrupted(made, request.budget_s):
         return msgspec.structs.replace(other, reason=INTERRUPTED)
     return msgspec.structs.replace(other, predicted=made.predictions[request.profile.operator])

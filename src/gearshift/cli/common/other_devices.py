@@ -6,16 +6,26 @@ from pathlib import Path
 from gearshift.cli.common.output import Output
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import write_plan
+from gearshift.verbs.inputs import Progress
 
 
-def what_if_by_count(output: Output, made: GearPlan, plan_for: Callable[[int], GearPlan], out: Path) -> GearPlan:
-    """Add plans for other numbers of devices, and write; the plan as it is after Ctrl-C, because it is written."""
-    from gearshift.verbs.pipelines.other_counts import with_other_counts
-
+def with_what_if(output: Output, made: GearPlan, find: Callable[[Progress], GearPlan], out: Path) -> GearPlan:
+    """Write the plan that `find` gives; after Ctrl-C the plan as it is, because it is written."""
     try:
         with output.progress() as tell:
-            found = with_other_counts(made, plan_for, progress=tell)
+            found = find(tell)
     except KeyboardInterrupt:
         return made
     write_plan(found, out)
     return found
+
+
+def what_if_by_count(
+    output: Output, made: GearPlan, plan_for: Callable[[int], GearPlan], out: Path, *, budget_s: float | None
+) -> GearPlan:
+    """Add plans of `plan_for`, each within `budget_s`, for other numbers of devices, and write."""
+    from gearshift.verbs.pipelines.other_counts import with_other_counts
+
+    return with_what_if(
+        output, made, lambda tell: with_other_counts(made, plan_for, budget_s=budget_s, progress=tell), out
+    )

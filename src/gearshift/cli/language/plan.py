@@ -73,7 +73,11 @@ def plan_of_language(
         if what_if:
             others = options | ({"accuracy": None} if times else {})
             made = what_if_by_count(
-                output, made, lambda count: plan_language(measured, arrivals, **others | {"devices": count}), out
+                output,
+                made,
+                lambda count: plan_language(measured, arrivals, **others | {"devices": count}),
+                out,
+                budget_s=options["budget_s"],
             )
         _show(output, made, out, planning_s)
     if options["scope"] == "trace":

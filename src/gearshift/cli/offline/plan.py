@@ -17,6 +17,7 @@ from gearshift.cli.common.options import (
     the_trace,
     traces_options,
 )
+from gearshift.cli.common.other_devices import with_what_if
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.plan_hints import nearest_commands, steady_hint
 from gearshift.cli.common.tables import (
@@ -261,7 +262,8 @@ def _plan_operator(
         raise
     planning_s = time.perf_counter() - began
     if what_if and isinstance(found, GearPlan):
-        found = _with_what_if(output, found, measured, arrivals, out)
+        made = found
+        found = with_what_if(output, made, lambda tell: other_devices(made, measured, arrivals, progress=tell), out)
     notes = _notes(measured, arrivals, profile, scope=options["scope"])
     notes = notes._replace(sentences=(*notes.sentences, *_refinement_told(found, options["policy"])))
     if isinstance(found, GearPlan):
@@ -321,15 +323,6 @@ def _search(
         two_objectives = options["latency_s"] is not None and options["accuracy"] is not None
         fewest = two_objectives and options["devices"] is None and options["cores"] is None
         return plan(measured, arrivals, fewest=fewest, out=out, progress=tell, **options)
-
-
-def _with_what_if(output: Output, found: GearPlan, measured: Profile, arrivals: Trace, out: Path) -> GearPlan:
-    """The plan as it is after Ctrl-C, because it is already written."""
-    try:
-        with output.progress() as tell:
-            return other_devices(found, measured, arrivals, out=out, progress=tell)
-    except KeyboardInterrupt:
-        return found
 
 
 class Notes(NamedTuple):

@@ -71,7 +71,9 @@ def plan_graph(
         made = planned(out=out, progress=tell, **given)
     if what_if:
         for_latency = {name: value for name, value in given.items() if name not in PROMISED}
-        made = what_if_by_count(output, made, lambda count: planned(**for_latency | {"devices": count}), out)
+        made = what_if_by_count(
+            output, made, lambda count: planned(**for_latency | {"devices": count}), out, budget_s=None
+        )
     output.json(_facts(made, out, time.perf_counter() - began))
     if made.unfinished:
         output.say("the search was ended early: this is the best so far")

@@ -6,15 +6,17 @@ import msgspec
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan, OtherDevices
-from gearshift.planner.what_if import INTERRUPTED, STEPS
+from gearshift.planner.what_if import INTERRUPTED, STEPS, was_interrupted
 from gearshift.plans.prices import price_per_hour
 from gearshift.verbs.inputs import Progress, silent
 
 
-def with_other_counts(plan: GearPlan, plan_for: Callable[[int], GearPlan], *, progress: Progress = silent) -> GearPlan:
+def with_other_counts(
+    plan: GearPlan, plan_for: Callable[[int], GearPlan], *, budget_s: float | None, progress: Progress = silent
+) -> GearPlan:
     """The plan with `what_if`: predictions of `plan_for` up to two devices fewer and more, or why there are none.
 
-    An interrupted search ends the others, too, and keeps what was found before.
+    An interrupted search ends the others, too, and keeps what was found before; `budget_s` is that of each.
     """
     own = len(plan.hardware.devices)
     counts = [count for count in range(own - STEPS, own + STEPS + 1) if count >= 1 and count != own]
@@ -28,7 +30,7 @@ def with_other_counts(plan: GearPlan, plan_for: Callable[[int], GearPlan], *, pr
         except (Infeasible, InvalidInput) as error:
             found.append(msgspec.structs.replace(other, reason=str(error)))
             continue
-        if made.unfinished:
+        if was_interrupted(made, budget_s):
             found.append(msgspec.structs.replace(other, reason=INTERRUPTED))
             break
         found.append(msgspec.structs.replace(other, predicted=made.predictions[made.name]))
