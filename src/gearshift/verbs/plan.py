@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import msgspec
 
@@ -171,9 +171,10 @@ def plan_together(
     from gearshift.planner.comparing.several import PLANNERS
 
     planners.require_planner_of_several(planner)
-    for name in ("policy", "median_s"):
+    options: dict[str, Any] = dict(asked)
+    for name, plain in (("policy", "gears"), ("median_s", None)):
         require(
-            asked.get(name) is None,
+            options.pop(name, None) in (None, plain),
             f"{name} is given for several operators, whose plans have gears alone",
             remedy="leave it out, or plan one operator with `plan`",
         )
@@ -195,7 +196,7 @@ def plan_together(
         out=out,
         profile_sources=profile_sources or {},
         trace_sources=trace_sources or {},
-        **asked,
+        **options,
     )
     made = PLANNERS[planner](request, progress=progress)
     if out is not None:

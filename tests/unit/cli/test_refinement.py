@@ -2,16 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from benchmarks.shared.worlds import arrivals, devices
 from gearshift import plan_together
 from gearshift.errors import InvalidInput
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.reporting.drawing.numbers import milliseconds
 from gearshift.traces.read import write_trace
@@ -93,3 +97,29 @@ def test_plans_of_several_operators_refuse_it_from_python(given: dict[str, objec
     one = request(1)
     with pytest.raises(InvalidInput, match="is given for several operators, whose plans have gears alone"):
         plan_together([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)  # type: ignore[arg-type]
+
+
+def profile_of(name: str) -> Profile:
+    """The world's profile of an operator and models of names of its own."""
+    one = request(1).profile
+    return replace(
+        one,
+        operator=name,
+        curves=tuple(msgspec.structs.replace(curve, model=name + curve.model) for curve in one.curves),
+        predictions=replace(one.predictions, models=tuple(name + model for model in one.predictions.models)),
+    )
+
+
+@pytest.mark.parametrize("given", [{"policy": "gears"}, {"median_s": None}])
+def test_plans_of_several_operators_take_the_gears_that_they_have_anyway(given: dict[str, object]) -> None:
+    names = "a", "b"
+    made = plan_together(
+        [profile_of(name) for name in names],
+        dict.fromkeys(names, arrivals(np.array([20, 20]))),
+        latency_s=dict.fromkeys(names, 0.5),
+        devices=devices(2, models_each=5),
+        planner="apart",
+        ranges=1,
+        **given,  # type: ignore[arg-type]
+    )
+    assert sorted(made.pipelines) == ["a", "b"]
