@@ -45,12 +45,14 @@ def refinement_in_words(plan: GearPlan) -> list[str]:
 
 
 def asks_for_devices(plan: GearPlan) -> bool:
-    """Whether a latency and an accuracy are asked for, so that the number of devices is what is found."""
-    asked = [
-        pipeline.objective if pipeline.asked is None else pipeline.asked.objective
-        for pipeline in plan.pipelines.values()
-    ]
-    return all(one.latency_s is not None and one.accuracy is not None for one in asked)
+    """Whether a latency and an accuracy are asked of one operator: the devices are what its plans differ in.
+
+    Graphs, and several operators, are planned on all devices that are given.
+    """
+    if len(plan.pipelines) > 1 or len(plan.pipeline.nodes) > 1:
+        return False
+    asked = plan.pipeline.objective if plan.pipeline.asked is None else plan.pipeline.asked.objective
+    return asked.latency_s is not None and asked.accuracy is not None
 
 
 def closing_line(plan: GearPlan, path: Path, planning_s: float) -> str:

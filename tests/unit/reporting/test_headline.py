@@ -5,9 +5,10 @@ import msgspec
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, alone
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
+from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
 from gearshift.planner.largest_alone import LargestAlone
 from gearshift.reporting.headline import closing_line, cost_in_words, devices_in_words, headline
@@ -90,6 +91,21 @@ def test_the_line_begins_with_the_devices_where_both_were_asked_for() -> None:
     made = fake.made(little_request(objective=Objective(latency_s=0.1, accuracy=0.8), devices=2), 1, latency_s=0.1)
     assert headline(made).startswith("2 devices, each with m0, m1 and m2; p95 100 ms")
     assert closing_line(made, Path("need.json"), 3.14) == "wrote need.json (2 devices) after 3.1 s"
+
+
+def test_the_line_ends_with_the_devices_of_a_graph_and_of_several_operators_which_use_all_that_are_given() -> None:
+    both = Objective(latency_s=0.1, accuracy=0.8)
+    made = fake.made(little_request(objective=both, devices=2), 1, latency_s=0.1)
+    gear = msgspec.structs.replace(
+        made.pipeline.gears[0], cascades=dict.fromkeys(("task", "next"), made.pipeline.gears[0].cascades["task"])
+    )
+    nodes = {name: Node(operator="task") for name in ("task", "next")}
+    edges = (Edge(from_="task", to="next"),)
+    graph = PipelinePlan(nodes=nodes, edges=edges, output="next", objective=both, gears=(gear,))
+    traces = dict.fromkeys(("task", "other"), made.traces["task"])
+    several = msgspec.structs.replace(made, pipelines={"task": made.pipeline, "other": made.pipeline}, traces=traces)
+    for plan in (msgspec.structs.replace(made, pipelines={"task": graph}), several):
+        assert headline(plan).endswith("; 2 devices, each with m0, m1 and m2")
 
 
 def test_the_line_begins_with_the_accuracy_where_that_was_asked_for() -> None:
