@@ -5,8 +5,8 @@ import html
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Panel
-from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
+from gearshift.support.numbers import digits, milliseconds, percent
 
 COLUMNS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
 

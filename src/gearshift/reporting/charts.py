@@ -12,8 +12,8 @@ from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, ReportContent
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
-from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
 from gearshift.reporting.headline import counted
+from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
 
 OPEN_END = 0.12
 """A range without upper end is drawn as wide as this share of the others."""

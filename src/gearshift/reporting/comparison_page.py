@@ -11,9 +11,9 @@ from gearshift.reporting.charts import objective_rule
 from gearshift.reporting.comparison_columns import Kind, cells, planned_in, titles, why_not
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel, Rule
-from gearshift.reporting.drawing.numbers import digits, milliseconds, money, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.headline import counted
+from gearshift.support.numbers import digits, milliseconds, money, percent
 
 FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 

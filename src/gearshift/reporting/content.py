@@ -15,11 +15,11 @@ from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.largest_alone import LargestAlone
 from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades, work_per_request_s
 from gearshift.profiles.profile import PART_A, PART_B, Profile
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.runs import RunSeries, measured_series, predicted_series
 from gearshift.simulator.simulate import Simulation
+from gearshift.support.numbers import digits
 from gearshift.workload import Trace
 
 MOST_DOTS = 600

@@ -1,7 +1,7 @@
 """Money: what devices cost, for an hour and for a million requests."""
 
-from gearshift.reporting.drawing.numbers import money
 from gearshift.result import ServingResult
+from gearshift.support.numbers import money
 
 MILLION, HOUR_S = 1e6, 3600
 

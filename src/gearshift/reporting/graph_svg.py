@@ -6,8 +6,8 @@ from graphlib import TopologicalSorter
 
 from gearshift.gear import PipelinePlan
 from gearshift.pipeline import Node
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.simulator.flow import EdgeFlow, PipelineFlow, in_words
+from gearshift.support.numbers import digits
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 84, 150, 36, 12
 

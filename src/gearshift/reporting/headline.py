@@ -12,8 +12,8 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Metric, Objective
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.cost import per_million
-from gearshift.reporting.drawing.numbers import between_times, milliseconds, money, percent
 from gearshift.result import ServingResult
+from gearshift.support.numbers import between_times, milliseconds, money, percent
 
 NAMES: dict[Metric, str] = {"latency": "latency", "ttft": "TTFT", "per_token": "time per token", "total": "total time"}
 

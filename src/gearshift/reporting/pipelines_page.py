@@ -10,7 +10,6 @@ from gearshift.profiles.profile import Profile
 from gearshift.reporting.charts import devices_chart
 from gearshift.reporting.content import ReportContent, accuracy_of_gears, range_points
 from gearshift.reporting.drawing.charts import Chart
-from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
@@ -21,6 +20,7 @@ from gearshift.result import ServingResult
 from gearshift.simulator.flow import PipelineFlow, flows
 from gearshift.simulator.simulate import Simulation
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

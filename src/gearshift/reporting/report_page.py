@@ -13,7 +13,6 @@ from gearshift.reporting.charts import cascades_chart, devices_chart, loads_char
 from gearshift.reporting.content import RangePoint, ReportContent
 from gearshift.reporting.cost import beside_own, per_million, told
 from gearshift.reporting.drawing.charts import Chart
-from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, money, percent
 from gearshift.reporting.drawing.page import (
     below,
     chart_below,
@@ -29,6 +28,7 @@ from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Kind
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
 
 
 def write_report(path: Path, content: ReportContent) -> None:

@@ -10,8 +10,8 @@ from gearshift.reporting.content import ReportContent
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel, Rule
 from gearshift.reporting.drawing.colours import Style
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.runs import Floats, RunSeries
+from gearshift.support.numbers import digits
 
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)

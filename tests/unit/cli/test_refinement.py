@@ -17,7 +17,7 @@ from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.reporting.drawing.numbers import milliseconds
+from gearshift.support.numbers import milliseconds
 from gearshift.traces.read import write_trace
 from tests.unit.cli.little import run
 from tests.unit.planner.refine.worlds import request

@@ -19,13 +19,13 @@ from gearshift.cli.common.tables import (
 from gearshift.gear import GearPrediction, LoadRange
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.reporting.drawing.numbers import between_times
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import headline
 from gearshift.reporting.language.words import cascade_text
 from gearshift.reporting.notebooks.inline import Line, chart
 from gearshift.reporting.notebooks.objects import plan_html, result_html
 from gearshift.result import LatencySummary
+from gearshift.support.numbers import between_times
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 

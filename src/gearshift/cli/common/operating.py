@@ -8,8 +8,8 @@ from rich.table import Table
 
 from gearshift.cli.common.option_table import PATH, in_order
 from gearshift.cli.common.output import Output, table
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.runtime.router.status import AdaptingStatus, PipelineStatus, Status
+from gearshift.support.numbers import digits
 
 URL = "http://127.0.0.1:8000"
 TOLD_SLOWDOWN = 1.2

@@ -10,7 +10,7 @@ import numpy as np
 from gearshift.cli.common.options import TRACE_OPTIONS, command_line
 from gearshift.errors import Infeasible
 from gearshift.objective import Scope
-from gearshift.reporting.drawing.numbers import digits
+from gearshift.support.numbers import digits
 from gearshift.traces.read import read_trace
 from gearshift.workload import Trace
 

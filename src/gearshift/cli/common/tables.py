@@ -13,11 +13,11 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
 from gearshift.reporting.cost import beside_own, per_million, told
-from gearshift.reporting.drawing import numbers
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
+from gearshift.support import numbers
+from gearshift.support.numbers import digits
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gearshift.cli.common.output import Output, verb
 from gearshift.errors import InvalidInput, require
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import digits
 from gearshift.traces.logs.journal import read_journal
 from gearshift.traces.logs.read_log import LogRead, read_log
 

@@ -3,7 +3,7 @@
 from gearshift.cli.common.output import Output
 from gearshift.cli.language.tables import language_results, show_language_gears
 from gearshift.demo.language import LanguageDemoResult
-from gearshift.reporting.drawing.numbers import digits
+from gearshift.support.numbers import digits
 
 
 def show_language_demo(output: Output, made: LanguageDemoResult, p95_ms: float) -> None:

@@ -9,8 +9,8 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.language.words import cascade_text, limit_of, load_text
+from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
 

@@ -10,10 +10,10 @@ from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.headline import asks_for_devices, cost_in_words, counted, percentile_name
 from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
 from gearshift.result import ServingResult, TokenFigures
+from gearshift.support.numbers import digits
 
 
 def language_results(title: str, rows: Sequence[tuple[str, ServingResult]]) -> Table:

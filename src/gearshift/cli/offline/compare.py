@@ -32,8 +32,8 @@ from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
-from gearshift.reporting.drawing.numbers import digits, money
 from gearshift.support.files import require_writable, write_atomically
+from gearshift.support.numbers import digits, money
 from gearshift.verbs.compare import compare
 
 GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")

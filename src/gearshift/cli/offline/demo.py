@@ -13,8 +13,8 @@ from gearshift.demo.language import run_language_demo
 from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.errors import require
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.result import ServingResult
+from gearshift.support.numbers import digits
 from gearshift.verbs.validate import Validation
 
 

@@ -13,8 +13,8 @@ from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.plans.plan_diff import Change, GearChange, GearSide, PlanDiff
 from gearshift.plans.plan_file import read_plan
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import by_node
+from gearshift.support.numbers import digits
 from gearshift.verbs.inspect import diff, diff_pipelines
 
 

@@ -24,9 +24,9 @@ from gearshift.cli.pipelines.explain_pipelines import explain_pipelines
 from gearshift.objective import Objective
 from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
 from gearshift.plans.plan_file import read_plan
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
+from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain
 from gearshift.verbs.inputs import plan_and_profile
 from gearshift.verbs.language.inputs import plans_language

@@ -15,9 +15,9 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.cost import per_million
-from gearshift.reporting.drawing.numbers import percent
 from gearshift.reporting.headline import closing_line, headline
 from gearshift.support.files import require_writable
+from gearshift.support.numbers import percent
 from gearshift.verbs.plan_pipeline import plan_pipeline
 from gearshift.verbs.plan_request import trace_file
 

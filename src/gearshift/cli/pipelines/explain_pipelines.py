@@ -15,8 +15,8 @@ from gearshift.planner.explain_together import (
     TogetherExplanation,
 )
 from gearshift.planner.joint.tried import Bottleneck
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.headline import percentile_name
+from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain_pipelines as explain
 
 

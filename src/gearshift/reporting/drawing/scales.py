@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gearshift.reporting.drawing.numbers import digits
+from gearshift.support.numbers import digits
 
 LOG_FROM = 20
 """The ratio of largest to smallest from which an axis is logarithmic."""

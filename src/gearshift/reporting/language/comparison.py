@@ -11,10 +11,10 @@ from gearshift.planner.space.pareto import undominated
 from gearshift.reporting.cost import per_million, told
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel
-from gearshift.reporting.drawing.numbers import milliseconds, percent
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
 from gearshift.reporting.headline import NAMES, counted
 from gearshift.result import ServingResult
+from gearshift.support.numbers import milliseconds, percent
 
 Kind = Literal["text", "quality", "share", "seconds", "money"]
 Formats = Mapping[str, Callable[[Any], str]]

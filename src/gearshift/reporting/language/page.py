@@ -17,7 +17,6 @@ from gearshift.reporting.charts import objective_rule
 from gearshift.reporting.content import ReportContent
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Line, Panel
-from gearshift.reporting.drawing.numbers import digits, load_in_words, milliseconds, percent
 from gearshift.reporting.drawing.page import chart_below, chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.language.words import (
@@ -33,6 +32,7 @@ from gearshift.reporting.runs import Answers, RunSeries, series
 from gearshift.result import ServingResult
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
 Floats = NDArray[np.float64]
 OPEN_END = 0.12

@@ -5,9 +5,9 @@ from msgspec import UNSET
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
-from gearshift.reporting.drawing.numbers import digits
 from gearshift.reporting.headline import NAMES
 from gearshift.result import TokenFigures
+from gearshift.support.numbers import digits
 
 UNITS = {"drain_s": "s", "outstanding_requests": "requests", "queued_tokens": "tokens"}
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from gearshift.reporting.drawing import numbers
-from gearshift.reporting.drawing.numbers import digits
+from gearshift.support import numbers
+from gearshift.support.numbers import digits
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 150, 56, 22
 COLOURS = ("#2a7f9e", "#c8752b", "#7a5aa6")

@@ -11,9 +11,9 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, PipelinePlan
-from gearshift.reporting.drawing.numbers import digits, milliseconds, percent
 from gearshift.reporting.notebooks.inline import Line, block, chart, html_table, said
 from gearshift.result import ServingResult
+from gearshift.support.numbers import digits, milliseconds, percent
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison, Run

@@ -20,8 +20,8 @@ from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.curves import strongest_model
 from gearshift.profiles.profile import Profile, RunTimeCurve
-from gearshift.reporting.drawing.numbers import milliseconds
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import milliseconds
 from gearshift.support.processors import usable_processors
 from gearshift.verbs.inputs import Notice, Progress, silent
 from gearshift.verbs.plan_request import plan_request, profiled_devices, source_file

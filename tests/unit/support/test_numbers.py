@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.reporting.drawing.numbers import digits, milliseconds, money, percent
+from gearshift.support.numbers import digits, milliseconds, money, percent
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
