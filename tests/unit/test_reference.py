@@ -15,6 +15,10 @@ from gearshift import caches
 from gearshift.caches.adapting.adapter import open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.store.manifest import Manifest
+from gearshift.cli.offline.plan import facts
+from gearshift.reporting.measured_file import Course
+from tests.unit.planner import fake
+from tests.unit.planner.little import little_request
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -89,6 +93,27 @@ def test_every_field_of_a_manifest_of_learned_caches_stands_in_the_json_referenc
     rows = (REFERENCE / "json-output.md").read_text().partition("| `weights_sha256`")[2].partition("\n\n")[0]
     missing = [name for name in Manifest.__struct_fields__ if name != "weights_sha256" and f"`{name}`" not in rows]
     assert missing == []
+
+
+def test_each_verb_has_one_row_in_the_json_reference() -> None:
+    verbs = re.findall(r"^\| (`.*?) \|", (REFERENCE / "json-output.md").read_text().partition("## By verb")[2], re.M)
+    assert "`plan`" in verbs
+    assert len(verbs) == len(set(verbs)), verbs
+
+
+def json_row(verb: str) -> str:
+    return re.findall(rf"^\| `{verb}` \|.*", (REFERENCE / "json-output.md").read_text(), re.M)[0]
+
+
+@pytest.mark.parametrize(
+    ("verb", "keys"),
+    [
+        ("plan", list(facts(fake.made(little_request(), 1, latency_s=0.1), Path("plan.json"), 1.0))),
+        ("replay", ["over_time", *Course.__struct_fields__]),
+    ],
+)
+def test_every_key_of_a_verb_stands_in_the_json_reference(verb: str, keys: list[str]) -> None:
+    assert [key for key in keys if f"`{key}`" not in json_row(verb)] == []
 
 
 def test_changelog_fragments_are_named_by_kind() -> None:
