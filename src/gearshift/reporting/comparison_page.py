@@ -53,7 +53,7 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
         return None
     of_all = [point for name in found.planners for n in found.device_counts for point in _front(found, name, n)]
     x = scales.scaled([1e3 * latency_s for latency_s, _ in of_all])
-    y = scales.linear([100 * accuracy for _, accuracy in of_all], zero=False)
+    y = scales.linear([100 * accuracy for _, accuracy in of_all], zero=False, end=100)
     return Chart(
         f"frontier-{devices}",
         f"Frontier on {counted(devices, 'device')}",
@@ -96,7 +96,7 @@ def cost_chart(found: Comparison, latency_s: float) -> Chart | None:
         " less for the same.",
         "what the devices cost an hour",
         (
-            panel("accuracy (%)", accuracy, scales.linear(every[0], zero=False, most=4)),
+            panel("accuracy (%)", accuracy, scales.linear(every[0], zero=False, most=4, end=100)),
             panel("p95 (ms)", p95, scales.linear([*every[1], 1e3 * latency_s], most=4), rules),
         ),
     )

@@ -1,9 +1,10 @@
 import re
 
 import msgspec
+import pytest
 
 from gearshift.planner.compare import Run, compared
-from gearshift.reporting.comparison_page import comparison_page
+from gearshift.reporting.comparison_page import comparison_page, cost_chart, frontier_chart
 from tests.unit.planner.test_compare import RUNS, WORST, run
 from tests.unit.reporting.test_report_page import NASTY, Elements, figures
 
@@ -38,6 +39,14 @@ def test_where_prices_are_known_accuracy_and_p95_are_drawn_against_money_with_a_
     assert "what the devices cost an hour" not in page(RUNS)
     same = [msgspec.structs.replace(one, price_per_hour=1.0) for one in RUNS]
     assert "what the devices cost an hour" not in page(same)
+
+
+def test_no_axis_of_accuracy_goes_beyond_all() -> None:
+    alike = [run("ours", devices, 50, (40, 0.998)) for devices in (1, 2)]
+    found = compared([msgspec.structs.replace(one, price_per_hour=one.devices) for one in alike], WORST)
+    for chart in (frontier_chart(found, 1), cost_chart(found, 0.05)):
+        assert chart is not None
+        assert chart.panels[0].y.high == pytest.approx(100)
 
 
 def test_a_dominated_plan_is_not_on_the_line() -> None:

@@ -141,7 +141,7 @@ def frontier_chart(found: LanguageComparison, devices: int) -> Chart | None:
             Panel(
                 "quality",
                 scales.scaled([1e3 * seconds for seconds, _ in points]),
-                scales.linear([quality for _, quality in points], zero=False),
+                scales.linear([quality for _, quality in points], zero=False, end=1),
                 tuple(lines),
                 height=280,
             ),

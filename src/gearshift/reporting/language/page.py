@@ -130,7 +130,7 @@ def loads_chart(plan: GearPlan, profile: LanguageProfile) -> Chart:
         latency = [1e3 * one.latency_p95_s for one in known]
         rules = () if objective.latency_s is None else (objective_rule(objective.latency_s),)
         for title, values, of, y, marked in (
-            ("quality (%)", quality, colours.ACCURACY, scales.linear(quality, zero=False, most=4), ()),
+            ("quality (%)", quality, colours.ACCURACY, scales.linear(quality, zero=False, most=4, end=100), ()),
             (name, latency, colours.LATENCY, scales.scaled([*latency, *(rule.y for rule in rules)]), rules),
         ):
             points = [(a, v, t) for a, b, v, t in zip(from_, to, values, told, strict=True) for a in (a, b)]

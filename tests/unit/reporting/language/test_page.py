@@ -1,17 +1,22 @@
 import re
 
+import msgspec
 import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
+from gearshift.gear import GearPrediction
 from gearshift.language_workload import draw_language_workload
+from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
-from gearshift.reporting.language.page import answered_shares, language_page
+from gearshift.reporting.language.comparison import frontier_chart
+from gearshift.reporting.language.page import answered_shares, language_page, loads_chart
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
 from tests.two_language_models import SMALL_ALONE, cascade, language_plan, language_profile
+from tests.unit.planner import fake
 
 PROFILE = language_profile()
 SPLIT = Cascade(models=("small", "large"), thresholds=(0.25,), decide_at_tokens=(0,))
@@ -69,3 +74,16 @@ def test_shares_are_those_of_the_recorded_answers() -> None:
     assert answered_shares(cascade(-0.5, 4), PROFILE).tolist() == pytest.approx([kept, 1 - kept])
     assert answered_shares(SPLIT, PROFILE).tolist() == pytest.approx([0.75, 0.25])
     assert answered_shares(SMALL_ALONE, PROFILE).tolist() == [1.0, 0.0]
+
+
+def test_no_axis_of_quality_goes_beyond_all() -> None:
+    near = GearPrediction(load_qps=1.0, accuracy=0.998, latency_p95_s=0.1, share_late=0.0, utilisation=0.5)
+    gears = tuple(msgspec.structs.replace(gear, predicted=near) for gear in PLAN.pipeline.gears)
+    plan = msgspec.structs.replace(PLAN, pipelines={"chat": msgspec.structs.replace(PLAN.pipeline, gears=gears)})
+    (quality,) = (panel for panel in loads_chart(plan, PROFILE).panels if panel.title == "quality (%)")
+    assert quality.y.high == pytest.approx(100)
+
+    one = LanguageRun(planner="optimal", devices=1, limit_s=0.3, planning_s=1.0, predicted=fake.result(0.1, 0.998))
+    chart = frontier_chart(LanguageComparison(metric="ttft", percentile=0.95, runs=(one,), worth=()), 1)
+    assert chart is not None
+    assert chart.panels[0].y.high == pytest.approx(1)
