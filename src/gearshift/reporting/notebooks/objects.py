@@ -55,7 +55,7 @@ def simulation_html(run: "Simulation") -> str:
         refused = f"{len(latency_s) - len(answered):,}"
         row = [pipeline.name, f"{len(latency_s):,}", *shown, refused]
         parts.append(html_table(("", "requests", "p50", "p95", "p99", "refused"), [row]))
-        parts.append(_overmilliseconds(one, latency_s))
+        parts.append(_over_time(one, latency_s))
     return block("Simulation", *parts)
 
 
@@ -104,7 +104,7 @@ def _by_load(title: str, pipeline: PipelinePlan) -> str:
     return chart(title, pipeline.load_unit.replace("_", " "), line, least=None, percent=True)
 
 
-def _overmilliseconds(run: "Simulation", latency_s: Any) -> str:
+def _over_time(run: "Simulation", latency_s: Any) -> str:
     """Arrivals, the gear, and p95 by when requests came, in steps of a second or longer."""
     sent_s = run.workload.arrivals_ns / NS_PER_S
     if run.workload.continues is not None:
