@@ -65,6 +65,12 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist() -> None:
     assert broken == []
 
 
+def test_every_picture_stands_on_a_page_of_the_documents() -> None:
+    said = "".join(page.read_text() for page in documents())
+    pictures = sorted(path.name for path in (ROOT / "docs" / "images").iterdir())
+    assert [name for name in pictures if f"images/{name}" not in said] == []
+
+
 def test_every_public_name_stands_in_the_python_reference() -> None:
     page = (REFERENCE / "python-api.md").read_text()
     missing = [name for name in gearshift.__all__ if f"`{name}" not in page]
