@@ -71,7 +71,7 @@ def doctor() -> Machine:
 
 
 def warm(progress: Progress = silent) -> None:
-    """Compile the simulator for all kinds of plans into the user's cache, so that no verb has to.
+    """Compile the simulator for the usual kinds of plans into the user's cache, so that verbs need not.
 
     That takes some minutes of one processor after an install or an update, and a second when it is
     done already.

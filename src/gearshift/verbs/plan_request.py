@@ -150,7 +150,7 @@ class PolicyOptions(TypedDict, total=False):
     policy: Annotated[
         Policy,
         Option(
-            "Gears as in the papers; or rows are refined while there is time; or what is more accurate.",
+            "Gears as in the papers; or rows are refined while there is time; or the better of the two plans.",
             default="gears",
         ),
     ]
