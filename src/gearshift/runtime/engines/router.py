@@ -279,7 +279,7 @@ class EngineRouter:
 
     def _decide(self, request: EngineRequest, certainty_at: Certainty, now_ns: int, *, ended: bool) -> None:
         stage, stages, row = self._stage_of(request.model), self._stage_count[self.gear], self._row
-        by_certainty = not request.degraded and stage not in (NOT_IN_CASCADE, stages - 1)
+        by_certainty = not (request.degraded or request.last_alone) and stage not in (NOT_IN_CASCADE, stages - 1)
         by_certainty = by_certainty and self._decide_at[row + stage] != DECIDES_BY_ID
         if by_certainty and (
             (request.whole and not ended) or not decides_now(stage, stages, request.tokens, ended, self._decide_at, row)

@@ -153,6 +153,19 @@ def test_load_is_what_waits_and_what_is_sent_and_shifts_move_what_waits() -> Non
     assert asked[0].answered, "a model that the gear in force lacks answers"
 
 
+def test_an_answer_that_repeats_its_prompt_is_not_judged_by_it_after_a_shift() -> None:
+    turned = Cascade(models=("large", "small"), thresholds=(-0.5,), decide_at_tokens=(4,))
+    for last_alone in (True, False):
+        router, one = Router(cascade(-0.5, 4), turned, starts=(0.0, 9.0)), request(0)
+        one.last_alone = last_alone
+        router.pin(0 if last_alone else 1, 0)
+        router.begin(one)
+        assert one.model == LARGE
+        router.pin(1, 1)
+        router.tokens(one, 4, -0.9, 2)
+        assert (one.answered, one.model) == ((True, LARGE) if last_alone else (False, SMALL))
+
+
 def test_drain_counts_prompt_until_the_first_token_and_the_answer_until_its_end() -> None:
     router, one = Router(ALONE, load_unit="drain_s"), request(0, prompt_tokens=100)
     tables = router.tables
