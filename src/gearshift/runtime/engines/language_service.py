@@ -292,7 +292,7 @@ class LanguageService:
         stream.call = None
         if request.answered:
             self._left(stream, "answered")
-        if self._drift is not None and _is_first(stream) and math.isnan(stream.certainty):
+        if self._drift is not None and _is_first(stream) and not self._may_be_short(stream):
             self._drift.ended(model, stream.output_tokens, stream.asked.most_tokens)
         self.router.ended(request, partial(self._certainty, stream), self._clock.now_ns())
         if not request.answered:
@@ -379,6 +379,10 @@ class LanguageService:
         name = self.tables.models[model]
         self.metrics.discarded(name, stream.output_tokens)
         stream.give_way(name, keep=keep)
+
+    def _may_be_short(self, stream: AnswerStream) -> bool:
+        """Whether its client or the gear may have made the answer shorter than those that were recorded."""
+        return "stop" in stream.asked.fields or self.router.may_cut(stream.request)
 
     def _certainty(self, stream: AnswerStream, at: int) -> float:
         """At a token at which stages decide; -inf, so not sure, where no token has a log-probability."""

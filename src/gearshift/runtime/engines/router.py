@@ -265,15 +265,27 @@ class EngineRouter:
         decides = stage != NOT_IN_CASCADE and stage < self._stage_count[self.gear] - 1
         return self._thresholds[self._row + stage] if decides else math.nan
 
+    def may_cut(self, request: EngineRequest) -> bool:
+        """Whether the answer that it runs for might have been cut off at a token, so that whole ones are no sample."""
+        gear = request.gear if request.answered else self.gear
+        stage = self._stage_of(request.model, gear)
+        decides = stage not in (NOT_IN_CASCADE, self._stage_count[gear] - 1) and not request.whole
+        return decides and self._decide_at[gear * self.tables.most_stages + stage] not in (
+            DECIDES_AT_END,
+            DECIDES_BY_ID,
+        )
+
     def _first_stage(self, request: EngineRequest) -> int:
         if request.last_alone:
             return self._stage_count[self.gear] - 1
         return first_stage(request.by_id, self._stage_count[self.gear], self._thresholds, self._decide_at, self._row)
 
-    def _stage_of(self, model: int) -> int:
-        """The model's place in the cascade of the gear in force, or `NOT_IN_CASCADE`."""
-        for stage in range(self._stage_count[self.gear]):
-            if self._stage_models[self._row + stage] == model:
+    def _stage_of(self, model: int, gear: int | None = None) -> int:
+        """The model's place in the cascade of a gear, else of the one in force, or `NOT_IN_CASCADE`."""
+        gear = self.gear if gear is None else gear
+        row = gear * self.tables.most_stages
+        for stage in range(self._stage_count[gear]):
+            if self._stage_models[row + stage] == model:
                 return stage
         return NOT_IN_CASCADE
 

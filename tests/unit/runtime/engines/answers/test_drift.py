@@ -3,13 +3,15 @@
 import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gearshift.cascade import Cascade
 from gearshift.observability.journal import JournalFile
-from gearshift.profiles.engines.language_profile import AnswerRecords
-from gearshift.runtime.engines.answers.drift import SPAN, AnswerDrift
+from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
+from gearshift.runtime.engines.answers.drift import LEFT, SPAN, AnswerDrift, Change, Quantity
 from gearshift.runtime.engines.emulated.answers import RecordedAnswers
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
@@ -63,6 +65,40 @@ def test_answers_that_clients_have_cut_short_tell_nothing() -> None:
     assert not list(drift.changes())
 
 
+def test_answers_longer_than_the_recorded_ones_might_be_count_as_long_as_those() -> None:
+    cut = dataclasses.replace(ANSWERS, output_tokens=np.minimum(ANSWERS.output_tokens, 16))
+    drift = AnswerDrift(cut)
+    assert served(drift, ANSWERS, 12) == []
+
+
+def test_the_recorded_answers_are_looked_at_once_for_each_quantity(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Quantity] = []
+    recorded = Quantity.recorded
+    monkeypatch.setattr(Quantity, "recorded", lambda what, answers: (looked.append(what), recorded(what, answers))[1])
+    served(AnswerDrift(ANSWERS), ANSWERS, 2)
+    assert [str(what) for what in looked] == [
+        "certainty at token 4",
+        "share kept at token 4 above -0.5",
+        "answer tokens",
+    ]
+
+
+def test_an_episode_ends_where_no_stage_decides_so_any_more() -> None:
+    drift = AnswerDrift(ANSWERS)
+    for _ in range(6 * SPAN):
+        drift.decided(0, 4, -np.inf, -0.5)
+    assert [change.drifting for change in drift.changes()] == [True, True]
+    draw = np.random.default_rng(1)
+    ended = list[str]()
+    for number, record in enumerate(draw.integers(0, len(ANSWERS.part), LEFT)):
+        drift.decided(0, 1, float(ANSWERS.certainty[0, record, 0]), -0.8)
+        changes = list(drift.changes())
+        assert not changes or number >= LEFT // 2 - SPAN
+        ended += [f"{change.what}: {change.drifting}" for change in changes]
+    assert sorted(ended) == ["certainty at token 4: False", "share kept at token 4 above -0.5: False"]
+    assert not drift.drifts(0)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("at", [4, None])
 def test_an_engine_swapped_for_one_of_the_same_name_with_other_answers_is_told(
@@ -102,21 +138,53 @@ def test_an_engine_swapped_for_one_of_the_same_name_with_other_answers_is_told(
     assert any("answers of model 'small' are not as recorded" in one.getMessage() for one in caplog.records)
 
 
-def test_the_last_stage_is_judged_by_its_length_alone() -> None:
-    longer = dataclasses.replace(
-        PROFILE, answers=dataclasses.replace(PROFILE.answers, output_tokens=PROFILE.answers.output_tokens + 2)
-    )
+SHORTER = dataclasses.replace(
+    PROFILE, answers=dataclasses.replace(PROFILE.answers, output_tokens=PROFILE.answers.output_tokens - 2)
+)
 
-    async def main() -> None:
-        drift = AnswerDrift(PROFILE.answers)
-        async with asyncio.timeout(30), EmulatedService(longer, language_plan([SMALL_ALONE]), drift=drift) as service:
+
+def told_of(profile: LanguageProfile, answers: AnswerRecords, of: Cascade, **fields: Any) -> list[Change]:
+    """The changes after six spans of requests to engines that answer as in `profile`."""
+
+    async def main() -> list[Change]:
+        drift = AnswerDrift(answers)
+        async with asyncio.timeout(30), EmulatedService(profile, language_plan([of]), drift=drift) as service:
             readings = [Reading() for _ in range(6 * SPAN)]
             for place, reading in enumerate(readings):
-                service.submit(place % 64, reading)
+                service.submit(place % 64, reading, **fields)
             for reading in readings:
                 await reading.over.wait()
-            (change,) = drift.changes()
-            assert (change.what, change.served, change.recorded) == ("answer tokens", 7, 5)
+            return list(drift.changes())
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(main())
+        return runner.run(main())
+
+
+def test_the_last_stage_is_judged_by_its_length_alone() -> None:
+    (change,) = told_of(SHORTER, PROFILE.answers, SMALL_ALONE)
+    assert (change.what, change.served, change.recorded) == ("answer tokens", 3, 5)
+
+
+def test_answers_that_a_client_may_have_stopped_tell_nothing() -> None:
+    assert told_of(SHORTER, PROFILE.answers, SMALL_ALONE, stop=["."]) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("at", [4, None])
+def test_lengths_count_where_a_stage_decides_at_the_end_and_not_where_it_may_cut(at: int | None) -> None:
+    profile = of_many_lengths()
+    assert told_of(profile, profile.answers, cascade(-0.5, at)) == []
+    shorter = dataclasses.replace(profile.answers, output_tokens=profile.answers.output_tokens + 20)
+    told = [change.what for change in told_of(profile, shorter, cascade(-0.5, at))]
+    assert told == (["answer tokens"] if at is None else [])
+
+
+def of_many_lengths() -> LanguageProfile:
+    """With answers of 2 to 40 tokens."""
+    answers = PROFILE.answers
+    lengths, certainty = np.random.default_rng(5).integers(2, 41, answers.output_tokens.shape), answers.certainty.copy()
+    for place, at in enumerate((1, 4, 16)):
+        certainty[lengths <= at, place] = certainty[lengths <= at, -1]
+    return dataclasses.replace(
+        PROFILE, answers=dataclasses.replace(answers, output_tokens=lengths, certainty=certainty)
+    )
