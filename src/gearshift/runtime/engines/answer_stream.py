@@ -123,9 +123,9 @@ class AnswerStream:
 
     __slots__ = (
         "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
-        "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "fault", "first_ns",
-        "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage", "whole_answer",
-        "whole_usage",
+        "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided", "fault",
+        "first_ns", "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage",
+        "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +152,7 @@ class AnswerStream:
         self.whole_usage: Usage | None = None
         self._whole_times = 0, 0, 0
         self.certainty = math.nan
+        """By which a stage decided last."""
         self.begin_stage(None)
 
     def begin_stage(self, given: GivenTokens | None, *, held_tokens: int = NO_MOST_TOKENS) -> None:
@@ -159,6 +160,8 @@ class AnswerStream:
         self.given, self.count, self.usage, self._done, self._is_new = given, 0, None, False, True
         self.first_ns = self.last_ns = 0
         """When the present model's first and latest tokens came; 0 before."""
+        self.decided = False
+        """Whether `certainty` is the present stage's."""
         asked = self.asked
         self._growth = Growth(
             most_tokens=asked.most_tokens,

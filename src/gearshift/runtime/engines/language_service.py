@@ -360,7 +360,7 @@ class LanguageService:
             self.metrics.prompt(model, prompt_tokens)
         queued_ns, stream.queued_ns = stream.queued_ns, self._clock.now_ns()
         if stream.asked.visited is not None:
-            decided = outcome in ("answered", "unsure") and self._by_certainty[sent.model]
+            decided = stream.decided and outcome in ("answered", "unsure")
             visit = StageVisit(
                 model=model,
                 replica=self.tables.replicas[sent.replica],
@@ -394,6 +394,7 @@ class LanguageService:
             request = stream.request
             model, prompt_tokens = self.tables.models[request.model], request.prompt_tokens[request.model]
             stream.certainty = self._certainty_of(model, so_far, prompt_tokens, decide_at)
+        stream.decided = True
         if self._drift is not None and _is_first(stream):
             request = stream.request
             self._drift.decided(request.model, decide_at, stream.certainty, self.router.threshold_of(request.model))

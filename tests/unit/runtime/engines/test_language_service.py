@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from gearshift.cascade import Cascade
 from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
 from gearshift.runtime.engines.asked import CHAT
+from gearshift.runtime.engines.engine_request import StageVisit
 from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.link import Fault
 from gearshift.serving.openai.bodies import read_body
@@ -465,6 +467,19 @@ def test_prompts_count_for_each_stage_that_worked_on_them() -> None:
         assert again == {"small": counted["small"] + counted["large"], "large": 2 * counted["large"]}
 
     served(language_plan([SPLIT]), use)
+
+
+def test_a_stage_that_decided_nothing_tells_no_certainty_of_another() -> None:
+    turned = Cascade(models=("large", "small"), thresholds=(-0.5,), decide_at_tokens=(4,))
+    visits: list[StageVisit] = []
+
+    async def use(service: EmulatedService) -> None:
+        reading = Reading()
+        service.submit(UNSURE, reading).asked.visited = visits.append
+        await reading.over.wait()
+
+    served(language_plan([SPLIT, turned], [0.0, 100.0]), use)
+    assert [(visit.model, math.isfinite(visit.certainty)) for visit in visits] == [("small", True), ("large", False)]
 
 
 def test_the_last_token_and_not_the_end_of_the_connection_ends_an_answer() -> None:

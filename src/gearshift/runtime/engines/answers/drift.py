@@ -42,9 +42,9 @@ class Quantity(NamedTuple):
     def recorded(self, answers: AnswerRecords) -> NDArray[np.float64]:
         """That of each recorded answer (prompts,)."""
         if self.kind == "answer tokens":
-            return answers.output_tokens[self.model].astype(float)
-        certainty = answers.certainty[self.model, :, DECIDE_AT_TOKENS.index(self.at)]
-        return certainty if self.kind == "certainty" else (certainty >= self.threshold).astype(float)
+            return np.asarray(answers.output_tokens[self.model], dtype=np.float64)
+        certainty: NDArray[np.float64] = answers.certainty[self.model, :, DECIDE_AT_TOKENS.index(self.at)]
+        return certainty if self.kind == "certainty" else (certainty >= self.threshold).astype(np.float64)
 
 
 @dataclass(slots=True)
