@@ -44,10 +44,10 @@ class LanguageService:
 
     `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
     other tokens too. At most `most_waiting` requests wait for engines. `held` counts bytes together
-    with another service, whose place this one takes. Where a deadline
-    passes before a stage has decided, what there is is given; if there is nothing, it is refused
-    unless the service `gives_late_answers`. `before_of` has what the endpoint of each model said
-    when it was profiled, as `Identity` has it; `drift` compares answers with the recorded ones.
+    with another service, whose place this one takes. Where a deadline passes before a stage has
+    decided, what there is is given; if there is nothing, it is refused unless the service
+    `gives_late_answers`. `before_of` has what the endpoint of each model said when it was profiled,
+    as `Identity` has it; `drift` compares answers with the recorded ones.
     """
 
     def __init__(
@@ -99,24 +99,35 @@ class LanguageService:
 
     def start(self) -> None:
         """Begin to accept requests; the engines are there."""
-        self._report()
         self._tick()
         self.accepting = not (self._drained or self._ending)
+        self._report()
         self._journal.write("ready", replicas=len(self.tables.replicas))
 
     def _report(self) -> None:
         tables = self.tables
         self.metrics.watch(self, len(tables.stage_count) - 1, tables.models, tables.replicas)
+        for name in self.drifting_models:
+            self.metrics.profile_drift(name, drifting=True)
 
     def take_over_from(self, before: "LanguageService") -> None:
-        """Begin in the gear for the load of `before`, with what it has learned of prompts; call `start` next."""
+        """Begin in the gear for the load of `before`, with what it has learned of prompts and answers.
+
+        Nothing of `before` changes; call `start` next, then its `hand_over_to`.
+        """
         tables = self.tables
         if tables.load_unit == before.tables.load_unit:
             self.router.begin_at(before.load)
         if tables.models == before.tables.models:
             self._sizes = before._sizes
-        self.trace, before.trace = before.trace, LiveTrace()
-        self._rated, before._rated = self.trace.arrived, 0
+        if self._drift is not None and before._drift is not None and self._drift.compares_as(before._drift):
+            self._drift = before._drift
+
+    def hand_over_to(self, after: "LanguageService") -> None:
+        """Leave the record of arrivals to the service that has begun; only that one judges answers from now on."""
+        after.trace, self.trace = self.trace, LiveTrace()
+        after._rated, self._rated = after.trace.arrived, 0
+        self._drift = None
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""

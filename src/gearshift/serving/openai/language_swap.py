@@ -95,6 +95,7 @@ class LanguageSwaps:
         """Send every request to the new service from now on; nothing else runs in between."""
         after.service.take_over_from(before.service)
         after.serve()
+        before.service.hand_over_to(after.service)
         self._leaving, self.deployment = before, after
         self._control.put_in_force(after.operated, after.task.served)
         self._handlers.put_in_force(after.service)

@@ -12,6 +12,7 @@ from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
+from gearshift.runtime.engines.answers.drift import SPAN, AnswerDrift
 from gearshift.runtime.engines.asked import CHAT
 from gearshift.runtime.engines.engine_request import StageVisit
 from gearshift.runtime.engines.language_service import LanguageService
@@ -506,6 +507,7 @@ def test_arrivals_are_told_by_second_and_go_on_in_the_next_plan() -> None:
         second = LanguageService(service.tables, service, certainty_of=lambda *_: 0.0)
         second.take_over_from(first)
         second.start()
+        first.hand_over_to(second)
         second.submit(read_body(CHAT, BODY, "chat").asked, Reading())
         second.trace.end(second.now_ns())
         second.stop()
@@ -513,3 +515,37 @@ def test_arrivals_are_told_by_second_and_go_on_in_the_next_plan() -> None:
 
     served(language_plan([SMALL_ALONE]), use)
     assert sum(map(sum, told)) == 2
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_drift_is_known_in_the_next_plan_where_the_recorded_answers_are_the_same(is_same: bool) -> None:
+    other = (
+        PROFILE.answers if is_same else dataclasses.replace(PROFILE.answers, certainty=PROFILE.answers.certainty / 2)
+    )
+    drift = AnswerDrift(PROFILE.answers)
+
+    async def use(service: EmulatedService) -> None:
+        first = service.service
+        drifts = 'gearshift_profile_drift{model="small"} 1.0'
+        for _ in range(6 * SPAN):
+            drift.ended(0, 1, 1 << 30)
+        first._tell_drift()
+        assert drifts in first.metrics.text().decode()
+        again = AnswerDrift(dataclasses.replace(other, certainty=other.certainty.copy()))
+        second = LanguageService(
+            service.tables, service, certainty_of=lambda *_: 0.0, drift=again, metrics=first.metrics
+        )
+        second.take_over_from(first)
+        second.start()
+        first.hand_over_to(second)
+        assert second.drifting_models == (["small"] if is_same else [])
+        assert (drifts in second.metrics.text().decode()) is is_same
+        for _ in range(6 * SPAN):
+            drift.ended(0, 10, 1 << 30)
+        first._tell_drift()
+        assert (drifts in second.metrics.text().decode()) is is_same, "the plan that leaves tells nothing any more"
+        second._tell_drift()
+        assert drifts not in second.metrics.text().decode()
+        second.stop()
+
+    served(language_plan([SMALL_ALONE]), use, drift=drift)
