@@ -15,7 +15,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
-from gearshift.runtime.engines.answers.drift_told import REPLAN, tell_changes
+from gearshift.runtime.engines.answers.drift_told import REPLAN, tell_drift
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
 from gearshift.runtime.engines.given_tokens import GivenTokens
@@ -513,7 +513,7 @@ class LanguageService:
 
     def _tell_drift(self) -> None:
         if self._drift is not None:
-            tell_changes(self._drift, self.tables.models, self.metrics, self._journal)
+            tell_drift(self._drift, self.tables.models, self.metrics, self._journal)
 
     def _shifted(self, before: int) -> None:
         router = self.router

@@ -8,11 +8,12 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.runtime.engines.answers.drift import AnswerDrift
 
 REPLAN = "if it is, profile and plan anew, as certainty, quality and times may have changed"
+"""The remedy where an engine may be another, by its answers or by what it says of itself."""
 
 log = logging.getLogger(__name__)
 
 
-def tell_changes(drift: AnswerDrift, models: Sequence[str], metrics: LanguageMetrics, journal: Journal) -> None:
+def tell_drift(drift: AnswerDrift, models: Sequence[str], metrics: LanguageMetrics, journal: Journal) -> None:
     """Tell the changes since the last call."""
     for change in drift.changes():
         model = models[change.model]
