@@ -37,7 +37,7 @@ def init(
     """Write the files into `folder`, the project file first; raises `InvalidInput` where one exists already.
 
     With `pipeline` they are those of a pipeline of two functions and a cascade of four models,
-    which need scikit-learn. With `llm` they are two language models with prompts and a judge, for
+    which need scikit-learn. With `llm` they are three language models with prompts and a judge, for
     llama.cpp's server; or those at `urls`, which are asked for their names, or those that `commands`
     start, from the smallest to the largest; with `prompts`, those in place of examples.
     """
