@@ -85,7 +85,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held_tokens(self) -> int:
-        """Of all requests together, prompts and answers."""
+        """Tokens that its memory holds, prompts and answers of all requests together."""
         return self.kv_blocks * self.block_tokens
 
     def step_s(self, step: "StepWork") -> float:

@@ -87,10 +87,8 @@ def cells(run: LanguageRun, found: LanguageComparison, formats: Formats = FORMAT
 
 def worth_text(found: LanguageComparison) -> Iterator[str]:
     for devices, limit_s, worth in found.worth:
-        yield (
-            f"{devices} devices, {milliseconds(limit_s)}: certainty is worth {worth:+.4f} of quality against the "
-            "control with permuted certainties"
-        )
+        where = f"{counted(devices, 'device')}, {milliseconds(limit_s)}"
+        yield f"{where}: certainty is worth {worth:+.4f} of quality against the control with permuted certainties"
 
 
 def comparison_as_csv(found: LanguageComparison) -> str:
@@ -107,8 +105,8 @@ def language_comparison_page(found: LanguageComparison, *, title: str, note: str
     worth = "; ".join(worth_text(found))
     names = [column.title or limit_text(found) for column in in_tables(found)] + ["why not"]
     rows = "".join(_row(run, found) for run in found.runs)
-    told = f"Each plan as predicted on the trace, or why there is none. {worth.capitalize()}".strip()
-    runs = section("Runs", told, html_table(names, rows, text=("why not",)))
+    intro = f"Each plan as predicted on the trace, or why there is none. {worth}".strip()
+    runs = section("Runs", intro, html_table(names, rows, text=("why not",)))
     return html_page(title, note, [*map(chart_section, charts), runs], charts)
 
 
