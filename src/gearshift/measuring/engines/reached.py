@@ -23,7 +23,7 @@ async def said_by_others(endpoint: Endpoint, *, chat: bool) -> list[Said]:
     """The words of the model's other endpoints, after a short answer of each.
 
     Raises `InvalidInput` for one that has another model, or gives no log-probabilities, and as
-    `Endpoint.ask`.
+    `Endpoint.ask_patiently`.
     """
     messages = ({"role": "user", "content": PROBE},)
     asked = Prompt(id="made up", messages=messages) if chat else Prompt(id="made up", prompt=PROBE)
@@ -31,7 +31,7 @@ async def said_by_others(endpoint: Endpoint, *, chat: bool) -> list[Said]:
     for url in endpoint.settings.urls[1:]:
         other = Endpoint(endpoint.name, endpoint.settings, url)
         try:
-            heard = await other.ask(asked, most_tokens=PROBE_TOKENS)
+            heard = await other.ask_patiently(asked, most_tokens=PROBE_TOKENS, temperature=0.0)
             require_logprobs(other, heard)
             found.append(await said_by(other, heard))
         finally:

@@ -215,6 +215,19 @@ def test_every_url_of_a_model_is_asked_before_the_first_is_timed(
     assert lying in str(raised.value)
 
 
+def test_a_second_url_that_is_busy_at_first_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gearshift.measuring.engines.endpoint.FIRST_PAUSE_S", 0.01)
+    asked: list[str] = []
+
+    def busy(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return (503, "loading") if len(asked) == 1 else as_words(body)
+
+    with endpoint(as_words) as url, endpoint(busy) as other:
+        profile_language(project(tmp_path, {"small": f'url = ["{url}", "{other}"]\nmodel = "tiny"'}))
+    assert len(asked) == 2
+
+
 def test_what_endpoints_say_of_themselves_is_noted_and_doubted_where_it_differs(tmp_path: Path) -> None:
     def as_fp(name: str) -> Callable[..., Answer]:
         return lambda body: [{**chunk, "system_fingerprint": name} for chunk in as_words(body, model=body["model"])]
