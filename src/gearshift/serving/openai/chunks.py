@@ -77,7 +77,7 @@ def _with_top(logprobs: Fields, most: int) -> Fields | None:
 
 
 def _likelihood(one: Fields) -> float:
-    return float(one["logprob"])
+    return float(one.get("logprob", 0.0))
 
 
 def usage_of(stream: AnswerStream) -> Fields | None:

@@ -81,11 +81,13 @@ def serve_language(
     require_usable_files(settings)
     keys = read_keys(settings.api_keys, settings.admin_keys)
     allow_many_connections()
-    settings = with_files_for_engines(settings, most_open_files())
+    settings, doubt = with_files_for_engines(settings, most_open_files())
     journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
     with bound_sockets(settings.host, settings.port) as socks, logs, tracing_if(settings.otel) as tracing:
         try:
+            if doubt:
+                log.warning(doubt)
             journal.write("start", plan=str(plan_path), backend=backend)
             if settings.api_keys is None and not all(map(is_loopback, socks)):
                 log.warning(OPEN_TO_ALL)
@@ -98,17 +100,16 @@ def serve_language(
             journal.close()
 
 
-def with_files_for_engines(settings: ServerSettings, files: int) -> ServerSettings:
-    """With as many connections of clients as can each have one to an engine beside it."""
+def with_files_for_engines(settings: ServerSettings, files: int) -> tuple[ServerSettings, str]:
+    """With as many connections of clients as can each have one to an engine beside it, and why they are fewer."""
     most = max(1, (files - OTHER_FILES) // 2)
     if settings.most_connections <= most:
-        return settings
-    log.warning(
-        "most_connections is %d, and is taken as %d: %d files may be open, and each request may need one to its client "
-        "and one to an engine; raise the bound (ulimit -n)",
-        *(settings.most_connections, most, files),
+        return settings, ""
+    doubt = (
+        f"most_connections is {settings.most_connections}, and is taken as {most}: {files} files may be open, and each "
+        "request may need one to its client and one to an engine; raise the bound (ulimit -n)"
     )
-    return msgspec.structs.replace(settings, most_connections=most)
+    return msgspec.structs.replace(settings, most_connections=most), doubt
 
 
 class LanguageServer:

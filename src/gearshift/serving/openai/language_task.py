@@ -226,7 +226,7 @@ def served_text(task: LanguageTask) -> TextPipeline:
     try:
         with (task.project_path.parent / task.project.prompts).open("rb") as file:
             first = msgspec.json.decode(file.readline(LONGEST_LINE), type=dict[str, msgspec.Raw])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return served
     is_text = "prompt" in first and "messages" not in first
     return served._replace(path="/v1/completions") if is_text else served

@@ -30,6 +30,13 @@ def test_a_chat_has_as_many_of_the_likeliest_tokens_as_were_asked_for(count: int
     assert token["logprob"] == -0.5
 
 
+def test_likeliest_tokens_without_a_log_probability_are_passed_on() -> None:
+    bare = [{"token": "?", "logprob": -2.0}, {"token": "so"}]
+    logprobs = {"content": [{"token": "so", "logprob": -0.5, "top_logprobs": bare}]}
+    (token,) = cleaned(CHAT, logprobs, logprobs=True, top_logprobs=1)["content"]
+    assert token["top_logprobs"] == [{"token": "so"}]
+
+
 @pytest.mark.parametrize(("count", "left"), [(0, ["?"]), (1, ["so", "?"]), (2, ["so", "and", "?"]), (3, None)])
 def test_a_text_has_the_likeliest_tokens_asked_for_and_the_one_that_was_taken(
     count: int, left: list[str] | None

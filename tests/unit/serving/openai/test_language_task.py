@@ -13,11 +13,13 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.openai import language_task
-from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task
+from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
 
 ENGINE = '[models.{model}.engine]\nmodel = "{model}"\ndevice_kind = "remote"\n{how}\n'
 COMMAND = 'command = "engine --port {port} --memory {memory_share}"'
+
+CHATS = "/v1/chat/completions"
 
 
 def project(folder: Path, how: str) -> Path:
@@ -145,3 +147,22 @@ def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(
 def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small, _ = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
     assert small[small.index("--kv-tokens") + 1] == str(384 << 10)
+
+
+@pytest.mark.parametrize(
+    ("first", "path"),
+    [
+        (b'{"prompt": "a"}', "/v1/completions"),
+        (b'{"messages": []}', CHATS),
+        (b'{"\xff": 1}', CHATS),
+        (b'{"prompt": "\xff"}', "/v1/completions"),
+        (b'{"a": ' + b"[" * 100_000, CHATS),
+    ],
+    ids=["text", "chat", "a key that is no UTF-8", "a prompt that is no UTF-8", "too deep"],
+)
+def test_a_pipeline_is_shown_with_the_path_of_its_first_prompt_whatever_that_has(
+    tmp_path: Path, first: bytes, path: str
+) -> None:
+    task, _ = tasks(tmp_path, COMMAND, COMMAND)
+    (tmp_path / "prompts.jsonl").write_bytes(first + b"\n")
+    assert served_text(task).path == path
