@@ -112,7 +112,8 @@ class EmulatedService:
         self.all[replica].suspect(fault)
 
     def submit(self, record: int, reader: Reading, **fields: Any) -> AnswerStream:
-        asked = {name: fields.pop(name) for name in ("whole", "deadline_s", "choices", "id") if name in fields}
+        own = "whole", "deadline_s", "choices", "id", "most_tokens"
+        asked = {name: fields.pop(name) for name in own if name in fields}
         content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
         raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
         asked.setdefault("id", str(record))

@@ -22,8 +22,10 @@ def delta(text: str | None = None, *, finish: str | None = None, index: int = 0,
 
 
 @asynccontextmanager
-async def raw_endpoint(parts: Callable[[dict[str, Any]], Iterable[bytes]]) -> AsyncIterator[str]:
-    """Its URL; each request, by its body, gets these parts until it leaves or they end."""
+async def raw_endpoint(
+    parts: Callable[[dict[str, Any]], Iterable[bytes]], *, pause_s: float = 0.0
+) -> AsyncIterator[str]:
+    """Its URL; each request, by its body, gets these parts until it leaves or they end, with a pause after some."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -36,7 +38,7 @@ async def raw_endpoint(parts: Callable[[dict[str, Any]], Iterable[bytes]]) -> As
                     writer.write(part)
                     if number % AT_ONCE == 0:
                         await writer.drain()
-                        await asyncio.sleep(0)
+                        await asyncio.sleep(pause_s)
             writer.close()
         except asyncio.CancelledError:
             writer.transport.abort()
