@@ -1,0 +1,61 @@
+"""Characters that an engine splits over chunks."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gearshift.runtime.engines.answers.halves import MOST_HELD, Halves
+
+FIRST, SECOND, WHOLE = "\ud83d", "\ude00", "\N{GRINNING FACE}"
+
+
+def chunk(*texts: str | None, finish: str | None = None, first: int = 0) -> bytes:
+    """Of a chat, with a choice for each text; halves are escaped."""
+    choices = [
+        {"index": first + place, "delta": {} if text is None else {"content": text}, "finish_reason": finish}
+        for place, text in enumerate(texts)
+    ]
+    return json.dumps({"choices": choices}).encode()
+
+
+def texts(data: bytes) -> list[Any]:
+    return [one["delta"].get("content") for one in json.loads(data)["choices"]]
+
+
+def test_each_choice_has_halves_of_its_own() -> None:
+    halves = Halves()
+    assert texts(halves.mend(chunk(f"a{FIRST}", f"b{FIRST}"))) == ["a", "b"]
+    assert texts(halves.mend(chunk(SECOND, first=1))) == [WHOLE]
+    assert texts(halves.mend(chunk(f"{SECOND}c"))) == [f"{WHOLE}c"]
+
+
+def test_the_fields_of_one_choice_have_halves_of_their_own() -> None:
+    halves = Halves()
+    halves.mend(json.dumps({"choices": [{"delta": {"content": FIRST, "reasoning": f"r{FIRST}"}}]}).encode())
+    mended = halves.mend(json.dumps({"choices": [{"delta": {"content": "a", "reasoning": SECOND}}]}).encode())
+    assert json.loads(mended)["choices"][0]["delta"] == {"content": "\ufffda", "reasoning": WHOLE}
+
+
+def test_a_half_that_is_left_is_replaced_where_its_choice_ends_alone() -> None:
+    halves = Halves()
+    halves.mend(chunk(f"a{FIRST}", f"b{FIRST}"))
+    assert texts(halves.mend(chunk(None, finish="stop"))) == ["\ufffd"]
+    assert texts(halves.mend(chunk(SECOND, first=1))) == [WHOLE]
+
+
+def test_no_more_halves_are_held_than_bounded() -> None:
+    halves = Halves()
+    held = texts(halves.mend(chunk(*[FIRST] * (MOST_HELD + 1))))
+    assert held == [""] * MOST_HELD + ["\ufffd"]
+    second = texts(halves.mend(chunk(*[SECOND] * (MOST_HELD + 1))))
+    assert second == [WHOLE] * MOST_HELD + ["\ufffd"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [f'{{"choices": [{{"text": "{WHOLE}"}}]}}'.encode(), chunk("plain"), b"\xff no JSON", b"[" * 100_000 + b"\xff"],
+    ids=["whole", "plain", "no JSON", "too deep"],
+)
+def test_what_is_whole_or_no_json_stays_as_it_came(data: bytes) -> None:
+    assert Halves().mend(data) is data
