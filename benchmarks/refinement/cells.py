@@ -112,7 +112,7 @@ def overloaded(made: GearPlan, request: PlanRequest, asked: argparse.Namespace) 
 
 
 def cost_of_median(request: PlanRequest) -> float | None:
-    """What a median within `MEDIAN_SHARE` of the latency costs in accuracy; None where no plan has it."""
+    """The accuracy that a median within `MEDIAN_SHARE` of the latency costs; None where no plan has it."""
     bound_s = MEDIAN_SHARE * request.latency_s
     bounded = judged(
         OURS, dataclasses.replace(request, objective=msgspec.structs.replace(request.objective, median_s=bound_s))

@@ -16,7 +16,7 @@ from gearshift.hardware import Hardware
 
 
 class ListPrice(NamedTuple):
-    """What an instance was said to cost an hour, in US dollars, in a region, by a source, on a day."""
+    """A price of an instance for an hour, in US dollars, in a region, as a source said on a day."""
 
     per_hour: float
     region: str

@@ -103,7 +103,7 @@ def cost_chart(found: Comparison, latency_s: float) -> Chart | None:
 
 
 def _p95(run: Run) -> float:
-    """Of several pipelines that of the slowest."""
+    """The p95 of a plan, of several pipelines that of the slowest."""
     return max(each.predicted.latency_s.p95 for each in run.of_each)
 
 

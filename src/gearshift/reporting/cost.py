@@ -21,7 +21,7 @@ def per_million(price_per_hour: float | None, *results: ServingResult) -> float 
     return None if price_per_hour is None or qps <= 0 else cost_of_million(price_per_hour, qps)
 
 
-def told(amount: float | None) -> str:
+def money_or_nothing(amount: float | None) -> str:
     """An amount, or nothing where it is not known."""
     return "" if amount is None else money(amount)
 

@@ -60,7 +60,7 @@ def write_pipelines_page(
 
 def pipelines_page(plan: GearPlan, served: Mapping[str, Served], *, title: str = "", note: str = "") -> str:
     """The page; without any `served` it has no numbers of a run."""
-    costs = _costs(plan)
+    costs = _cost_charts(plan)
     sections, charts = [_summary(plan, served), *map(chart_section, costs)], [*costs]
     for number, (name, pipeline) in enumerate(plan.pipelines.items(), start=1):
         flow = served[name].flow if name in served else None
@@ -135,16 +135,16 @@ def _summary(plan: GearPlan, served: Mapping[str, Served]) -> str:
     cost = cost_tiles(plan)
     bodies = [tiles([("devices", str(len(plan.hardware.devices)), ""), *cost])] if cost else []
     if len(plan.pipelines) == 1 and plan.name in plan.predictions:
-        bodies.append(costs_below(_of_costs(plan), plan, plan.predictions[plan.name]))
+        bodies.append(costs_below(_content_for_costs(plan), plan, plan.predictions[plan.name]))
     return section("Summary", sentence, results_rows(results), *bodies) if results else ""
 
 
-def _costs(plan: GearPlan) -> list[Chart]:
-    chart = devices_chart(_of_costs(plan)) if len(plan.pipelines) == 1 else None
+def _cost_charts(plan: GearPlan) -> list[Chart]:
+    chart = devices_chart(_content_for_costs(plan)) if len(plan.pipelines) == 1 else None
     return [] if chart is None else [chart]
 
 
-def _of_costs(plan: GearPlan) -> ReportContent:
+def _content_for_costs(plan: GearPlan) -> ReportContent:
     objective = plan.pipeline.objective
     return ReportContent(title="", plan=plan, slo_s=objective.latency_s, percentile=percentile_name(objective))
 

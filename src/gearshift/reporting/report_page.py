@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan, OtherDevices, PipelinePlan, SourceFile
 from gearshift.plans.prices import price_per_hour
 from gearshift.reporting.charts import cascades_chart, devices_chart, loads_chart, run_times_chart
 from gearshift.reporting.content import RangePoint, ReportContent
-from gearshift.reporting.cost import beside_own, per_million, told
+from gearshift.reporting.cost import beside_own, money_or_nothing, per_million
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.page import (
     below,
@@ -139,7 +139,7 @@ def _cost_row(name: str, one: OtherDevices, result: ServingResult, *, own: bool,
 
 
 def _cost_cells(price: float | None, result: ServingResult) -> list[str]:
-    return [told(price), told(per_million(price, result))]
+    return [money_or_nothing(price), money_or_nothing(per_million(price, result))]
 
 
 def _row(name: str, cells: Sequence[str], *, own: bool = False) -> str:

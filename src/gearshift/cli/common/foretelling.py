@@ -1,4 +1,4 @@
-"""How long a run over a whole trace will take, by a run over its beginning."""
+"""The time that a run over a whole trace will take, by a run over its beginning."""
 
 import time
 from collections.abc import Callable

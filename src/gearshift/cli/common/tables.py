@@ -12,7 +12,7 @@ from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_A, PART_B, Overheads, Profile, RunTimeCurve
-from gearshift.reporting.cost import beside_own, per_million, told
+from gearshift.reporting.cost import beside_own, money_or_nothing, per_million
 from gearshift.reporting.gear_rows import GearRow, gear_rows, top_of
 from gearshift.reporting.headline import percentile_name
 from gearshift.result import ServingResult
@@ -185,7 +185,7 @@ def devices_table(plan: GearPlan, largest: "LargestAlone | None") -> Table:
     known += [(beside_own(one.devices, count), one.devices, one.price_per_hour, one.predicted) for one in others]
 
     def costs(devices: int, price: float | None) -> tuple[str, ...]:
-        return str(devices), *((told(price), told(per_million(price, own))) if priced else ())
+        return str(devices), *((money_or_nothing(price), money_or_nothing(per_million(price, own))) if priced else ())
 
     for name, devices, price, found in sorted(known, key=lambda row: row[1]):
         shown = ("no plan", *[""] * 4) if found is None else figures(found)

@@ -11,7 +11,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
-from gearshift.reporting.cost import told
+from gearshift.reporting.cost import money_or_nothing
 from gearshift.reporting.language.comparison import (
     Formats,
     cells,
@@ -27,7 +27,13 @@ from gearshift.verbs.compare import compare_language
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison
 
-FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds, "money": told}
+FORMATS: Formats = {
+    "text": str,
+    "quality": "{:.4f}".format,
+    "share": percent,
+    "seconds": milliseconds,
+    "money": money_or_nothing,
+}
 
 Time = Literal["ttft_s", "per_token_s", "total_s"]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.planner.space.pareto import undominated
-from gearshift.reporting.cost import per_million, told
+from gearshift.reporting.cost import money_or_nothing, per_million
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Panel
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
@@ -18,7 +18,13 @@ from gearshift.support.numbers import milliseconds, percent
 
 Kind = Literal["text", "quality", "share", "seconds", "money"]
 Formats = Mapping[str, Callable[[Any], str]]
-FORMATS: Formats = {"text": str, "quality": "{:.4f}".format, "share": percent, "seconds": milliseconds, "money": told}
+FORMATS: Formats = {
+    "text": str,
+    "quality": "{:.4f}".format,
+    "share": percent,
+    "seconds": milliseconds,
+    "money": money_or_nothing,
+}
 
 
 class Column(NamedTuple):

@@ -119,7 +119,7 @@ class Live:
         self._control, self._glance, self._events, self._now_s = control, glance, events, now_s
         self._metric = metric
         self._kinds: tuple[str, ...] = ("",)
-        """Of the times and loads that are kept."""
+        """The kinds of times and loads that are kept."""
         self._glances: dict[str, deque[tuple[float, Glance]]] = {
             name: deque(maxlen=WINDOW + 1) for name in control.pipelines
         }
