@@ -11,6 +11,13 @@ _UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|μs|ms|s|sec|min)\s*"
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0}
 
 
+def _without_exponent(value: float) -> str:
+    """Four digits where that needs no exponent, else a whole number, or eight places."""
+    if 1e-4 <= value < 9999.5:
+        return f"{value:.4g}"
+    return f"{value:.0f}" if value > 1 else f"{value:.8f}"
+
+
 class GearshiftError(Exception):
     """An error that a person can act on; its text says what, where and the remedy."""
 
@@ -180,7 +187,7 @@ class Infeasible(GearshiftError):
         if bottleneck:
             parts.append(f"the bottleneck is model {bottleneck!r}" + f" on device {device!r}" * bool(device))
         if nearest_latency_s is not None:
-            parts.append(f"the nearest feasible latency is {nearest_latency_s * 1e3:.4g} ms")
+            parts.append(f"the nearest feasible latency is {_without_exponent(nearest_latency_s * 1e3)} ms")
         if nearest_accuracy is not None:
             with_it = " with it" * together
             parts.append(f"the nearest feasible accuracy{with_it} is {nearest_accuracy:.4g}")

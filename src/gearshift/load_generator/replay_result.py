@@ -18,6 +18,7 @@ from gearshift.request import Outcome
 from gearshift.result import LatencySummary, ServingResult, percentiles
 from gearshift.support.extras import load_extra
 from gearshift.support.files import require_writable, written_atomically
+from gearshift.support.numbers import milliseconds
 
 NO_ANSWER = 0
 UNKNOWN = -1
@@ -169,8 +170,8 @@ def why_invalid(
     ):
         if late_s > limit_s(measured_s, largest_s):
             why = (
-                f"the generator sent {late_s * 1e3:.3g} ms late at {name}, where a measured latency of "
-                f"{measured_s * 1e3:.3g} ms bears {limit_s(measured_s, largest_s) * 1e3:.3g} ms"
+                f"the generator sent {milliseconds(late_s)} late at {name}, where a measured latency of "
+                f"{milliseconds(measured_s)} bears {milliseconds(limit_s(measured_s, largest_s))}"
             )
             if effort.waited:
                 return f"{why}, and {effort.waited} requests waited for a connection; give more --connections"

@@ -22,6 +22,7 @@ from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
 from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A
+from gearshift.support.numbers import plain
 
 MOST_DEVICES = 64
 
@@ -68,7 +69,7 @@ def _fewest(planner: Planner, so_far: SoFar, most: int) -> GearPlan:
         reason = f"its best accuracy is {best:.4f}" if best else "it has no plan within the latency"
         raise Infeasible(
             f"planner {planner.name!r} does not reach an accuracy of {accuracy:.4g} within "
-            f"{latency_s * 1e3:.4g} ms on {most} device{'s' * (most > 1)}: {reason}",
+            f"{plain(latency_s * 1e3)} ms on {most} device{'s' * (most > 1)}: {reason}",
             load_range=refused.load_range if refused else str(load_ranges(request.upper_ends())[-1]),
             bottleneck=refused.bottleneck if refused else most_accurate_model(request.profile),
             device=refused.device if refused else busiest_device(request, most_accurate_model(request.profile)),

@@ -16,6 +16,7 @@ import msgspec
 from gearshift.planner.compare import INTERRUPTED, Asked, R, Run, died, ended
 from gearshift.planner.space.request import Progress, silent
 from gearshift.simulator.warm_up import warm_up
+from gearshift.support.numbers import plain
 
 
 def run_side_by_side(
@@ -119,5 +120,7 @@ def _end_with_parent() -> None:
 
 
 def _said(run: Run) -> str:
-    what = f"{run.planner}, {run.devices:.4g} device{'s' * (run.devices != 1)}, {run.latency_objective_s * 1e3:.4g} ms"
+    what = (
+        f"{run.planner}, {run.devices:.4g} device{'s' * (run.devices != 1)}, {plain(run.latency_objective_s * 1e3)} ms"
+    )
     return f"{what}: no plan" if run.accuracy is None else f"{what}: accuracy {run.accuracy:.4f}"

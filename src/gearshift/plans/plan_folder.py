@@ -9,6 +9,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_file import encode_plan, read_plan
 from gearshift.result import ServingResult
 from gearshift.support.files import replace_folder
+from gearshift.support.numbers import plain
 
 PATTERN = "plan-*.json"
 
@@ -84,7 +85,7 @@ def choose_plan(folder: Path, *, latency_s: float | None = None, accuracy: float
         fastest = min(latency_bound_s(result) for result in known.values())
         best = max(result.accuracy for result in known.values())
         raise InvalidInput(
-            f"none of its plans meets the objective: their lowest p95 is {fastest * 1e3:.4g} ms and their highest "
+            f"none of its plans meets the objective: their lowest p95 is {plain(fastest * 1e3)} ms and their highest "
             f"accuracy {best:.4g}",
             where=str(folder),
             remedy="ask for less, or plan for more devices",

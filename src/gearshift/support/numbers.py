@@ -16,6 +16,15 @@ def digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def plain(value: float) -> str:
+    """Four digits, or all those before the point, as one would give it to an option: "12345", "12.34"."""
+    if not math.isfinite(value) or value == 0:
+        return digits(value)
+    places = max(0, 3 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
+
+
 def milliseconds(seconds: float) -> str:
     """A time in the unit that fits: "4.07 µs", "12.3 ms", "15 s"."""
     if not math.isfinite(seconds):

@@ -16,16 +16,22 @@ from gearshift.cli.common.tables import (
     results_table,
     signed_milliseconds,
 )
-from gearshift.gear import GearPrediction, LoadRange
+from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan, GearPrediction, LoadRange
 from gearshift.hardware import identical_devices
+from gearshift.load_generator.replay_result import Effort, Lateness, why_invalid
 from gearshift.objective import Objective
+from gearshift.planner.contract.median import above_median
+from gearshift.planner.refine.choice import _cheaper
+from gearshift.plans.prices import priced
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import headline
 from gearshift.reporting.language.words import cascade_text
 from gearshift.reporting.notebooks.inline import Line, chart
 from gearshift.reporting.notebooks.objects import plan_html, result_html
 from gearshift.result import LatencySummary
-from gearshift.support.numbers import between_times
+from gearshift.serving.operate.replan import _said
+from gearshift.support.numbers import between_times, plain
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 
@@ -58,6 +64,16 @@ def gears(value: float) -> list[str]:
     return [plan_html(made), beyond_the_top(rows) or "", *(str(one.load_range) for one in both)]
 
 
+def at_price(price: float) -> GearPlan:
+    return msgspec.structs.replace(MADE, hardware=priced(MADE.hardware, price))
+
+
+def late_sending(late_s: float) -> str:
+    sent = Lateness(p50_s=late_s, p95_s=late_s, p99_s=late_s, max_s=late_s, limit_s=0.0, share_over=1.0)
+    latency = LatencySummary(mean=late_s, p50=late_s / 2, p95=late_s / 2, p99=late_s / 2)
+    return why_invalid(sent, latency, Effort(), answered=1, processes=True)
+
+
 TOLD: dict[str, Callable[[float], object]] = {
     "a time on the terminal": milliseconds,
     "a difference of times": signed_milliseconds,
@@ -75,6 +91,18 @@ TOLD: dict[str, Callable[[float], object]] = {
     ],
     "goodput in a notebook": lambda value: result_html(msgspec.structs.replace(RESULT, goodput_qps=value)),
     "gears": gears,
+    "the nearest latency": lambda value: Infeasible("none", nearest_latency_s=value),
+    "what was asked for": plain,
+    "a median that is too high": lambda value: above_median(value, little_request()),
+    "a policy's choice": lambda value: _cheaper(at_price(value), at_price(3 * value)),
+    "late sending": late_sending,
+    "a replanned plan": lambda value: _said(
+        msgspec.structs.replace(
+            RESULT,
+            share_late=min(1.0, value),
+            latency_s=LatencySummary(mean=value, p50=value, p95=value, p99=value),
+        )
+    ),
     "a cascade": lambda value: Cascade(models=("a", "b"), thresholds=(value,)),
     "a cascade of language models": lambda value: cascade_text(Cascade(models=("a", "b"), thresholds=(value,))),
     "a chart in a notebook": lambda value: chart("t", "s", Line("", (0.0, value), (0.0, value))),

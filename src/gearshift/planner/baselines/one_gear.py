@@ -27,6 +27,7 @@ from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.support.numbers import plain
 
 SLACK = 1.05
 """The nearest feasible objective is the simulated latency times this."""
@@ -201,7 +202,7 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infe
     if request.objective.scope == "every-range" and not cell.stable:
         needed = max(count + 1, math.ceil(candidate.work_s * top_qps / 0.9))
         return Infeasible(
-            f"{devices} cannot carry {top_qps:.4g} requests/s with {models} alone, about {needed} could",
+            f"{devices} cannot carry {plain(top_qps)} requests/s with {models} alone, about {needed} could",
             load_range=str(LoadRange(from_=0.0)),
             bottleneck=candidate.cascade.models[-1],
             device=device,
@@ -215,7 +216,7 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infe
         nearest_s = SLACK * max(*simulated_s, request.latency_s)
     return Infeasible(
         f"no candidate at all loads keeps {request.objective.percentile:.4g} of requests within "
-        f"{request.latency_s * 1e3:.4g} ms on {devices}",
+        f"{plain(request.latency_s * 1e3)} ms on {devices}",
         load_range=str(LoadRange(from_=0.0)),
         bottleneck=candidate.cascade.models[-1],
         device=device,

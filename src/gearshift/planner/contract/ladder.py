@@ -19,6 +19,7 @@ from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A
+from gearshift.support.numbers import milliseconds, plain
 
 FRONTIER_STEP = 1.5
 ACCURACY_STEP = 2.0
@@ -65,7 +66,7 @@ def best_by_ladder(so_far: SoFar, search: WithinLatency) -> GearPlan:
         return for_accuracy(lowest_latency(so_far, accuracy, search.best_within), accuracy)
     made = SoFar(so_far.remaining(within(request, latency_s)), so_far.report).run(search.best_within)
     if not made.unfinished and (best := accuracy_on_part_a(made, request)) < accuracy:
-        reason = f"within {latency_s * 1e3:.4g} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
+        reason = f"within {plain(latency_s * 1e3)} ms the best accuracy is {best:.4f}, not {accuracy:.4g}"
         raise refusal(request, reason, nearest_accuracy=best)
     return for_accuracy(made, accuracy)
 
@@ -86,7 +87,7 @@ def _rungs(so_far: SoFar, search: WithinLatency) -> Iterator[GearPlan]:
     why: Infeasible | None = None
     while latency_s < top_s * FRONTIER_STEP:
         plans = f"{made} plan{'s' * (made != 1)} so far"
-        so_far.report(f"planning for {latency_s * 1e3:.3g} ms, {plans}", min(0.99, latency_s / top_s))
+        so_far.report(f"planning for {milliseconds(latency_s)}, {plans}", min(0.99, latency_s / top_s))
         try:
             found = SoFar(so_far.remaining(within(request, latency_s))).run(search.best_within)
         except Infeasible as error:
@@ -164,7 +165,7 @@ def lowest_latency(so_far: SoFar, accuracy: float, best_within: Callable[[SoFar]
 
     def accurate(latency_s: float) -> GearPlan | None:
         so_far.check()
-        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
+        so_far.tell(f"planning for {milliseconds(latency_s)}", 0.5)
         made = SoFar(so_far.remaining(within(request, latency_s))).run(best_within)
         if made.unfinished:
             so_far.end_with(made)
@@ -176,7 +177,7 @@ def lowest_latency(so_far: SoFar, accuracy: float, best_within: Callable[[SoFar]
 
     low, top_s = _ladder(request)
     high, found = low, None
-    why = refusal(request, f"no plan within {top_s * 1e3:.4g} ms has an accuracy of {accuracy:.4g}")
+    why = refusal(request, f"no plan within {plain(top_s * 1e3)} ms has an accuracy of {accuracy:.4g}")
     while found is None:
         if high >= top_s * ACCURACY_STEP:
             raise why

@@ -15,6 +15,7 @@ from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.space.request import PlanRequest
+from gearshift.support.numbers import milliseconds
 
 STEP = 0.75
 """Each shorter latency is this share of the one before."""
@@ -84,7 +85,9 @@ def frontier_within_median(made: list[GearPlan], request: PlanRequest) -> list[G
 def above_median(p50_s: float, request: PlanRequest, *, early: bool = False) -> Infeasible:
     most_s = median_of(request.objective) or 0.0
     more = f", and the budget of {request.budget_s:g} s is spent; give a larger --budget-s" if early else ""
-    reason = f"the median of the fastest plan found is {p50_s * 1e3:.3g} ms, above the {most_s * 1e3:.4g} asked for"
+    reason = (
+        f"the median of the fastest plan found is {milliseconds(p50_s)}, above the {milliseconds(most_s)} asked for"
+    )
     return refusal(request, reason + more)
 
 

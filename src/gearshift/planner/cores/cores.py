@@ -28,6 +28,7 @@ from gearshift.planner.space.metered import range_weights, time_and_requests_of_
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
+from gearshift.support.numbers import plain
 from gearshift.support.processors import usable_processors
 
 PLANNER = "cores"
@@ -236,7 +237,7 @@ class _Search:
         failing = next((r for r, row in enumerate(table) if not any(True for _ in self.options(row))), -1)
         return Infeasible(
             f"no cascade keeps {self.request.objective.percentile:.4g} of requests within "
-            f"{self.request.latency_s * 1e3:.4g} ms on {self.pool} cores",
+            f"{plain(self.request.latency_s * 1e3)} ms on {self.pool} cores",
             load_range=str(load_ranges(self.upper_ends)[failing]),
             bottleneck=self.splits.bottleneck(self.candidates[0]),
         )
@@ -246,7 +247,7 @@ class _Search:
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
         reason = (
             f"no plan on {self.pool} cores has an accuracy of {objective.accuracy:g}{certain} within "
-            f"{self.request.latency_s * 1e3:.4g} ms; steady loads allow {best:.4f}"
+            f"{plain(self.request.latency_s * 1e3)} ms; steady loads allow {best:.4f}"
         )
         most_accurate = max(self.candidates, key=lambda c: c.accuracy)
         highest = most_accurate.accuracy

@@ -12,6 +12,7 @@ from gearshift.planner.space.cascade_search import most_accurate_model, search_c
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords
+from gearshift.support.numbers import plain
 
 
 def refusal(
@@ -48,7 +49,7 @@ def require_router(request: PlanRequest) -> None:
     if router_s * load_qps >= 1:
         raise Infeasible(
             f"the router takes {1e6 * router_s:.0f} us of its processor for a request, so it carries up to "
-            f"{1 / router_s:.4g} requests/s, and {load_qps:.4g} are to be planned for; no device helps it",
+            f"{plain(1 / router_s)} requests/s, and {plain(load_qps)} are to be planned for; no device helps it",
             by_load=False,
         )
 
@@ -68,8 +69,8 @@ def require_latency(request: PlanRequest) -> None:
     least_s = request.profile.front_end_s + alone_s[fastest]
     if least_s > request.latency_s:
         raise Infeasible(
-            f"no model answers a request within {request.latency_s * 1e3:.4g} ms: the fastest, {fastest!r}, takes "
-            f"{least_s * 1e3:.4g} ms with nothing before it",
+            f"no model answers a request within {plain(request.latency_s * 1e3)} ms: the fastest, {fastest!r}, takes "
+            f"{plain(least_s * 1e3)} ms with nothing before it",
             by_load=False,
         )
 

@@ -18,6 +18,7 @@ from gearshift.planner.language.walk import walked
 from gearshift.planner.space.bisection import narrowed
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import Progress, silent
+from gearshift.support.numbers import milliseconds, plain
 
 DEFAULT = "optimal"
 LATENCY_PRECISION = 0.1
@@ -118,7 +119,7 @@ def require_accuracy(made: GearPlan, request: LanguageRequest) -> None:
     accuracy = request.objective.accuracy
     if accuracy is not None and _quality(made) < accuracy:
         raise Infeasible(
-            f"within {request.latency_s * 1e3:.4g} ms the best quality is {_quality(made):.4f}, not {accuracy:.4g}",
+            f"within {plain(request.latency_s * 1e3)} ms the best quality is {_quality(made):.4f}, not {accuracy:.4g}",
             nearest_accuracy=int(_quality(made) * 1e4) / 1e4,
         )
 
@@ -141,7 +142,7 @@ def _fastest(planner: LanguagePlanner, search: LanguageSearch) -> GearPlan:
         raise Infeasible(reason, nearest_accuracy=int(best * 1e4) / 1e4, by_load=False)
 
     def within(latency_s: float) -> GearPlan | None:
-        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms", 0.5)
+        so_far.tell(f"planning for {milliseconds(latency_s)}", 0.5)
         so_far.plan = None
         try:
             made = planner.best_within(search.within(latency_s))
@@ -170,7 +171,7 @@ def _rungs(planner: LanguagePlanner, search: LanguageSearch, so_far: TimedSearch
     while latency_s < top_s * FRONTIER_STEP:
         latency_s = rounded_up_s(latency_s)
         so_far.plan = None
-        so_far.tell(f"planning for {latency_s * 1e3:.3g} ms, {made} plans so far", min(0.99, latency_s / top_s))
+        so_far.tell(f"planning for {milliseconds(latency_s)}, {made} plans so far", min(0.99, latency_s / top_s))
         try:
             found = planner.best_within(search.within(latency_s))
         except Infeasible:

@@ -20,6 +20,7 @@ from gearshift.planner.language.load import bottleneck_s, engine_rates
 from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import work_rates
+from gearshift.support.numbers import plain
 from gearshift.workload import Trace
 
 MOST_DRAFTED = 6
@@ -165,7 +166,7 @@ class LanguageSearch:
         model = request.profile.models[int(search.maker.rates.model[int(np.argmin(search.maker.bottleneck_s))])]
         return Infeasible(
             f"no gears keep the {request.objective.percentile * 100:g}th percentile of {METRIC_NAMES[request.metric]} "
-            f"within {request.latency_s * 1e3:.4g} ms on {len(request.hardware.devices)} devices",
+            f"within {plain(request.latency_s * 1e3)} ms on {len(request.hardware.devices)} devices",
             bottleneck=model,
             nearest_latency_s=rounded_up_s(nearest) if np.isfinite(nearest) else None,
         )

@@ -34,6 +34,7 @@ from gearshift.planner.published.coordination.submodules import (
 from gearshift.planner.space.hosts import placement_of
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest, load_ranges
+from gearshift.support.numbers import plain
 
 SUBMODULES = (search_cascades, assign_cascades, place_models, tune_queues)
 """The order of Algorithm 1; each takes the problem, the error of the next one, and the plan so
@@ -85,7 +86,7 @@ def _rungs(so_far: SoFar) -> Iterator[GearPlan]:
         if made:
             so_far.check()
             plans = f"{made} plan{'s' * (made != 1)} so far"
-            progress(f"planning for {latency_s * 1e3:.4g} ms, {plans}", made / FRONTIER_STEPS)
+            progress(f"planning for {plain(latency_s * 1e3)} ms, {plans}", made / FRONTIER_STEPS)
         asked = _for_latency(request, rounded_up_s(latency_s, digits=3))
         try:
             found = PLANNER.plan(so_far.remaining(asked))

@@ -26,6 +26,7 @@ from gearshift.planner.published.candidate_plans import Candidate, Tried
 from gearshift.planner.published.walk import Walk, lowered
 from gearshift.planner.space.pareto import undominated
 from gearshift.profiles.profile import PART_A
+from gearshift.support.numbers import plain
 
 T = TypeVar("T")
 
@@ -207,7 +208,7 @@ class _Choice:
         as_accurate = "" if objective.accuracy is None else f" with an accuracy of {objective.accuracy:.4g}"
         return refusal(
             self.walk.request,
-            f"no plan keeps {objective.percentile:.4g} of requests within {self.walk.request.latency_s * 1e3:.4g} ms"
+            f"no plan keeps {objective.percentile:.4g} of requests within {plain(self.walk.request.latency_s * 1e3)} ms"
             f"{as_accurate} {on_devices}",
             k=k,
             model=self.walk.bottleneck(fastest.assignment[k]),

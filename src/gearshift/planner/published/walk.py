@@ -20,6 +20,7 @@ from gearshift.planner.published.candidate_plans import Assignment, Candidate, C
 from gearshift.planner.space.cascade_search import pareto_cascades
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import device_seconds, nowhere
+from gearshift.support.numbers import plain
 
 WALK_SHARE = 0.7
 """Share of the budget for the walk; the rest is for choosing among the visited plans."""
@@ -207,8 +208,8 @@ class Walk:
         needed = math.ceil(cheapest.work_s * top_qps / 0.9)
         return refusal(
             self.request,
-            f"{devices} device{'s' * (devices > 1)} cannot carry {top_qps:.4g} requests/s with the cheapest cascade, "
-            f"about {max(needed, devices + 1)} could",
+            f"{devices} device{'s' * (devices > 1)} cannot carry {plain(top_qps)} requests/s with the cheapest "
+            f"cascade, about {max(needed, devices + 1)} could",
             model=self.bottleneck(0),
         )
 

@@ -14,6 +14,7 @@ from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_mode
 from gearshift.planner.refine.search import PLANNER
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.plans.prices import price_per_hour
+from gearshift.support.numbers import milliseconds, plain
 
 LEAST_BETTER = 5e-4
 """The accuracy that a plan that refines must gain over the ordinary one to be chosen."""
@@ -154,7 +155,10 @@ def _cheaper(refining: GearPlan, gears: GearPlan) -> str:
         keep = "1 device keeps" if count == 1 else f"{count} devices keep"
         return f"{keep} both objectives with refining, {others} with gears alone"
     price, other_price = price_of_used(refining), price_of_used(gears)
-    return f"devices for {price:.4g} an hour keep both objectives with refining, for {other_price:.4g} with gears alone"
+    return (
+        f"devices for {plain(price)} an hour keep both objectives with refining, "
+        f"for {plain(other_price)} with gears alone"
+    )
 
 
 def _better(refining: GearPlan, gears: GearPlan, request: PlanRequest) -> tuple[bool, str]:
@@ -163,7 +167,7 @@ def _better(refining: GearPlan, gears: GearPlan, request: PlanRequest) -> tuple[
         percentile = f"p{100 * request.objective.percentile:g}"
         return (
             at_s < other_s,
-            f"{percentile} is {1e3 * at_s:.3g} ms with refining, {1e3 * other_s:.3g} with gears alone",
+            f"{percentile} is {milliseconds(at_s)} with refining, {milliseconds(other_s)} with gears alone",
         )
     right, other = accuracy_on_part_a(refining, request), accuracy_on_part_a(gears, request)
     told = f"{100 * right:.2f} % are right with refining, {100 * other:.2f} with gears alone, replayed with part A"

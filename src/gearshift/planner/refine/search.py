@@ -26,6 +26,7 @@ from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, least_margin
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import prepare
+from gearshift.support.numbers import plain
 from gearshift.workload import draw_workload
 
 PAIRS = 4
@@ -71,8 +72,8 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
             so_far.keep(made, each.accuracy)
             return made
     median_s = median_of(request.objective)
-    within = "" if median_s is None else f" with a median within {median_s * 1e3:.4g}"
-    reason = f"no plan that refines keeps {request.latency_s * 1e3:.4g} ms{within}"
+    within = "" if median_s is None else f" with a median within {plain(median_s * 1e3)}"
+    reason = f"no plan that refines keeps {plain(request.latency_s * 1e3)} ms{within}"
     cheapest = min(pairs, key=lambda pair: pair.screening_s)
     raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request))
 

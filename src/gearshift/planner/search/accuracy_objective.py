@@ -20,6 +20,7 @@ from gearshift.planner.space.bisection import first_found, least_that
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
+from gearshift.support.numbers import plain
 
 PROBED = (1.0, 0.75, 0.5)
 """Places on the latency ladder to probe for the highest accuracy; a tighter latency can have a
@@ -170,7 +171,7 @@ class OnDevices:
     def _out_of_reach(self, best: float, looked_at: Sequence[Hardware] = ()) -> Infeasible:
         objective = self._request.objective
         devices = len(self._request.hardware.devices)
-        within = "" if objective.latency_s is None else f" within {objective.latency_s * 1e3:.4g} ms"
+        within = "" if objective.latency_s is None else f" within {plain(objective.latency_s * 1e3)} ms"
         certain = "" if objective.confidence is None else f" with confidence {objective.confidence:g}"
         has = "was shown to have" if looked_at else "has"
         reason = (

@@ -18,6 +18,7 @@ from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import Profile
+from gearshift.support.numbers import plain
 
 DEVICES_TRIED = (1.0, 1.1, 1.25, 1.5, 2.0)
 SLACK = 1.05
@@ -48,7 +49,7 @@ def nothing_holds(
     if not cell.stable:
         needed = max(math.ceil(cheapest.work_s * top / 0.9), devices + 1)
         return Infeasible(
-            f"{devices} device{'s' * (devices > 1)} cannot carry {top:.4g} requests/s with the cheapest cascade, "
+            f"{devices} device{'s' * (devices > 1)} cannot carry {plain(top)} requests/s with the cheapest cascade, "
             f"about {needed} could",
             load_range=str(last),
             bottleneck=bottleneck,
@@ -61,7 +62,7 @@ def nothing_holds(
             nearest_s = rounded_up_s(SLACK * max(cell.latency_s, request.latency_s, replayed_s()))
     return Infeasible(
         f"no cascade keeps {request.objective.percentile:.4g} of requests within "
-        f"{request.latency_s * 1e3:.4g} ms on {devices} device{'s' * (devices > 1)}",
+        f"{plain(request.latency_s * 1e3)} ms on {devices} device{'s' * (devices > 1)}",
         load_range=str(last),
         bottleneck=bottleneck,
         device=device,

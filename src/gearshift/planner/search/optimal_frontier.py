@@ -34,6 +34,7 @@ from gearshift.planner.search.unvisited import WAYS
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
+from gearshift.support.numbers import milliseconds
 
 COARSE_POINTS = 5
 OBJECTIVES = 16
@@ -121,7 +122,7 @@ class _Front:
                     return
                 latency_s = math.sqrt(ends[widest] * ends[widest + 1])
             so_far = f"{len(self._seen)} plan{'s' * (len(self._seen) != 1)} so far"
-            self._plans.report(f"planning for {latency_s * 1e3:.3g} ms, {so_far}", 0.7 * len(known) / OBJECTIVES)
+            self._plans.report(f"planning for {milliseconds(latency_s)}, {so_far}", 0.7 * len(known) / OBJECTIVES)
             try:
                 known[latency_s] = yield from self._look_at(latency_s)
             except Infeasible:

@@ -24,6 +24,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.serving.operate.task import ServingTask
 from gearshift.support.files import write_atomically
+from gearshift.support.numbers import milliseconds, percent
 
 NAMES = ("replanned-a", "replanned-b", "replanned-c")
 """Three names: one plan may be in force and one offered while the next is made."""
@@ -204,8 +205,8 @@ def _miss(result: ServingResult, objective: Objective) -> float:
 
 def _said(result: ServingResult) -> str:
     return (
-        f"accuracy {100 * result.accuracy:.2f} %, p95 {1e3 * result.latency_s.p95:.3g} ms, "
-        f"{100 * result.share_late:.2g} % late"
+        f"accuracy {100 * result.accuracy:.2f} %, p95 {milliseconds(result.latency_s.p95)}, "
+        f"{percent(result.share_late)} late"
     )
 
 

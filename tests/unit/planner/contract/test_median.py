@@ -39,7 +39,9 @@ def test_a_median_that_the_plan_keeps_changes_nothing() -> None:
 
 
 def test_a_median_below_every_plan_is_infeasible_and_the_lowest_is_said() -> None:
-    with pytest.raises(Infeasible, match=r"the median of the fastest plan found is 0\.4 ms, above the 0\.1 asked for"):
+    with pytest.raises(
+        Infeasible, match=r"the median of the fastest plan found is 0\.4 ms, above the 0\.1 ms asked for"
+    ):
         planners.plan("single", asked(median_s=0.0001))
 
 
@@ -73,7 +75,7 @@ def slow_after(budgets: list[float | None], asked_for: PlanRequest, **changed: A
 
 def test_searches_for_shorter_latencies_share_the_budget() -> None:
     budgets: list[float | None] = []
-    with pytest.raises(Infeasible, match="above the 5 asked for"):
+    with pytest.raises(Infeasible, match="above the 5 ms asked for"):
         within_median(lambda each: slow_after(budgets, each), replace(asked(median_s=0.005), budget_s=60.0))
     assert len(budgets) > 3
     assert all(later < earlier for earlier, later in pairwise(budgets) if earlier is not None and later is not None)

@@ -30,6 +30,7 @@ from gearshift.planner.space.request import Progress, load_ranges, silent
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
 from gearshift.simulator.simulate import Simulation
+from gearshift.support.numbers import plain
 
 MARGIN_STEP = 1.15
 MOST_REPAIRS = 8
@@ -105,7 +106,7 @@ def confirmed(steady: SteadyTuples, assign: Callable[[float], Assignment]) -> Co
                 return Confirmed(made, assignment, margin, run, predicted)
         margin *= MARGIN_STEP
     raise Infeasible(
-        f"every plan has {100 * late:.3g} % late or more on the trace, with {request.latency_s * 1e3:.4g} ms allowed"
+        f"every plan has {100 * late:.3g} % late or more on the trace, with {plain(request.latency_s * 1e3)} ms allowed"
         f" for {100 * request.objective.percentile:.4g} %",
         by_load=False,
     )
@@ -176,7 +177,7 @@ def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
     asked, accuracy = request.objective.accuracy, found.predicted.accuracy
     if asked is not None and accuracy < asked:
         raise Infeasible(
-            f"within {request.latency_s * 1e3:.4g} ms the accuracy is {accuracy:.4f}, not {asked:.4g}",
+            f"within {plain(request.latency_s * 1e3)} ms the accuracy is {accuracy:.4f}, not {asked:.4g}",
             nearest_accuracy=int(accuracy * 1e4) / 1e4,
             by_load=False,
         )
@@ -201,9 +202,9 @@ def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, l
         for name, each in request.nodes.items()
     }
     path = fastest_path(request.nodes, request.edges, request.output, of_node)
-    alone = f"; the fastest path, {' > '.join(path.nodes)}, takes {path.run_s * 1e3:.4g} ms without any load"
+    alone = f"; the fastest path, {' > '.join(path.nodes)}, takes {plain(path.run_s * 1e3)} ms without any load"
     return Infeasible(
-        f"the tuple of least work misses {request.latency_s * 1e3:.4g} ms at {load_qps:.4g} requests/s; "
+        f"the tuple of least work misses {plain(request.latency_s * 1e3)} ms at {plain(load_qps)} requests/s; "
         f"node {node!r} binds{alone * (path.run_s > request.latency_s)}",
         load_range=str(load_range),
         bottleneck=model,

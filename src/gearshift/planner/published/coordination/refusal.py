@@ -10,6 +10,7 @@ from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.published.coordination.downgrading import Failure, TooSlow
 from gearshift.planner.published.coordination.problem import Draft, Problem
 from gearshift.planner.space.hosts import placement_of
+from gearshift.support.numbers import plain
 
 STABLE_UTILISATION = 0.9
 
@@ -32,7 +33,7 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
         return _refusal(
             problem,
             f"no cascade keeps {objective.percentile:.4g} of requests within "
-            f"{problem.request.latency_s * 1e3:.4g} ms on {_devices(problem)}",
+            f"{plain(problem.request.latency_s * 1e3)} ms on {_devices(problem)}",
             draft,
             k,
             model,
@@ -42,7 +43,7 @@ def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infea
     needed = math.ceil(problem.utilisation(k, draft) * count / STABLE_UTILISATION)
     return _refusal(
         problem,
-        f"{_devices(problem)} cannot carry {problem.loads_qps[k]:.4g} requests/s with the cheapest cascade, "
+        f"{_devices(problem)} cannot carry {plain(problem.loads_qps[k])} requests/s with the cheapest cascade, "
         f"about {max(needed, count + 1)} could",
         draft,
         k,
