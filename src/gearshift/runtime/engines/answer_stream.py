@@ -11,7 +11,7 @@ from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.asked import Asked
 from gearshift.runtime.engines.chunk import Chunk, Usage, decode_chunk
-from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS, EngineRequest, Sent
+from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.given_tokens import GivenTokens
 from gearshift.runtime.engines.link import Call, Fault
 from gearshift.runtime.service.room import HeldBytes
@@ -123,9 +123,9 @@ class AnswerStream:
 
     __slots__ = (
         "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
-        "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided", "fault",
-        "first_ns", "given", "held", "last_ns", "queued_ns", "reader", "request", "sent", "stages", "usage",
-        "whole_answer", "whole_usage",
+        "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
+        "decided_model", "fault", "first_ns", "given", "held", "last_ns", "queued_ns", "reader", "request", "sent",
+        "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -151,8 +151,8 @@ class AnswerStream:
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
         self._whole_times = 0, 0, 0
-        self.certainty = math.nan
-        """By which a stage decided last."""
+        self.certainty, self.decided_model = math.nan, NOWHERE
+        """By which a stage decided last, and its model."""
         self.begin_stage(None)
 
     def begin_stage(self, given: GivenTokens | None, *, held_tokens: int = NO_MOST_TOKENS) -> None:
@@ -298,6 +298,11 @@ class AnswerStream:
         self.whole_answer.take()
         self._memory.held_bytes -= self._kept_bytes
         self._kept_bytes = 0
+
+    @property
+    def answers_certainty(self) -> float:
+        """That of the model that the answer is of; nan where its stage decided nothing."""
+        return self.certainty if self.decided_model == self.request.model else math.nan
 
     @property
     def output_tokens(self) -> int:

@@ -405,7 +405,7 @@ class LanguageService:
             request = stream.request
             model, prompt_tokens = self.tables.models[request.model], request.prompt_tokens[request.model]
             stream.certainty = self._certainty_of(model, so_far, prompt_tokens, decide_at)
-        stream.decided = True
+        stream.decided, stream.decided_model = True, stream.request.model
         if self._drift is not None and _is_first(stream):
             request = stream.request
             self._drift.decided(request.model, decide_at, stream.certainty, self.router.threshold_of(request.model))

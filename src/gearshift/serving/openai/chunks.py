@@ -94,7 +94,7 @@ def facts_of(stream: AnswerStream, model: str) -> Fields:
     ]
     prompt_tokens = 0 if usage is None else usage.prompt_tokens
     stages.append({"model": model, "prompt_tokens": prompt_tokens, "completion_tokens": stream.output_tokens})
-    certainty = stream.certainty
+    certainty = stream.answers_certainty
     return {
         "model": model,
         "stage": request.stage,
@@ -114,8 +114,8 @@ def headers_of(stream: AnswerStream, model: str) -> list[tuple[bytes, bytes]]:
         (b"x-gearshift-stage", b"%d" % request.stage),
         (b"x-gearshift-gear", b"%d" % request.gear),
     ]
-    if math.isfinite(stream.certainty):
-        headers.append((b"x-gearshift-certainty", f"{stream.certainty:.6g}".encode()))
+    if math.isfinite(stream.answers_certainty):
+        headers.append((b"x-gearshift-certainty", f"{stream.answers_certainty:.6g}".encode()))
     if request.degraded:
         headers.append((b"x-gearshift-outcome", b"degraded"))
     return headers

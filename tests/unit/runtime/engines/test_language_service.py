@@ -478,6 +478,8 @@ def test_a_stage_that_decided_nothing_tells_no_certainty_of_another() -> None:
         reading = Reading()
         service.submit(UNSURE, reading).asked.visited = visits.append
         await reading.over.wait()
+        assert reading.stream is not None
+        assert math.isnan(reading.stream.answers_certainty)
 
     served(language_plan([SPLIT, turned], [0.0, 100.0]), use)
     assert [(visit.model, math.isfinite(visit.certainty)) for visit in visits] == [("small", True), ("large", False)]

@@ -7,7 +7,10 @@ import pytest
 
 from gearshift.runtime.engines.asked import CHAT, TEXT
 from gearshift.serving.openai.bodies import read_body
-from gearshift.serving.openai.chunks import Cleaner
+from gearshift.serving.openai.chunks import Cleaner, facts_of, headers_of
+from tests.emulated_service import EmulatedService
+from tests.two_language_models import language_plan
+from tests.unit.runtime.engines.test_language_service import SPLIT, SURE, UNSURE, served
 
 TOP = [{"token": "?", "logprob": -2.0, "bytes": None}, {"token": "so", "logprob": -0.5, "bytes": None}]
 
@@ -58,3 +61,17 @@ def test_a_text_has_the_likeliest_tokens_asked_for_and_the_one_that_was_taken(
 
 def test_none_are_left_where_none_were_asked_for() -> None:
     assert cleaned(CHAT, {"content": [{"token": "so", "logprob": -0.5, "top_logprobs": TOP}]}) is None
+
+
+def test_an_answer_has_the_certainty_of_its_own_model() -> None:
+    told: list[tuple[bool, bool]] = []
+
+    async def use(service: EmulatedService) -> None:
+        for record, model in ((SURE, "small"), (UNSURE, "large")):
+            stream = (await service.ask(record)).stream
+            assert stream is not None
+            is_known = facts_of(stream, model)["certainty"] is not None
+            told.append((is_known, b"x-gearshift-certainty" in dict(headers_of(stream, model))))
+
+    served(language_plan([SPLIT]), use)
+    assert told == [(True, True), (False, False)]
