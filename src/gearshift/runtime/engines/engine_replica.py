@@ -226,6 +226,7 @@ class EngineReplica:
         While a command loads its model, another server may answer on its port, until it ends.
         """
         due_s, pause_s, health = time.monotonic() + self._longest_start_s, FIRST_PAUSE_S, "unreachable"
+        was_told = False
         while time.monotonic() < due_s:
             if self.process is not None and self.process.ended.is_set():
                 return f"its command has ended; it said: {self.process.said or 'nothing'}"
@@ -234,8 +235,17 @@ class EngineReplica:
                 return ""
             if health == "refusing":
                 return "it takes no request with this key; see api_key_env"
-            if health == "other" and self.process is None:
-                return f"{self.link.url} has another model: {self._lacks}"
+            if health == "other":
+                why = f"{self.link.url} has another model: {self._lacks}"
+                if self.process is None:
+                    return why
+                if not was_told:
+                    was_told = True
+                    log.warning(
+                        "%s; replica %r waits %g s for its own: if that is its engine, set its model to a name that is "
+                        "listed, or give its command the name",
+                        *(why, self.id, self._longest_start_s),
+                    )
             await asyncio.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
         said = f": {self._lacks}" if health == "other" else ""

@@ -54,8 +54,11 @@ def said_before(model: str, notes: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_named(value: str, name: str) -> bool:
-    """Whether an endpoint that is asked for model `name` may call it so: with a date behind it, say."""
-    return value == name or value.startswith(f"{name}-")
+    """Whether an endpoint that is asked for model `name` may call it so, with a date or tag behind or a path before.
+
+    So do OpenAI's (`name-2026-01-01`), Ollama's (`name:latest`) and Google's (`models/name`).
+    """
+    return value == name or value.startswith((f"{name}-", f"{name}:")) or value.endswith(f"/{name}")
 
 
 def names_listed(body: bytes) -> list[str]:

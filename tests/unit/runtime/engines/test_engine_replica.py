@@ -158,6 +158,10 @@ def test_what_was_said_when_an_engine_was_profiled_is_known() -> None:
     [
         (b'{"data": [{"id": "m"}, {"id": "n"}]}', ""),
         (b'{"data": [{"id": "m-2026-01-01"}]}', ""),
+        (b'{"data": [{"id": "m:latest"}]}', ""),
+        (b'{"data": [{"id": "models/m"}]}', ""),
+        (b'{"data": [{"id": "/files/m.gguf"}]}', "it lists '/files/m.gguf', and no model 'm'"),
+        (b'{"data": [{"id": "another-m"}]}', "it lists 'another-m', and no model 'm'"),
         (b'{"data": []}', ""),
         (b"no list", ""),
         (b"[" * 100_000, ""),
@@ -252,6 +256,39 @@ def test_a_command_that_ends_by_itself_is_not_started_again_at_the_start() -> No
         assert len(made) == 1
 
     run(use)
+
+
+def test_an_engine_that_lists_another_model_while_its_command_runs_is_told_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "has another model" in one.getMessage()]
+
+    async def use() -> None:
+        other = EmulatedEngine(PROFILE, PROFILE.engines[1])
+        taken = await other.start()
+
+        def make() -> EngineProcess:
+            environment = engine_environment(None, 0)
+            return EngineProcess(
+                "e", lambda _: ["sleep", "60"], folder=Path.cwd(), environment=environment, find_port=lambda: taken
+            )
+
+        replica = EngineReplica("small-0", "small", make=make, longest_start_s=50)
+        starting = asyncio.ensure_future(replica.start())
+        try:
+            async with asyncio.timeout(10):
+                while not told():
+                    await asyncio.sleep(0.002)
+            assert not starting.done()
+        finally:
+            starting.cancel()
+            await replica.stop()
+            await other.stop()
+
+    run(use)
+    (sentence,) = told()
+    assert "it lists 'large', and no model 'small'; replica 'small-0' waits 50 s" in sentence
 
 
 def test_an_entry_in_the_list_of_models_is_what_stays_the_same_of_it() -> None:
