@@ -16,7 +16,7 @@ from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.measuring.engines.kept import Answered, KeptRows, TimedDecode, TimedPrefill, partial_folder
-from gearshift.measuring.engines.reached import doubts_about_urls, said_by, said_by_others
+from gearshift.measuring.engines.reached import Said, doubts_about_urls, said_by, said_by_others
 from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
@@ -50,8 +50,8 @@ class Task:
     notice: Notice
     planned: int = 0
     done: int = 0
-    notes: dict[str, str] = field(default_factory=dict)
-    """The words of endpoints about themselves, as `identity.noted`."""
+    said: dict[str, list[Said]] = field(default_factory=dict)
+    """The words about themselves of each model's endpoints, of whatever degree, as any of them may be served."""
 
     @property
     def places(self) -> list[Place]:
@@ -118,7 +118,7 @@ def profile_language(
         judges=judges,
         prompt_keys=tuple(prompts[i].key for i in usable),
         overhead_s=float(np.mean([one.overhead_s for one in measured])),
-        notes=task.notes,
+        notes={what: value for name, said in task.said.items() for what, value in noted(name, said).items()},
         project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
     )
     doubts = [*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made)]
@@ -207,7 +207,7 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     timer = EngineTimer(endpoint, how, chat=bool(task.prompts[0].messages))
     probe = await timer.probe()
     said = [await said_by(endpoint, probe), *await said_by_others(endpoint, chat=bool(task.prompts[0].messages))]
-    task.notes.update(noted(name, said[0]))
+    task.said.setdefault(name, []).extend(said)
     task.step(f"{name}: reached", 1 + len(said))
     task.notice(_expected(task, place, work, probe_s=(probe.came_ns[-1] - probe.sent_ns) / 1e9 / len(probe.came_ns)))
     for repeat in range(how.repeats):

@@ -1,6 +1,6 @@
 """The words of an endpoint about itself, by which one shows that was replaced under the same address."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,20 +19,22 @@ class Identity:
     """Notes what an endpoint says; `told` gives a sentence when that is new, and was something else before.
 
     An endpoint that stands for several servers may say this and that: each is told once. `name` is
-    the model that it is asked for, `before` what was said when it was profiled.
+    the model that it is asked for, `before` what was said when it was profiled, at any of its addresses.
     """
 
-    __slots__ = ("_known", "_latest", "_name")
+    __slots__ = ("_known", "_latest", "_most_known", "_name")
 
-    def __init__(self, name: str = "", before: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str = "", before: Mapping[str, Sequence[str]] | None = None) -> None:
         self._name = name
-        self._latest = {what: value for what, value in {**(before or {}), NAMED: name}.items() if value}
-        self._known = {what: {value} for what, value in self._latest.items()}
+        said = {what: values for what, values in {**(before or {}), NAMED: [name] if name else []}.items() if values}
+        self._latest = {what: values[0] for what, values in said.items()}
+        self._known = {what: set(values) for what, values in said.items()}
+        self._most_known = MOST_KNOWN + max((len(known) - 1 for known in self._known.values()), default=0)
 
     def told(self, what: str, value: str) -> str:
         """Empty where nothing is new; `what` names the part that `value` is of."""
         known = self._known.setdefault(what, set())
-        if not value or value in known or len(known) >= MOST_KNOWN:
+        if not value or value in known or len(known) >= self._most_known:
             return ""
         before = self._latest.get(what)
         known.add(value)
@@ -42,15 +44,26 @@ class Identity:
         return "" if before is None else f"{what} is {value[:LONGEST_TEXT]!r}, and was {before[:LONGEST_TEXT]!r}"
 
 
-def noted(model: str, said: Mapping[str, str]) -> dict[str, str]:
-    """An endpoint's words about itself as notes of a profile."""
-    return {f"{model}: {what}": value for what, value in said.items()}
+def noted(model: str, said: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The words of the model's endpoints about themselves as notes of a profile, other words for the same numbered."""
+    values = dict[str, dict[str, None]]()
+    for one in said:
+        for what, value in one.items():
+            values.setdefault(what, {})[value] = None
+    return {_note(model, what, number): value for what, all in values.items() for number, value in enumerate(all)}
 
 
-def said_before(model: str, notes: Mapping[str, str]) -> dict[str, str]:
-    """The words of the model's endpoint when it was profiled."""
-    found = {what: notes.get(f"{model}: {what}", "") for what in (LISTED, FINGERPRINT)}
-    return {what: value for what, value in found.items() if value}
+def said_before(model: str, notes: Mapping[str, str]) -> dict[str, list[str]]:
+    """The words of the model's endpoints when it was profiled, those of the first one first."""
+    found = dict[str, list[str]]()
+    for what in (LISTED, FINGERPRINT):
+        while value := notes.get(_note(model, what, len(found.get(what, ())))):
+            found.setdefault(what, []).append(value)
+    return found
+
+
+def _note(model: str, what: str, number: int) -> str:
+    return f"{model}: {what}" + (f", {number + 1}" if number else "")
 
 
 def is_named(value: str, name: str) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
@@ -61,7 +61,7 @@ class LanguageService:
         most_held_bytes: int = 256 << 20,
         held: HeldBytes | None = None,
         gives_late_answers: bool = True,
-        before_of: Mapping[str, Mapping[str, str]] | None = None,
+        before_of: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         drift: AnswerDrift | None = None,
         clock: Clock | None = None,
         metrics: LanguageMetrics | None = None,

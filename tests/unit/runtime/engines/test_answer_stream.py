@@ -162,7 +162,7 @@ def test_an_engine_that_was_replaced_since_it_was_profiled_is_told_at_its_first_
     text = {"choices": [{"index": 0, "delta": {"content": "so"}, "finish_reason": "stop"}]}
 
     async def ask() -> None:
-        before = {"small": {FINGERPRINT: "fp_1"}}
+        before = {"small": {FINGERPRINT: ["fp_0", "fp_1"]}}
         async with (
             EmulatedService(LITTLE, language_plan([SMALL_ALONE]), before_of=before) as service,
             raw_endpoint(lambda _: [event({**said, **text}), DONE]) as url,

@@ -11,7 +11,17 @@ from gearshift.errors import ModelFailed
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
 from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment, free_port
 from gearshift.runtime.engines.engine_replica import EngineReplica, Health
-from gearshift.runtime.engines.identity import MOST_KNOWN, NAMED, Identity, lacks, listed_as
+from gearshift.runtime.engines.identity import (
+    FINGERPRINT,
+    LISTED,
+    MOST_KNOWN,
+    NAMED,
+    Identity,
+    lacks,
+    listed_as,
+    noted,
+    said_before,
+)
 from gearshift.runtime.engines.link import Fault
 from gearshift.support.event_loop import loop_factory
 from tests.two_language_models import language_profile
@@ -149,8 +159,22 @@ def test_a_model_may_be_named_with_a_date_and_another_name_is_told_from_the_firs
 
 
 def test_what_was_said_when_an_engine_was_profiled_is_known() -> None:
-    for value, told in (("a", ""), ("b", "its fingerprint is 'b', and was 'a'")):
-        assert Identity("small", {"its fingerprint": "a"}).told("its fingerprint", value) == told
+    before = {FINGERPRINT: ["a", "b"]}
+    for value, told in (("a", ""), ("b", ""), ("c", "its fingerprint is 'c', and was 'a'")):
+        assert Identity("small", before).told(FINGERPRINT, value) == told
+
+
+def test_however_many_words_were_known_new_ones_are_told() -> None:
+    known = [str(number) for number in range(2 * MOST_KNOWN)]
+    assert Identity("small", {FINGERPRINT: known}).told(FINGERPRINT, "new") == "its fingerprint is 'new', and was '0'"
+
+
+def test_notes_have_each_word_of_all_endpoints_once() -> None:
+    said = [{LISTED: "x", FINGERPRINT: "a"}, {FINGERPRINT: "b"}, {LISTED: "x", FINGERPRINT: "a"}]
+    notes = noted("small", said) | noted("large", [{FINGERPRINT: "c"}])
+    assert notes["small: its fingerprint"] == "a"
+    assert said_before("small", notes) == {LISTED: ["x"], FINGERPRINT: ["a", "b"]}
+    assert said_before("large", notes) == {FINGERPRINT: ["c"]}
 
 
 @pytest.mark.parametrize(
