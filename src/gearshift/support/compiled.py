@@ -179,12 +179,20 @@ def _kept(compile_: Callable[[bool], Any]) -> Any:
     before, by_path = settings.CACHE_DIR, locator.get_suitable_cache_subpath
     try:
         settings.CACHE_DIR = str(cache_folder())
-        locator.get_suitable_cache_subpath = staticmethod(lambda file: Path(file).parent.name)
+        locator.get_suitable_cache_subpath = staticmethod(_subfolder)
         return compile_(True)
     except (OSError, RuntimeError):  # no home folder, or one that cannot be written
         return compile_(False)
     finally:
         settings.CACHE_DIR, locator.get_suitable_cache_subpath = before, by_path
+
+
+def _subfolder(file: str) -> str:
+    """A name for each module of the package, as functions of two may have one name at one line."""
+    path = Path(file)
+    if path.is_relative_to(_PACKAGE):
+        return "-".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+    return path.parent.name
 
 
 def cache_folder() -> Path:

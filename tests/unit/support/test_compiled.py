@@ -1,6 +1,7 @@
 """The cache trap: Numba's cache looks only at the kernel's own file and would keep an old policy silently."""
 
 import ast
+import importlib
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import gearshift
-from gearshift.support.compiled import apart, sources_hash
+from gearshift.support.compiled import _LARGE, apart, sources_hash
 
 PACKAGE = Path(gearshift.__file__).parent
 POLICIES_AND_SIMULATOR = [file for folder in ("policies", "simulator") for file in (PACKAGE / folder).rglob("*.py")]
@@ -64,6 +65,16 @@ def _choose_plain(options: Options, values: Any) -> Any:
     if options.extra is not None and values[0] > 0:
         return options.extra.upper()  # cannot be compiled, whatever `extra` is
     return values[0]
+
+
+def test_functions_of_different_modules_are_kept_in_different_folders() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        if "\n@compiled\n" in file.read_text():
+            importlib.import_module(".".join(("gearshift", *file.relative_to(PACKAGE).with_suffix("").parts)))
+    made = [each for each in _LARGE if each.py_func.__module__.startswith("gearshift.")]
+    folders = {each.py_func.__module__: each._cache.cache_path for each in made}
+    assert {"gearshift.simulator.kernel.loop", "gearshift.simulator.engines.kernel.loop"} <= set(folders)
+    assert len(set(folders.values())) == len(folders), folders
 
 
 def test_code_for_a_field_that_is_none_by_type_is_not_compiled() -> None:
