@@ -69,7 +69,7 @@ def _note(model: str, what: str, number: int) -> str:
 def is_named(value: str, name: str) -> bool:
     """Whether an endpoint that is asked for model `name` may call it so, with a date or tag behind or a path before.
 
-    So do OpenAI's (`name-2026-01-01`), Ollama's (`name:latest`) and Google's (`models/name`).
+    So do OpenAI's (name-2026-01-01), Ollama's (name:latest) and Google's (models/name).
     """
     return value == name or value.startswith((f"{name}-", f"{name}:")) or value.endswith(f"/{name}")
 
