@@ -110,7 +110,7 @@ def test_a_judge_that_fails_is_told_before_the_run_or_costs_no_measurement(
         return 0.25
 
     with serving(plan, "--backend", "emulated") as server:
-        monkeypatch.setattr(replay, "asking_of", lambda _: Asking(None, judge))
+        monkeypatch.setattr(replay, "asking_of", lambda *_: Asking(None, judge))
         if faulty == 1:
             with pytest.raises(ModelFailed, match="ZeroDivisionError"):
                 replay_language(server.url, trace_of(10, 0.01), PROFILE, project=plan)

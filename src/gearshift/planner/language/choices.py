@@ -23,7 +23,8 @@ from gearshift.profiles.engines.engine_tables import EngineTables, default_most_
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS
 
 MOST_STAGES = 3
-BOUNDS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
+BOUNDS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)
+"""With one, an engine would rest while its answer goes back and the next request comes, which is not simulated."""
 ONE_TOKEN = StepWork(prompt_tokens=0, prompts=0, decoding=1, kv_tokens=0, attention_pairs=0)
 
 
