@@ -15,7 +15,7 @@ from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.explain import request_of
-from gearshift.planner.refine.choice import plan_by_policy, price_of_used
+from gearshift.planner.refine.choice import is_better, plan_by_policy, price_of_used
 from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from gearshift.plans.prices import priced
@@ -45,6 +45,14 @@ def test_the_better_plan_says_both_accuracies() -> None:
     )
     assert told is not None
     assert float(told[1]) > float(told[2]) + 1
+
+
+def test_a_plan_that_refines_is_not_taken_where_it_is_less_accurate_on_part_b() -> None:
+    gears = planners.plan("single", request(1))
+    ((name, told),) = gears.predictions.items()
+    assert is_better(best(), gears, request(1))
+    surer = msgspec.structs.replace(gears, predictions={name: msgspec.structs.replace(told, accuracy=1.0)})
+    assert not is_better(best(), surer, request(1)), "though it is more accurate on part A"
 
 
 def test_a_plan_keeps_its_policy_and_the_reason_in_its_file(tmp_path: Path) -> None:
