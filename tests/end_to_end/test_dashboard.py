@@ -1,7 +1,6 @@
 """The live page in a real browser, before a real server that is loaded, steered, ended and started again."""
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,17 +15,17 @@ import pytest
 import gearshift
 from gearshift.plans.plan_file import read_plan, write_plan
 from tests import language_server
+from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.end_to_end.test_pages import OVERLAPS
 from tests.end_to_end.test_server import Server, serving
 from tests.graph_task import write_graph_plan
 from tests.little_task import two_gear_plan
 from tests.two_language_models import SMALL_ALONE, cascade, language_plan, language_profile, write_language_plan
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+__all__ = ["browser"]
+
+pytestmark = NEEDS_CHROMIUM
 LONGEST_MS = 60_000
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 
 
 @contextmanager
@@ -49,14 +48,6 @@ def verb(*words: str) -> Iterator[Callable[[str], str]]:
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

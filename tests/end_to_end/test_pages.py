@@ -1,7 +1,6 @@
 """Every page in a real browser: on a wide screen and a narrow one, light, dark and printed."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gearshift.reporting.report_page import page_of
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.openai.handlers import routes_of
 from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
+from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner.joint.mixed import write_mixed
 from tests.unit.planner.test_compare import RUNS, WORST
@@ -25,10 +25,9 @@ from tests.unit.reporting.language.test_page import PROFILE as LANGUAGE_PROFILE
 from tests.unit.reporting.language.test_page import run_of as language_run
 from tests.unit.reporting.test_report_page import NASTY, full
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.long, NEEDS_CHROMIUM]
 LARGEST_BYTES = 1_000_000
 
 OVERLAPS = """() => {
@@ -142,14 +141,6 @@ def of_caches(folder: Path) -> str:
 
 PAGES = [of_a_plan, of_runs, of_strange_names, of_a_comparison, of_pipelines, of_caches, of_language_models]
 PAGES += [of_a_language_plan_without_a_run, of_a_language_server, of_its_api]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("made", PAGES)

@@ -1,6 +1,5 @@
 """What an ordinary server shows at `/` and `/docs`, and what objects show in notebooks, in a real browser."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ import pytest
 import gearshift
 from gearshift.planner.compare import compared
 from gearshift.traces.generate import steady
+from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.end_to_end.test_server import serving
 from tests.little_task import two_gear_plan
 from tests.unit.cli.little import planned_in
 from tests.unit.planner.test_compare import RUNS, WORST
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (`pip install playwright`)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.long, NEEDS_CHROMIUM]
 LOOKS = ((1100, "light", "screen"), (390, "dark", "screen"), (1000, "dark", "print"))
 
 LINES_ON_EACH_OTHER = """() => {
@@ -42,14 +41,6 @@ LINES_ON_EACH_OTHER = """() => {
   return found;
 }"""
 """Lines of text that lie on each other; line boxes may touch by 3 pixels."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

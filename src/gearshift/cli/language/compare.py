@@ -11,8 +11,8 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
-from gearshift.reporting.cost import money_or_nothing
 from gearshift.reporting.language.comparison import (
+    FORMATS,
     Formats,
     cells,
     comparison_as_csv,
@@ -27,13 +27,7 @@ from gearshift.verbs.compare import compare_language
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison
 
-FORMATS: Formats = {
-    "text": str,
-    "quality": "{:.4f}".format,
-    "share": percent,
-    "seconds": milliseconds,
-    "money": money_or_nothing,
-}
+IN_TERMINAL: Formats = {**FORMATS, "share": percent, "seconds": milliseconds}
 
 Time = Literal["ttft_s", "per_token_s", "total_s"]
 
@@ -89,7 +83,7 @@ def require_none_of_language(limits_ms: Mapping[Time, object], *, remedy: str) -
 def show_comparison(output: Output, found: "LanguageComparison") -> None:
     rows = table("Plans as predicted", *(column.title or limit_text(found) for column in in_tables(found)))
     for run in found.runs:
-        rows.add_row(*cells(run, found, FORMATS))
+        rows.add_row(*cells(run, found, IN_TERMINAL))
     output.show(rows)
     for run in found.runs:
         if run.error is not None:
