@@ -16,7 +16,7 @@ test: .venv/installed-test
 
 test-long: .venv/installed-test-long
 	"$(MAKE)" -j 2 lint compiled compiled-graphs
-	"$(BIN)/python" -m pytest -n 3
+	"$(BIN)/python" -m pytest -n 3 --timeout 1800
 
 # The oldest versions that pyproject.toml admits, with the tools of the tests as they are elsewhere; left out are tests of
 # those tools.  PyTorch and Ray come with gigabytes; without them: make test-lowest LOWEST_EXTRAS=grpc,onnx,parquet,sklearn
@@ -25,7 +25,7 @@ LOWEST_EXTRAS ?= grpc,onnx,parquet,ray,sklearn,torch
 test-lowest:
 	mkdir -p build
 	"$(PYTHON)" tests/lowest.py > build/lowest.txt
-	grep -E -i '^(aiohttp|hypothesis|onnx|pytest|pytest-xdist|pyyaml)==' constraints.txt > build/lowest-tools.txt
+	grep -E -i '^(aiohttp|hypothesis|onnx|pytest|pytest-timeout|pytest-xdist|pyyaml)==' constraints.txt > build/lowest-tools.txt
 	test -x "$(LOWEST)/bin/python" || "$(PYTHON)" -m venv "$(LOWEST)"
 	"$(LOWEST)/bin/python" -m pip --disable-pip-version-check install --quiet --constraint build/lowest.txt --requirement build/lowest-tools.txt --editable '.[$(LOWEST_EXTRAS)]'
 	"$(LOWEST)/bin/python" -m pytest -n 3 -m "not long" tests/unit/serving tests/unit/runtime tests/unit/profiles tests/unit/policies $(filter-out tests/unit/test_reference.py,$(wildcard tests/unit/test_*.py)) --ignore=tests/unit/v2/test_grpc_tensors.py
