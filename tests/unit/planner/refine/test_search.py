@@ -1,9 +1,11 @@
 from dataclasses import replace
+from functools import cache
 
 import msgspec
 import pytest
 
 from gearshift.errors import Infeasible
+from gearshift.gear import GearPlan
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import predicted_point
 from gearshift.planner.explain import explain
@@ -12,7 +14,10 @@ from gearshift.planner.refine.search import Found, in_order
 from gearshift.planner.refine.way import Way, pairs_of
 from tests.unit.planner.refine.worlds import request
 
-REFINED = planners.plan("refine", request(1))
+
+@cache
+def refined() -> GearPlan:
+    return planners.plan("refine", request(1))
 
 
 def found(accuracy: float, share_late: float = 0.0, median_s: float = 0.01) -> Found:
@@ -33,24 +38,24 @@ def test_plans_that_are_late_or_above_the_median_asked_for_are_left_out() -> Non
 
 
 def test_a_plan_that_refines_keeps_the_latency_and_says_how_many_rows_ran_out_of_time() -> None:
-    predicted = REFINED.predictions["task"]
+    predicted = refined().predictions["task"]
     assert predicted.share_late <= 0.05
     assert predicted.latency_s.p95 <= 0.02
     assert 0 < predicted.share_by_time < 0.5
-    assert all(gear.predicted is not None for gear in REFINED.pipeline.gears)
+    assert all(gear.predicted is not None for gear in refined().pipeline.gears)
 
 
 def test_explain_says_the_share_by_time_and_what_each_range_gives() -> None:
-    explained = explain(REFINED, request(1).profile, request(1).trace)
+    explained = explain(refined(), request(1).profile, request(1).trace)
     assert 0 < explained.replayed.share_by_time < 0.5
-    assert [found.predicted for found in explained.ranges] == [gear.predicted for gear in REFINED.pipeline.gears]
+    assert [found.predicted for found in explained.ranges] == [gear.predicted for gear in refined().pipeline.gears]
     assert all(found.next is None for found in explained.ranges)
 
 
 @pytest.mark.long
 def test_refining_is_more_accurate_than_gears_within_a_tight_latency() -> None:
     ordinary = planners.plan("optimal", request(1))
-    assert is_better(REFINED, ordinary, request(1))
+    assert is_better(refined(), ordinary, request(1))
     best = planners.plan("optimal", replace(request(1), policy="best"))
     assert (best.planner, best.pipeline.refines) == ("refine", True)
 
