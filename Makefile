@@ -5,13 +5,13 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs format messages clean
+.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs compiled-whole compiled-rest format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
 test: .venv/installed-test
-	"$(MAKE)" -j 2 lint compiled compiled-graphs
+	"$(MAKE)" -j 2 compiled-whole lint compiled-rest
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test-long
@@ -35,7 +35,14 @@ lint: .venv/installed-test
 	"$(BIN)/python" -m ruff check .
 	"$(BIN)/python" -m mypy
 
-# Once here, or every process of the tests would compile.
+# Once here, or every process of the tests would compile.  Short tests do with two kernels, and that of language models.
+compiled-whole: .venv/installed-test
+	"$(BIN)/python" -m gearshift.simulator.warm_up --whole
+
+compiled-rest: .venv/installed-test
+	"$(BIN)/python" -m gearshift.simulator.warm_up --whole --refine
+	"$(BIN)/python" -m gearshift.simulator.engines.warm_up
+
 compiled: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines
 

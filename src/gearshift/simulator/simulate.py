@@ -45,6 +45,7 @@ from gearshift.simulator.scaled_cores import (
     times_on_cores,
 )
 from gearshift.simulator.simulation import UNBOUNDED, Simulation
+from gearshift.simulator.whole_kernel import no_records, takes_whole_kernel
 from gearshift.workload import Workload
 
 __all__ = ["UNBOUNDED", "Prepared", "Simulation", "prepare", "simulate", "simulate_tables"]
@@ -265,7 +266,11 @@ def simulate_tables(
     learns = tables.refine.refines or varies if learns_slowdown is None else learns_slowdown
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
+    whole = takes_whole_kernel()
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses
+    by_deadline = by_deadline or whole
+    several = len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or workload.bulk_gear is not None
+    several = several or (whole and not tables.refine.refines)
     deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:
@@ -278,20 +283,22 @@ def simulate_tables(
     plan = make_plan(tables, run_ns, expected_ns, exits, bounds)
     tuples = np.full(n, NONE) if recorded is None else recorded_tuples(tables, workload, recorded)
     graph = None if recorded is None else make_graph(tables, tuples, recorded)
+    if whole and several and recorded is None:
+        graph = make_graph(tables, tuples, no_records(tables))
     items = 0 if recorded is None else most_items(tuples, recorded)
     settings = make_settings(
         tables,
         front_end,
         first_item=UNBOUNDED if recorded is None else n,
+        several=several,
         by_deadline=by_deadline,
         refuses=late == "refuse",
         by_exit=exits is not None,
         knows_waits=knows_waits,
-        bulk=workload.bulk_gear is not None,
         learns_slowdown=learns,
     )
     due = deadline_ns if by_deadline else np.zeros(0, dtype=np.int64)
-    state = make_state(tables, workload, run_ns, due, items, learns_slowdown=learns)
+    state = make_state(tables, workload, run_ns, due, items, several=several, learns_slowdown=learns)
     by_urgency = by_deadline or workload.priority is not None
     of_bulk = 0 if workload.bulk_gear is None else replicas
     queues = make_queues(workload, items, replicas + of_bulk, by_urgency=by_urgency, by_arrival=by_arrival)

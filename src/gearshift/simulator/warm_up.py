@@ -1,5 +1,9 @@
-"""Compile the kernel into the cache, with `--deadlines` or `--refine` for these too, with `--graphs` for graphs."""
+"""Compile the kernel into the cache, with `--deadlines` or `--refine` for these too, with `--graphs` for graphs.
 
+With `--whole` one for all that short tests simulate, or with `--refine` one for all of these plans that refine.
+"""
+
+import os
 import sys
 from itertools import pairwise
 
@@ -18,6 +22,7 @@ from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.profiles.tuples import OUTERMOST, JointRecords
 from gearshift.simulator.kernel.recorded_rows import resolved
 from gearshift.simulator.simulate import simulate_tables
+from gearshift.simulator.whole_kernel import WHOLE_KERNEL
 from gearshift.workload import Workload
 
 
@@ -71,10 +76,18 @@ def _records(nodes: tuple[str, ...]) -> JointRecords:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    if "--whole" in sys.argv:
+        os.environ[WHOLE_KERNEL] = "1"
+        warm_up(refines="--refine" in sys.argv)
+        return
     of_graphs = ("task", "then") if "--graphs" in sys.argv else ("task",)
     warm_up(of_graphs)
     if "--refine" in sys.argv:
         warm_up(refines=True)
     if "--deadlines" in sys.argv:
         warm_up(of_graphs, deadline_ns=NS_PER_S)
+
+
+if __name__ == "__main__":
+    main()

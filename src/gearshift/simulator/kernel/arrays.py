@@ -55,20 +55,19 @@ def make_settings(
     front_end: FrontEnd,
     *,
     first_item: int,
+    several: bool,
     by_deadline: bool,
     refuses: bool,
     by_exit: bool,
     knows_waits: bool,
-    bulk: bool,
     learns_slowdown: bool,
 ) -> Settings:
-    several = True if len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or bulk else None
     return Settings(
         replicas=len(tables.replica_ids),
         models=len(tables.models),
         devices=len(tables.device_ids),
         most_stages=tables.most_stages,
-        several=several,
+        several=True if several else None,
         chooses=True if several and by_deadline else None,
         refines=True if tables.refine.refines else None,
         slowdown=learns_slowdown,
@@ -83,7 +82,14 @@ def make_settings(
 
 
 def make_state(
-    tables: PlanTables, workload: Workload, run_ns: Ints, deadline_ns: Ints, items: int, *, learns_slowdown: bool
+    tables: PlanTables,
+    workload: Workload,
+    run_ns: Ints,
+    deadline_ns: Ints,
+    items: int,
+    *,
+    several: bool,
+    learns_slowdown: bool,
 ) -> State:
     """The state as a run begins; `items` is how many may be made in graphs."""
     samples, devices, replicas = len(workload), len(tables.device_ids), len(tables.replica_ids)
@@ -98,7 +104,7 @@ def make_state(
         run=run,
         pipelines=pipelines,
         pipeline_of=tables.pipeline_of,
-        node=_first_nodes(tables, workload, items),
+        node=_first_nodes(tables, workload, items) if several else np.zeros(0, dtype=np.int16),
         row=longer(np.arange(rows, dtype=np.int32), items),
         replica=np.full(rows + items, NONE, dtype=np.int32),
         bulk_gear=np.zeros(0, dtype=np.int16) if workload.bulk_gear is None else longer(workload.bulk_gear, items),
@@ -142,9 +148,7 @@ def make_state(
 
 
 def _first_nodes(tables: PlanTables, workload: Workload, items: int) -> NDArray[np.int16]:
-    """The node of each sample, with room for `items`; empty where there is one node."""
-    if len(tables.pipeline_of) == 1 and not items and not tables.chooses and workload.bulk_gear is None:
-        return np.zeros(0, dtype=np.int16)
+    """The node of each sample, with room for `items`."""
     first = np.array([pipeline.first_node for pipeline in tables.pipelines], dtype=np.int16)
     of_samples = np.zeros(len(workload), dtype=np.int16) if workload.pipeline is None else first[workload.pipeline]
     return longer(of_samples, items)

@@ -1,0 +1,40 @@
+"""The kernel with the code for everything, in place of one compiled for what a plan and its workload have.
+
+Short tests take it: each kernel takes up to a minute to compile, and there are eight.  The result is
+the same.  Plans that refine have one of their own, as they never have several nodes.
+"""
+
+import os
+
+import numpy as np
+
+from gearshift.plans.plan_tables import PlanTables
+from gearshift.simulator.kernel.queues import NONE
+from gearshift.simulator.kernel.recorded_rows import RecordedRows, Tuples
+
+WHOLE_KERNEL = "GEARSHIFT_WHOLE_KERNEL"
+
+
+def takes_whole_kernel() -> bool:
+    return WHOLE_KERNEL in os.environ
+
+
+def no_records(tables: PlanTables) -> RecordedRows:
+    """For plans without graphs."""
+    ints, small, short = (np.zeros(0, dtype=kind) for kind in (np.int64, np.int32, np.int16))
+    tuples = Tuples(
+        scope=np.zeros(1, dtype=np.int64),
+        items_of=ints,
+        first=small,
+        items=small,
+        edges=short,
+        node=short,
+        sample=small,
+        inside=small,
+    )
+    return RecordedRows(
+        first_tuple=np.zeros(len(tables.pipelines), dtype=np.int64),
+        tuples=tuples,
+        condition=np.full(len(tables.graph.conditions), NONE, dtype=np.int64),
+        holds=np.zeros((0, 0, 0), dtype=np.bool_),
+    )
