@@ -42,7 +42,7 @@ from tests.conformance.refinements import with_refinement
 from tests.conformance.scenario import long_case, three_pipelines
 from tests.conformance.small import refining, small_gear, small_plan, small_plan_of, small_workload
 from tests.conformance.virtual import run_virtually
-from tests.often import often
+from tests.often import first_short, often
 from tests.unit.planner.joint.strips import EDGES, strips
 
 RUN_FACTORS = st.lists(st.sampled_from([0.5, 1.0, 1.2, 1.5, 3.0, 40.0]), min_size=1, max_size=4)
@@ -483,12 +483,7 @@ def test_router_and_simulator_decide_alike_when_batches_end_together_on_many_dev
 
 @pytest.mark.parametrize(
     ("times", "meter"),
-    [
-        (0.5, "backlog"),
-        (0.5, "alpha"),
-        (3.0, "backlog"),
-        pytest.param(3.0, "alpha", marks=pytest.mark.long),
-    ],
+    first_short([(0.5, "backlog"), (0.5, "alpha"), (3.0, "backlog"), (3.0, "alpha")], 2),
 )
 def test_router_and_simulator_decide_alike_while_load_is_scaled_to_the_planned_one(meter: str, times: float) -> None:
     placed = {"a0": "d0", "b0": "d1"}

@@ -196,6 +196,7 @@ def test_bulk_work_that_waits_for_long_is_asked_again_and_keeps_its_deadline(two
         assert bulk.result(LONGEST_S)["outcome"].to_pylist() == ["answered"]
 
 
+@pytest.mark.long
 def test_front_ends_pass_bulk_work_on(tmp_path):
     with serving(tmp_path, make_plan=two_gear_plan, front_ends=2) as server:
         made = gearshift.map({"x": np.zeros((300, 2))}, server.url, label="by", gear=1)

@@ -42,6 +42,7 @@ def test_a_shutdown_in_a_batch_outlasts_a_worker_that_was_hit_just_before(hit: i
     assert asyncio.run(faults.shutdown(tmp_path, random.Random(1), [hit])).sound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["degrade", pytest.param("refuse", marks=pytest.mark.long)])
 def test_without_a_later_stage_requests_end_as_the_policy_says(policy: str, tmp_path: Path) -> None:
     tally = asyncio.run(faults.lost_stage(tmp_path, random.Random(1), [policy]))
@@ -60,6 +61,7 @@ def test_in_a_graph_no_fault_of_workers_or_models_costs_or_doubles_an_answer(
     assert tally.degraded > 0
 
 
+@pytest.mark.long
 def test_a_request_that_hangs_is_found_and_fails_alone(tmp_path: Path) -> None:
     async def main() -> faults.Tally:
         async with faults.serving(tmp_path, "--shortest-hang-s", "0.5") as server:

@@ -87,6 +87,7 @@ def test_both_are_measured_through_the_worker(folder: Path) -> None:
     assert profile.predictions.certainty[1] == pytest.approx(np.abs(np.tanh(1.5 * x.sum(axis=1))), abs=1e-5)
 
 
+@pytest.mark.long
 def test_both_are_served_as_they_were_measured(folder: Path) -> None:
     profile = gearshift.inspect(folder / "profile")
     assert isinstance(profile, Profile)

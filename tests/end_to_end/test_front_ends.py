@@ -131,6 +131,7 @@ def head_only(server: Server) -> bytes:
         return sock.recv(1000)
 
 
+@pytest.mark.long
 def test_keys_and_certificates_hold_at_each_front_end_and_grpc_is_served_beside(tmp_path):
     keys, admins = tmp_path / "users", tmp_path / "admins"
     keys.write_text("a-longer-first-key\n")

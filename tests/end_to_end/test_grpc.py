@@ -569,6 +569,7 @@ def test_an_idle_stream_does_not_hold_up_the_end(tmp_path):
         assert time.monotonic() - begun < 15
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_calls_at_once(tmp_path):
     with serving(tmp_path, grpc_port=0) as server, grpc.insecure_channel(server.grpc) as channel:
         slow = stub(channel).ModelInfer.future(request((5, 30)))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.language_server import LONGEST_S, LanguageServer, chat, serving, streamed, text_of
+from tests.often import first_short
 from tests.two_language_models import SMALL_ALONE, cascade, engine, language_profile, write_language_plan
 
 PROFILE = language_profile(step_s=(0.002, 0.004), output_tokens=20)
@@ -90,7 +91,7 @@ def test_nothing_is_left_of_a_server_that_is_killed(tmp_path: Path) -> None:
     until(lambda: not any(map(lives, started)), 10)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first_short([signal.SIGTERM, signal.SIGINT]))
 def test_open_streams_are_answered_before_the_end(tmp_path: Path, number: signal.Signals) -> None:
     server = LanguageServer(write_language_plan(tmp_path, [cascade(-0.5, 4)], profile=PROFILE), "--backend", "emulated")
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LONGEST_S)

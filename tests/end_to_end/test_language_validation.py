@@ -14,6 +14,7 @@ from gearshift.verbs.language.replay import Asking, replay_language
 from gearshift.verbs.language.validate import validate_language
 from gearshift.workload import Trace
 from tests.language_server import serving
+from tests.often import first_short
 from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 THRESHOLD = -0.5
@@ -52,6 +53,7 @@ def test_a_running_server_is_sent_a_trace(plan: Path, tmp_path: Path) -> None:
         assert unknown.problems == {"status 404": 10}
 
 
+@pytest.mark.long
 def test_tokens_of_a_trace_bound_answers(plan: Path, tmp_path: Path) -> None:
     trace = Trace(np.arange(6) * 50_000_000, 1.0, prompt_tokens=np.full(6, 30), output_tokens=np.full(6, 5))
     with serving(plan, "--backend", "emulated") as server:
@@ -85,6 +87,7 @@ def test_no_server_and_no_prompts_are_told(plan: Path) -> None:
         validate_language(plan, trace_of(2, 0.01))
 
 
+@pytest.mark.long
 def test_a_server_with_keys_is_validated_with_one(plan: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.txt"
     keys.write_text("a-longer-user-key\n")
@@ -95,7 +98,7 @@ def test_a_server_with_keys_is_validated_with_one(plan: Path, tmp_path: Path) ->
         assert run.replay.problems == {}
 
 
-@pytest.mark.parametrize("faulty", [1, 4])
+@pytest.mark.parametrize("faulty", first_short([1, 4]))
 def test_a_judge_that_fails_is_told_before_the_run_or_costs_no_measurement(
     faulty: int, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

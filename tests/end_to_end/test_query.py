@@ -14,6 +14,7 @@ from tests.end_to_end.test_server import serving
 from tests.examples.test_documented_commands import free_port
 from tests.graph_task import write_graph_plan
 from tests.little_task import closed, write_little_task
+from tests.often import first_short
 
 LONG_S = 60.0
 QUERY = """
@@ -44,6 +45,7 @@ def test_the_result_is_shown_with_the_cascade_that_was_chosen(folder):
     assert "loading models" in done.stderr
 
 
+@pytest.mark.long
 def test_a_graph_runs_in_process_with_the_cascade_of_each_node(tmp_path):
     write_graph_plan(tmp_path)
     (tmp_path / "query.sql").write_text("SELECT pairs_label([1, 2, 2, 2, 3, 4]) AS text")
@@ -53,7 +55,7 @@ def test_a_graph_runs_in_process_with_the_cascade_of_each_node(tmp_path):
     assert "pairs: split split, read read, check check, join join; accuracy not recorded" in done.stdout
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("suffix", first_short(["csv", "parquet", "jsonl"]))
 def test_the_result_is_written_in_the_format_of_its_name(folder, suffix):
     done = run(folder, "query.sql", "--plan", "plan.json", "--label", "sum", "--out", f"r.{suffix}", "--json", "-")
     assert done.returncode == 0, done.stderr
@@ -81,19 +83,26 @@ def test_a_server_answers_the_same(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("sql", "arguments", "said"),
-    [
-        (
-            "SELECT nope",
-            ["--plan", "plan.json"],
-            'error: bad.sql: Binder Error: Referenced column "nope" was not found',
-        ),
-        ("-- nothing", ["--plan", "plan.json"], "there is no statement; write a query that ends in a SELECT"),
-        ("SELECT 1", ["--plan", "plan.json", "--out", "r.xlsx"], "has the suffix '.xlsx'; use one of .csv, .parquet"),
-        ("SELECT 1", [], "needs one of --plan and --url"),
-        ("SELECT 1", ["--url", "http://127.0.0.1:PORT"], "cannot be reached"),
-        ("SELECT sums('a')", ["--plan", "plan.json"], "error: the column has type string, and input 'x' is FP64"),
-        ("SELECT 1", ["--plan", "plan.json", "--gear", "7"], "gear is 7, the plan has gears 0 to 0"),
-    ],
+    first_short(
+        [
+            (
+                "SELECT nope",
+                ["--plan", "plan.json"],
+                'error: bad.sql: Binder Error: Referenced column "nope" was not found',
+            ),
+            ("SELECT 1", [], "needs one of --plan and --url"),
+            ("-- nothing", ["--plan", "plan.json"], "there is no statement; write a query that ends in a SELECT"),
+            (
+                "SELECT 1",
+                ["--plan", "plan.json", "--out", "r.xlsx"],
+                "has the suffix '.xlsx'; use one of .csv, .parquet",
+            ),
+            ("SELECT 1", ["--url", "http://127.0.0.1:PORT"], "cannot be reached"),
+            ("SELECT sums('a')", ["--plan", "plan.json"], "error: the column has type string, and input 'x' is FP64"),
+            ("SELECT 1", ["--plan", "plan.json", "--gear", "7"], "gear is 7, the plan has gears 0 to 0"),
+        ],
+        2,
+    ),
 )
 def test_what_cannot_run_is_one_sentence(folder, sql, arguments, said):
     (folder / "bad.sql").write_text(sql)

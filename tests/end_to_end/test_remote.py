@@ -327,6 +327,7 @@ def small():
 """
 
 
+@pytest.mark.long
 def test_a_model_behind_chat_completions_is_a_stage_too(tmp_path):
     def judge(path: str, data: bytes) -> Any:
         said = "Good." if b"fine" in data else "Bad."

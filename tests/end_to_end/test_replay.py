@@ -22,6 +22,7 @@ from gearshift.workload import Workload
 from tests.certificates import write_certificate
 from tests.end_to_end.test_server import Server, serving
 from tests.little_task import little_profile
+from tests.often import first_short
 
 KEY = "a-key-of-the-load-generator"
 SOURCE = RecordedSamples(operator="sums", samples=10)
@@ -143,7 +144,7 @@ def test_model_and_stage_are_asked_for_only_where_they_are_wanted(server: Server
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-@pytest.mark.parametrize("sending", [{}, {"api_key": "another"}])
+@pytest.mark.parametrize("sending", first_short([{}, {"api_key": "another"}]))
 def test_a_server_that_needs_a_key_says_so_at_once(server: Server, protocol: str, sending: dict[str, str]) -> None:
     with pytest.raises(InvalidInput, match=r"an API key is needed.*--key-file") as error:
         replayed(url_of(server, protocol), workload(1), **sending)
@@ -168,9 +169,7 @@ def test_each_request_is_sent_with_its_own_deadline_in_place_of_everyones(
     assert run.result.share_late == 0.5
 
 
-@pytest.mark.parametrize(
-    ("protocol", "processes"), [pytest.param("http", 1, marks=pytest.mark.long), ("grpc", 1), ("http", 2)]
-)
+@pytest.mark.parametrize(("protocol", "processes"), first_short([("grpc", 1), ("http", 1), ("http", 2)]))
 def test_a_wrong_operator_ends_the_replay(server: Server, protocol: str, processes: int) -> None:
     source = RecordedSamples(operator="nothing", samples=10)
     with pytest.raises(InvalidInput, match=r"status 404: .*there is no model 'nothing'"):
@@ -226,6 +225,7 @@ def test_certificates_are_checked(tmp_path: Path, scheme: str) -> None:
             replayed(url, workload(1), ca_file=str(tmp_path / "none.pem"))
 
 
+@pytest.mark.long
 def test_an_address_without_a_grpc_server_is_refused_with_a_remedy() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -13,6 +13,7 @@ from gearshift.verbs.replay import replay, replay_each
 from gearshift.verbs.validate import Validation, validate
 from tests.end_to_end.test_server import Server
 from tests.graph_task import REQUESTS, recorded_quality, write_recorded_graph
+from tests.often import first_short
 from tests.unit.cli.little import run
 
 ANY = "1000000"
@@ -53,7 +54,7 @@ def test_whole_requests_are_judged_by_the_items_that_they_visit(made: Path, emul
     assert done.result.share_refused == done.failed == 0
 
 
-@pytest.mark.parametrize("way", ["http", "binary", "grpc", "two processes"])
+@pytest.mark.parametrize("way", first_short(["http", "grpc", "binary", "two processes"], 2))
 def test_a_server_s_answers_are_judged_alike_whatever_the_way(made: Path, server: Server, way: str) -> None:
     url = f"grpc://{server.grpc}" if way == "grpc" else server.url
     processes = 2 if way == "two processes" else 1
@@ -69,6 +70,7 @@ def test_a_server_s_answers_are_judged_alike_whatever_the_way(made: Path, server
     assert len(done.log) > 40
 
 
+@pytest.mark.long
 def test_a_trace_by_name_finds_the_pipeline_in_the_folder_of_profiles(made: Path, server: Server) -> None:
     done = replay_each(server.url, {"pairs": made / "trace.csv"}, profiles=made / "profile", largest_lateness_s=ANY_S)
     assert done["pairs"].log.quality.tolist() == QUALITY[done["pairs"].log.record].tolist()

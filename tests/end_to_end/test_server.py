@@ -432,6 +432,7 @@ def test_logs_are_json_from_server_and_workers_alike(tmp_path):
     assert by_start["POST '/"]["path"] == "/v2/models/sums/infer"
 
 
+@pytest.mark.long
 def test_what_a_killed_worker_held_is_answered_once_it_is_replaced(tmp_path):
     with serving(tmp_path) as server, closed(tmp_path) as open_gate, closed(tmp_path, LOADING) as let_load:
 
@@ -456,6 +457,7 @@ def test_what_a_killed_worker_held_is_answered_once_it_is_replaced(tmp_path):
         assert server.end() == 0
 
 
+@pytest.mark.long
 def test_workers_killed_under_load_cost_no_accepted_request(tmp_path):
     with serving(tmp_path) as server:
 
@@ -585,6 +587,7 @@ def test_what_is_not_answered_within_the_drain_time_fails(tmp_path):
         assert server.wait() == 1
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_it_at_once(tmp_path):
     with serving(tmp_path) as server:
 

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.end_to_end.test_grpc import request, stub
@@ -63,6 +64,7 @@ def test_traces_of_both_protocols_reach_the_collector_that_the_variables_name(tm
     assert sum(span.name == "run large" for span in spans) == 1
 
 
+@pytest.mark.long
 def test_a_collector_that_is_not_there_disturbs_nobody(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")

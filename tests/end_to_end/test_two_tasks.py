@@ -15,6 +15,7 @@ import pytest
 
 from gearshift.plans.plan_file import read_plan, write_plan
 from tests.end_to_end.test_server import LONGEST_S, PAUSE_S, Server, gone_within, speak
+from tests.often import first_short
 from tests.two_tasks import two_task_plan, write_two_tasks
 from tests.unit.cli.little import run
 
@@ -140,7 +141,7 @@ def with_both(folder: Path, use: Use, **settings: Any) -> None:
         assert server.end() == 0
 
 
-@pytest.mark.parametrize("front_ends", [1, 2])
+@pytest.mark.parametrize("front_ends", first_short([1, 2]))
 def test_one_shifts_gears_with_its_own_load_while_the_other_stays(tmp_path: Path, front_ends: int) -> None:
     async def use(session: aiohttp.ClientSession, server: Server, sums: Clients, numbers: Clients) -> None:
         async with numbers.loading(1, pause_s=0.02):
@@ -163,6 +164,7 @@ def test_one_shifts_gears_with_its_own_load_while_the_other_stays(tmp_path: Path
     with_both(tmp_path, use, front_ends=front_ends)
 
 
+@pytest.mark.long
 def test_a_killed_worker_and_swaps_lose_and_double_nothing_of_either(tmp_path: Path) -> None:
     async def use(session: aiohttp.ClientSession, server: Server, sums: Clients, numbers: Clients) -> None:
         sums.asks_again = numbers.asks_again = (

@@ -52,6 +52,7 @@ def test_what_was_sent_is_simulated_and_told_on_the_clock_of_the_replay(validati
     assert validation.predicted.requests == validation.measured.requests == len(run.log)
 
 
+@pytest.mark.long
 def test_a_pipeline_under_another_name_than_its_operators_is_served_and_asked(made: Path) -> None:
     write_plan(under_other_names(read_plan(made / "plan.json")), made / "shop.json")
     run = validate(made / "shop.json", made / "t.csv", backend="emulated", largest_lateness_s=1000.0)

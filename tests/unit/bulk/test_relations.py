@@ -149,6 +149,7 @@ def test_long_relations_are_streamed_with_so_many_chunks_in_flight(sums, monkeyp
     assert most <= (MOST_IN_FLIGHT + 3) * 2048
 
 
+@pytest.mark.long
 def test_streams_that_are_not_read_to_the_end_leave_no_worker(folder):
     operator = gearshift.open_operator(folder / "plan.json", label="sum", workers=1)
     (worker,) = pids(operator)
@@ -218,6 +219,7 @@ with gearshift.open_operator(sys.argv[1], label="sum") as operator, duckdb.conne
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_run_at_once_and_the_next_is_answered(folder):
     with closed(folder):
         done = subprocess.run(

@@ -48,7 +48,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases() -> list[Any]:
     return [
         pytest.param(
-            planner, kind, marks=[pytest.mark.long] * (planner not in SHORT or (planner in SLOW and ACCURACY in asked))
+            planner,
+            kind,
+            marks=[pytest.mark.long]
+            * (planner not in SHORT or (planner in SLOW and (ACCURACY in asked or kind.startswith("too much")))),
         )
         for planner in planners.MODULES
         for kind, (_, asked, _) in KINDS.items()
@@ -92,6 +95,7 @@ def _value(words: list[str], flag: str) -> float:
     return float(words[words.index(flag) + 1]) if flag in words else 1.0
 
 
+@pytest.mark.long
 def test_a_steady_rate_that_fails_as_arrivals_at_random_can_be_planned_as_it_is_said(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

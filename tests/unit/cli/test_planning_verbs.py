@@ -408,6 +408,7 @@ def test_explain_tells_what_other_numbers_of_devices_give(place: Path) -> None:
     assert "with 2 devices: accuracy 80.0 %, p95 100 ms" in done.stdout
 
 
+@pytest.mark.long
 def test_without_labels_every_verb_says_what_accuracy_is(place: Path) -> None:
     profile = synthetic_profile(models=2, samples=100)
     records = dataclasses.replace(profile.predictions, labelled=False)

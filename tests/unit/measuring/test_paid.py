@@ -119,6 +119,7 @@ def test_what_local_models_do_is_not_kept(tmp_path):
     assert not (tmp_path / "profile.partial").exists()
 
 
+@pytest.mark.long
 def test_nothing_is_asked_again_where_all_was_answered_and_the_labels_were_wrong(tmp_path):
     any_answer = ('classes = ["good", "bad"]', "")
     with endpoint(judge) as there:

@@ -164,6 +164,7 @@ def test_requests_go_through_all_nodes_and_each_operator_is_measured(tmp_path: P
             np.testing.assert_array_equal(getattr(records, column), getattr(made.tuples[name], column))
 
 
+@pytest.mark.long
 def test_without_labels_answers_are_compared_with_the_strongest_model_and_the_profile_says_so(tmp_path: Path) -> None:
     def change(text: str) -> str:
         return text[: text.index("[pipelines.digit]")] + "[profile]\nbatch_sizes = [1]\nrepeats = 3\nlongest_s = 0.1\n"
@@ -229,6 +230,7 @@ operator = "split"
         profile_pipelines(project(tmp_path, lambda text: text + again), progress=silent)
 
 
+@pytest.mark.long
 def test_a_label_in_a_condition_that_no_model_answers_is_refused_once_its_operator_is_measured(tmp_path: Path) -> None:
     def change(text: str) -> str:
         return text.replace(

@@ -208,6 +208,7 @@ def by_ladder(request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = s
     )
 
 
+@pytest.mark.long
 def test_the_lowest_latency_of_an_accuracy_is_found_to_5_percent() -> None:
     wanted = little_request(devices=5, objective=Objective(accuracy=0.7))
     made = by_ladder(wanted).plan(wanted)
@@ -299,6 +300,7 @@ def test_exclusive_placements_put_one_model_on_a_device_and_within_its_memory(
     assert (qps > 0) == (len(placement.models) == 3)
 
 
+@pytest.mark.long
 def test_models_that_do_not_fit_together_are_placed_on_devices_of_their_own() -> None:
     request = little_request(hardware=identical_devices(3, memory_bytes=GIB // 2), trace=BUSY)
     made = placement_heuristic.PLANNER.plan(request)

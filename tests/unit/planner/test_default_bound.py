@@ -12,6 +12,7 @@ from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.simulator.simulate import prepare
 from gearshift.traces.generate import bursty, steady
 from gearshift.workload import Trace
+from tests.often import first_short
 from tests.worlds import synthetic_profile
 
 OBJECTIVES_S = (0.03, 0.3)
@@ -23,7 +24,7 @@ def world() -> tuple[Profile, Trace]:
     return synthetic_profile(models=2, samples=400), bursty(150, 600, 8.0, bursts=2, seed=1)
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES_S)
+@pytest.fixture(scope="module", params=first_short(OBJECTIVES_S))
 def planned(request: pytest.FixtureRequest, world: tuple[Profile, Trace]) -> tuple[GearPlan, float, Backlog]:
     profile, trace = world
     plan = gearshift.plan(profile, trace, latency_s=request.param, ranges=5)

@@ -95,6 +95,7 @@ def test_the_planner_takes_the_model_with_caches_where_that_is_better() -> None:
     assert planned().predictions["task"].accuracy > plain.predictions["task"].accuracy + 0.005
 
 
+@pytest.mark.long
 def test_the_planner_leaves_caches_that_only_cost_alone() -> None:
     assert CACHED not in models_of(planned(0.0))
 

@@ -19,6 +19,7 @@ from gearshift.planner.search.optimal import restricted
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.space.request import PlanRequest
+from tests.often import first_short
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request, little_trace, single_plan
 from tests.worlds import synthetic_profile
@@ -104,7 +105,7 @@ def test_too_few_samples_are_blamed_on_no_range_and_no_model() -> None:
     assert planners.plan("optimal", dataclasses.replace(request, objective=objective))
 
 
-@pytest.mark.parametrize("find", [planners.plan, planners.fewest])
+@pytest.mark.parametrize("find", first_short([planners.plan, planners.fewest]))
 def test_that_no_model_is_fast_enough_is_said_without_a_search(find: Any) -> None:
     error = refused(asked(latency_s=0.0005, accuracy=0.8), find=find)
     assert error.reason == (
@@ -191,6 +192,7 @@ def test_ctrl_c_while_looking_keeps_what_is_known(monkeypatch: pytest.MonkeyPatc
     assert (error.reason, error.device, error.nearest_latency_s) == ("no", "cpu-0", None)
 
 
+@pytest.mark.long
 def test_overload_is_met_with_devices_and_not_with_a_latency_of_ages() -> None:
     crowd = little_trace(low_qps=1500, high_qps=3000)
     error = refused(little_request(trace=crowd, ranges=2), "static-cascade")

@@ -112,6 +112,7 @@ def lost_with_margin(request: PlanRequest) -> dict[str, float]:
     return lost
 
 
+@pytest.mark.long
 def test_a_burst_that_the_meter_sees_does_not_make_two_ranges_too_coarse() -> None:
     """Bursts of 300 requests/s within seconds of 63 put both ranges where no load lasts, if they reach so far."""
     profile = synthetic_profile(models=3, samples=1000, fastest_s=0.008)

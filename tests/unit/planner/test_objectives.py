@@ -84,6 +84,7 @@ def test_an_accuracy_is_kept_at_a_latency_that_a_little_less_could_not() -> None
     assert result_of(tighter).accuracy < result_of(made).accuracy
 
 
+@pytest.mark.long
 def test_an_accuracy_of_nothing_is_kept_by_any_plan() -> None:
     made = plan(request(Objective(accuracy=0.0)))
     assert result_of(made).accuracy > 0
@@ -111,6 +112,7 @@ def test_the_search_for_n_devices_starts_from_the_plan_for_one_less() -> None:
         assert started[count] == accuracy_on_part_a(planned_on(count - 1), less)
 
 
+@pytest.mark.long
 def test_a_search_that_finds_nothing_better_ends_where_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (request(Objective(latency_s=0.02), hardware=identical_devices(count)) for count in (1, 12))
     search = PlanSearch(SoFar(many))
@@ -212,6 +214,7 @@ def test_a_spent_budget_gives_the_best_so_far_or_says_that_there_is_none(monkeyp
     assert result_of(made).requests == len(SHORT)
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(search: SloSearch) -> GearPlan:
         search.choices()
@@ -284,6 +287,7 @@ def test_an_accuracy_out_of_reach_names_the_nearest_which_is_then_reached() -> N
         assert result_of(plan(request(nearest))).accuracy >= caught.value.nearest_accuracy
 
 
+@pytest.mark.long
 def test_a_load_beyond_the_devices_names_how_many_carry_it() -> None:
     busy = little_trace(low_qps=1000, high_qps=3000)
     with pytest.raises(Infeasible) as caught:
@@ -305,6 +309,7 @@ def test_a_latency_of_days_is_no_limit(latency_s: float) -> None:
     assert result_of(plan(request(Objective(latency_s=latency_s)))).share_late == 0
 
 
+@pytest.mark.long
 def test_devices_on_very_many_nodes_are_searched() -> None:
     nodes = tuple(Device(id=f"d{i}", node=f"n{i}") for i in range(24))
     made = plan(request(Objective(latency_s=0.02, accuracy=0.8), hardware=Hardware(devices=nodes)))

@@ -153,6 +153,7 @@ def check_hope(request: PlanRequest) -> None:
     assert (made and encode_plan(made)) == (thorough and encode_plan(thorough))
 
 
+@pytest.mark.long
 @examples(3)
 @given(requests())
 def test_no_plan_is_lost_on_devices_that_bounds_leave_no_hope_for(request: PlanRequest) -> None:

@@ -232,6 +232,7 @@ def test_a_changed_policy_is_compiled_anew_and_an_unchanged_one_loaded_from_the_
     assert_the_cache_sees_a_changed_policy(package, script)
 
 
+@pytest.mark.long
 def test_another_installation_of_the_same_sources_loads_what_the_first_compiled(package: Path) -> None:
     other = package.parent.parent / "other" / "gearshift"
     (package / "simulator" / "little_kernel.py").write_text(LITTLE_KERNEL)

@@ -76,6 +76,7 @@ def test_an_answer_is_right_where_the_first_cache_that_hits_is_or_none_hits() ->
     assert right_of(problem, ()).all()
 
 
+@pytest.mark.long
 def test_tables_have_every_method_and_rows_against_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     problem = instance(2, 5, 2, samples=200, memory=False)
     entries = [

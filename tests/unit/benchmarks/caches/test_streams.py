@@ -47,6 +47,7 @@ def test_retraining_is_timed_at_the_lowest_priority_and_the_others_keep_theirs(t
     assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)) == (priority, cores)
 
 
+@pytest.mark.long
 def test_classes_that_come_late_do_so_with_a_window_and_build_nothing(tmp_path: Path) -> None:
     images, labels = digits()
     case = Case(

@@ -1,9 +1,12 @@
 from dataclasses import fields
 
+import pytest
+
 from benchmarks.shared.as_served_here import as_served_here
 from tests.worlds import synthetic_profile
 
 
+@pytest.mark.long
 def test_a_profile_gets_what_this_machine_adds_and_keeps_all_else() -> None:
     profile = synthetic_profile(models=2, samples=10)
     here = as_served_here(profile, seconds=0.3)

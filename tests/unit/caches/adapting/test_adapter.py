@@ -275,6 +275,7 @@ def outcomes(told: Any) -> list[tuple[str, str]]:
     return list(zip(reasons, (event["outcome"] for event in told if event["event"] == "cache_retrained"), strict=True))
 
 
+@pytest.mark.long
 def test_where_few_classes_come_caches_are_set_for_them_and_nothing_is_trained(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, FOLLOWS)
@@ -365,6 +366,7 @@ def test_a_restart_goes_on_with_the_classes_that_caches_are_set_for(tmp_path: Pa
     assert not told
 
 
+@pytest.mark.long
 def test_the_next_version_for_classes_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, FOLLOWS)
@@ -755,6 +757,7 @@ def test_a_restart_before_the_interval_has_passed_loses_neither_its_clock_nor_wh
     assert earlier.due(494.0) == ""
 
 
+@pytest.mark.long
 def test_what_was_learnt_before_a_restart_is_no_reason_to_retrain(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, _ = adapter_in(folder)
@@ -958,6 +961,7 @@ def test_settings_that_cannot_be_are_refused_by_name() -> None:
         adaptation_of({"learn_share": 2})
 
 
+@pytest.mark.long
 def test_retraining_comes_in_time_where_more_samples_come_than_can_be_run(tmp_path: Path) -> None:
     adapter, told = adapter_in(saved_in(tmp_path))
     stream(adapter, images_of(1, 2))

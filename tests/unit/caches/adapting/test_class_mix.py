@@ -50,6 +50,7 @@ def test_what_came_before_another_mix_is_forgotten() -> None:
     assert 290 <= now.since_s <= 306
 
 
+@pytest.mark.long
 def test_very_many_answers_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gearshift.caches.adapting.class_mix.MOST", 400.0)
     classes = fed(mix(), np.random.default_rng(0).integers(0, 10, 1200).tolist())

@@ -58,6 +58,7 @@ def test_lookups_in_line_are_timed_each_behind_its_layer_of_one_row_after_the_ot
     assert len(order) == len(a_round) * (evaluation.WARM_UP + evaluation.REPEATS)
 
 
+@pytest.mark.long
 def test_a_spell_in_which_the_machine_is_slow_changes_neither_segments_nor_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -304,6 +304,7 @@ def test_while_one_batch_is_looked_up_another_is_not(running: LookupProcess) -> 
     batch_of(running).end()
 
 
+@pytest.mark.long
 def test_when_the_process_is_killed_within_a_batch_the_model_answers_and_lookups_go_on_in_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -91,6 +91,7 @@ def test_build_tells_what_was_chosen_and_what_it_comes_to(built: Path) -> None:
     assert (built / "caches" / manifest["file"]).is_file()
 
 
+@pytest.mark.long
 def test_build_runs_what_it_has_chosen_and_says_what_it_comes_to(built: Path, tmp_path: Path) -> None:
     done = run(
         *("caches", "build", f"{built / 'model.py'}:load_heavy", "--data", built / "data.npz", "--out", tmp_path / "c"),

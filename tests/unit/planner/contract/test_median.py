@@ -54,6 +54,7 @@ def test_a_frontier_has_only_plans_within_the_median() -> None:
         planners.frontier("single", asked(median_s=0.0001))
 
 
+@pytest.mark.long
 def test_the_fewest_devices_keep_the_median_too() -> None:
     free = planners.fewest("single", asked(accuracy=0.7))
     most_s = 0.8 * p50_s(free)

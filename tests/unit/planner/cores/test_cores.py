@@ -99,6 +99,7 @@ def test_no_choice_is_confirmed_twice(accuracy: float, monkeypatch: pytest.Monke
     assert len(tried) == len(set(tried)) <= 10
 
 
+@pytest.mark.long
 def test_the_first_choice_for_a_margin_is_made_once_for_all_alphas() -> None:
     asked: list[tuple[float, float | None]] = []
 
@@ -129,6 +130,7 @@ def test_every_model_alone_is_a_choice_as_it_needs_no_core_for_another() -> None
     assert alone == {(model,) for model in MEASURED.models}
 
 
+@pytest.mark.long
 def test_ranges_may_be_visited_by_zipfs_law() -> None:
     (operator,) = planned(load="zipf").pipelines.values()
     assert operator.planned_load is not None

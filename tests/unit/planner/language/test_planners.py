@@ -13,6 +13,7 @@ from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.engines.simulate_language import simulate_language
 from tests.language_profiles import bursty_trace, language_profile
+from tests.often import first_short
 
 
 def request(
@@ -69,7 +70,7 @@ def test_baselines_are_what_they_are_called(plans: dict[str, GearPlan]) -> None:
     assert all(len(gear.cascade.models) == 1 for name in ("single", "model-switching") for gear in gears[name])
 
 
-@pytest.mark.parametrize("unit", ["outstanding_requests", "queued_tokens"])
+@pytest.mark.parametrize("unit", first_short(["outstanding_requests", "queued_tokens"]))
 def test_ranges_may_be_in_other_units(unit: str) -> None:
     asked = request(load_unit=unit)
     made = planners.plan("optimal", asked)
@@ -127,6 +128,7 @@ def test_a_frontier_rises() -> None:
     assert [quality for _, quality in points] == sorted(quality for _, quality in points)
 
 
+@pytest.mark.long
 def test_a_search_that_is_cut_short_gives_its_best() -> None:
     asked, told = request(), list[str]()
 

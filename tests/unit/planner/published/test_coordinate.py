@@ -292,6 +292,7 @@ def front() -> list[GearPlan]:
     return frontier(little_request())
 
 
+@pytest.mark.long
 def test_the_frontier_is_undominated_by_rising_latency() -> None:
     points = [(made.predictions["task"].latency_s.p95, made.predictions["task"].accuracy) for made in front()]
     assert len(points) >= 4

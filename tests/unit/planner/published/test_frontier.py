@@ -87,6 +87,7 @@ def test_the_planner_is_found_by_its_name() -> None:
     assert {made.planner for made in planners.frontier("frontier", request)} == {"frontier"}
 
 
+@pytest.mark.long
 def test_the_same_inputs_and_seed_give_the_same_bytes() -> None:
     request = little_request(hardware=identical_devices(2, memory_bytes=3 << 28), ranges=3, most_candidates=4)
     first, second = ([encode_plan(made) for made in frontier(request)] for _ in range(2))
@@ -137,6 +138,7 @@ def test_a_plan_is_more_accurate_than_the_fastest_model_alone() -> None:
     assert planned(0.03).predictions["task"].accuracy > plans()[0].predictions["task"].accuracy + 0.02
 
 
+@pytest.mark.long
 def test_a_larger_margin_gives_no_more_accuracy() -> None:
     tight, loose = (plan(little_request(least_margin=margin)) for margin in (1.0, 1.6))
     assert on_part_a(loose, little_request())[1] <= on_part_a(tight, little_request())[1]
@@ -166,6 +168,7 @@ def test_by_zipfs_law_the_plan_still_keeps_its_latency_on_the_trace() -> None:
     assert replay(made, little_request(), part=PART_A).share_late_bound() <= 0.05
 
 
+@pytest.mark.long
 def test_of_a_long_trace_pieces_are_searched_and_the_whole_is_kept() -> None:
     counts = np.random.default_rng(0).poisson(3000, 10)
     times_s = np.concatenate([second + np.arange(count) / count for second, count in enumerate(counts)])
@@ -189,6 +192,7 @@ def with_part_b_wrong() -> Profile:
     return dataclasses.replace(PROFILE, predictions=changed)
 
 
+@pytest.mark.long
 def test_part_b_changes_what_is_reported_and_nothing_that_is_decided() -> None:
     made = plan(little_request(profile=with_part_b_wrong()))
     assert msgspec.structs.replace(made, predictions={}) == msgspec.structs.replace(planned(), predictions={})
@@ -208,6 +212,7 @@ def checked(made: GearPlan, hardware: Hardware) -> Placement:
     return made.placement
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hardware", [nodes(4), nodes(2, 2), mixed()])
 def test_models_that_fit_no_device_alone_span_several(hardware: Hardware) -> None:
     made = plan(spanning_request(hardware=hardware))
@@ -226,6 +231,7 @@ def test_a_model_profiled_only_on_more_devices_than_a_node_has_is_not_used() -> 
     assert made.placement.models == ("m0",)
 
 
+@pytest.mark.long
 def test_old_devices_are_planned_for_by_their_own_run_times() -> None:
     """m0 takes 0.2 s on old devices, on new ones 0.1 s."""
     old, new = (frontier(spanning_request(hardware=nodes(4, kind=kind)))[0] for kind in ("old", "gpu"))
@@ -302,6 +308,7 @@ def test_an_accuracy_that_the_load_forbids_names_the_range_where_it_is_lost() ->
     assert error.bottleneck == "m2"
 
 
+@pytest.mark.long
 def test_an_accuracy_too_slow_for_the_latency_names_the_nearest_latency_that_has_it() -> None:
     error = refused(objective=Objective(latency_s=0.005, accuracy=0.75))
     assert "within 5 ms with an accuracy of 0.75 on 1 device" in str(error)

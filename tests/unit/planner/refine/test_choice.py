@@ -84,6 +84,7 @@ def replace_devices(given: PlanRequest, *devices: Any) -> Any:
     return msgspec.structs.replace(given.hardware, devices=devices)
 
 
+@pytest.mark.long
 def test_where_gears_have_no_plan_the_refusal_is_said_too() -> None:
     made = planners.plan("single", asked(3, accuracy=0.75))
     assert made.pipeline.refines
@@ -96,6 +97,7 @@ def test_a_policy_that_only_refines_says_that_it_was_asked_for() -> None:
     assert because(made) == "rows are refined while there is time, as was asked for"
 
 
+@pytest.mark.long
 def test_with_both_objectives_the_cheaper_plan_wins() -> None:
     given = asked(3, accuracy=0.7)
     made, gears = planners.plan("single", given), planners.plan("single", replace(given, policy="gears"))

@@ -136,6 +136,7 @@ def test_of_two_kinds_the_cheaper_devices_are_taken_where_they_are_enough() -> N
     assert price_of_used(cheap) < price_of_used(dear)
 
 
+@pytest.mark.long
 def test_the_fewest_devices_that_refine_are_one_more_than_fail() -> None:
     assert len(planners.fewest("refine", asked(accuracy=0.85)).hardware.devices) == 2
     with pytest.raises(Infeasible, match="the best that was found has"):

@@ -60,6 +60,7 @@ def test_refining_is_more_accurate_than_gears_within_a_tight_latency() -> None:
     assert (best.planner, best.pipeline.refines) == ("refine", True)
 
 
+@pytest.mark.long
 def test_a_median_below_all_run_times_is_infeasible() -> None:
     bounded = msgspec.structs.replace(request(1).objective, median_s=1e-5)
     with pytest.raises(Infeasible, match="no plan that refines"):

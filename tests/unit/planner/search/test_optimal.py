@@ -25,6 +25,7 @@ from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import Trace
+from tests.often import first_short
 from tests.unit.planner.little import PROFILE, bursty_trace, constant_plan, little_request, little_trace
 from tests.worlds import synthetic_profile
 
@@ -52,7 +53,7 @@ def work_s(gear: Gear) -> float:
     return work
 
 
-@pytest.mark.parametrize("latency_s", OBJECTIVES_S)
+@pytest.mark.parametrize("latency_s", first_short(OBJECTIVES_S))
 def test_a_plan_is_confirmed_within_its_objective(latency_s: float) -> None:
     assert planned(latency_s).predictions["task"].share_late <= 0.05
     assert planned(latency_s).predictions["task"].latency_s.p95 <= latency_s
@@ -112,6 +113,7 @@ def unseen_ranges_not_held(made: GearPlan, request: PlanRequest) -> list[float]:
     return [end for end, cell in zip(unseen, cells, strict=True) if not steady.meets(cell)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "latency_s", [pytest.param(each, marks=[pytest.mark.long] * (each != 0.03)) for each in OBJECTIVES_S]
 )
@@ -120,6 +122,7 @@ def test_loads_above_all_that_the_trace_has_are_held(latency_s: float) -> None:
     assert unseen_ranges_not_held(plan(calm_request(latency_s)), calm_request(latency_s)) == []
 
 
+@pytest.mark.long
 def test_one_cascade_at_all_loads_of_the_trace_is_the_same_whatever_was_asked_before() -> None:
     request = calm_request(0.03)
     made, search = constant_plan(request), PlanSearch(SoFar(request)).space.searches(request)[0]
@@ -154,6 +157,7 @@ def test_work_does_not_rise_with_load() -> None:
         assert works == sorted(works, reverse=True)
 
 
+@pytest.mark.long
 def test_the_last_range_holds_the_cheapest_cascade_of_the_plan() -> None:
     gears = operator_of(planned()).gears
     assert work_s(gears[-1]) == min(work_s(gear) for gear in gears)
@@ -175,6 +179,7 @@ def test_two_devices_give_no_less_accuracy_than_one() -> None:
     assert planned(devices=2).predictions["task"].accuracy >= planned(devices=1).predictions["task"].accuracy
 
 
+@pytest.mark.long
 def test_the_same_inputs_and_seed_give_the_same_bytes() -> None:
     assert encode_plan(plan(little_request())) == encode_plan(planned())
 
@@ -199,6 +204,7 @@ def planned_where_two_of_three_fit() -> GearPlan:
     return plan(little_request(profile=profile, hardware=identical_devices(2, memory_bytes=2 * gib)))
 
 
+@pytest.mark.long
 def test_load_shares_of_every_model_in_a_gears_cascade_add_up_to_one() -> None:
     made = planned_where_two_of_three_fit()
     model_of = {replica.id: replica.model for replica in made.placement.replicas}
@@ -227,11 +233,13 @@ def test_the_ranges_reach_beyond_the_peak_second(monkeypatch: pytest.MonkeyPatch
     assert gears[-1].load_range.from_ > gears[-1].predicted.load_qps
 
 
+@pytest.mark.long
 def test_the_top_of_the_ranges_is_as_asked() -> None:
     gears = operator_of(plan(little_request(max_qps=800.0))).gears
     assert [gear.load_range.from_ for gear in gears] == [0.0, 200.0, 400.0, 600.0]
 
 
+@pytest.mark.long
 def test_devices_of_two_cores_are_planned_for_by_the_run_times_on_two_cores() -> None:
     curves = tuple(msgspec.structs.replace(curve, cores=2) for curve in PROFILE.curves)
     made = plan(
@@ -240,6 +248,7 @@ def test_devices_of_two_cores_are_planned_for_by_the_run_times_on_two_cores() ->
     assert {replica.cores for replica in made.placement.replicas} == {2}
 
 
+@pytest.mark.long
 def test_of_scope_trace_only_the_trace_is_asked_for() -> None:
     """Replayed, 95 of 100 are answered within 10 ms; only 1.2 times the peak for ever cannot be carried."""
     trace = little_trace(low_qps=100, high_qps=1500)
@@ -263,6 +272,7 @@ def decided(made: GearPlan) -> GearPlan:
     return msgspec.structs.replace(made, predictions={})
 
 
+@pytest.mark.long
 def test_the_order_of_part_bs_records_does_not_change_the_plan() -> None:
     order = np.random.default_rng(5).permutation(len(PROFILE.predictions.indices(PART_B)))
     shuffled = with_part_b(lambda quality, certainty: (quality[:, order], certainty[:, order]))
@@ -326,6 +336,7 @@ def test_too_much_load_is_infeasible_and_names_the_devices_that_about_could_carr
     assert 2 <= devices_named(error) <= 6
 
 
+@pytest.mark.long
 def test_the_devices_named_can_carry_the_load() -> None:
     devices = devices_named(refused_as_too_much_load())
     assert plan(little_request(latency_s=0.1, trace=HEAVY, devices=devices)).predictions["task"].share_late <= 0.05
@@ -357,6 +368,7 @@ def the_cheapest_alone_is_hardly_late(latency_s: float, trace: Trace) -> bool:
     return alone.predictions["task"].share_late < 0.01
 
 
+@pytest.mark.long
 def test_an_objective_that_the_cheapest_cascade_meets_alone_is_feasible() -> None:
     assert the_cheapest_alone_is_hardly_late(0.06, RARE_BURSTS)
     assert isinstance(planned_for_rare_bursts(), GearPlan)
@@ -409,6 +421,7 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert len(told) >= 4
 
 
+@pytest.mark.long
 def test_a_device_less_is_not_simulated_where_it_would_surely_be_less_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: set[int] = set()
 

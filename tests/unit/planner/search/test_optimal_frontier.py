@@ -47,6 +47,7 @@ def on_part_a(plans: list[GearPlan], request: PlanRequest) -> float:
     return hypervolume([(float(r.latency_s[0]), r.result.accuracy) for r in runs], reference=(1.0, 0.5))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope", ["every-range", pytest.param("trace", marks=pytest.mark.long)])
 def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(scope: Scope) -> None:
     for made in front_of(scope):

@@ -59,6 +59,7 @@ def test_between_a_low_load_and_a_surge_every_range_has_the_best_that_holds(
     assert falls_short(plan(request), request) == []
 
 
+@pytest.mark.long
 def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimal_frontier, "OBJECTIVES", 3)
     monkeypatch.setattr(optimal_frontier, "AROUND_REPLAYS", 0)
@@ -74,6 +75,7 @@ def test_so_have_all_plans_of_a_frontier_where_confirming_them_is_affordable(mon
 # What it may cost -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_only_the_plan_that_is_handed_out_is_made_better(monkeypatch: pytest.MonkeyPatch) -> None:
     improved: list[int] = []
     really = plan_search.with_best_where_unvisited

@@ -93,10 +93,12 @@ def test_together_is_no_less_accurate_than_each_on_devices_of_its_own(made: Gear
     assert accuracies[0] <= accuracies[1]
 
 
+@pytest.mark.long
 def test_the_same_request_gives_the_same_plan(made: GearPlan) -> None:
     assert msgspec.json.encode(plan_several(two_operators())) == msgspec.json.encode(made)
 
 
+@pytest.mark.long
 def test_an_operator_is_added_to_a_plan_that_stays_as_it_is(added: tuple[GearPlan, GearPlan]) -> None:
     alone, both = added
     assert list(both.pipelines) == ["cats", "dogs"]
@@ -106,6 +108,7 @@ def test_an_operator_is_added_to_a_plan_that_stays_as_it_is(added: tuple[GearPla
     assert both.predictions["cats"].share_late <= 0.05
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["cats", "dogs"])
 def test_too_much_load_is_infeasible_and_names_the_pipeline_the_range_and_the_bottleneck(name: str) -> None:
     several = two_operators(devices=1)

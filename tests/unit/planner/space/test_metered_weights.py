@@ -62,5 +62,6 @@ def test_the_time_weighted_accuracy_is_that_of_the_gears_by_the_time_in_their_ra
     assert time_weighted_accuracy(made, request(load="trace")) == pytest.approx((2 * 0.9 + 0.8 + 3 * 0.6) / 6)
 
 
+@pytest.mark.long
 def test_a_gear_without_a_prediction_counts_as_always_wrong() -> None:
     assert time_weighted_accuracy(of_accuracies([None, 0.8, None, 0.6]), request()) == pytest.approx(6.6 / 25)

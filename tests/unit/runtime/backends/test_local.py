@@ -315,6 +315,7 @@ def test_cores_that_a_worker_was_to_give_up_during_a_batch_stay_with_it_where_it
     with_backend(backend, use)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")
 def test_a_worker_that_is_started_again_loads_on_the_processors_that_it_holds_by_then(tmp_path):
     seen = tmp_path / "seen"
@@ -447,6 +448,7 @@ def two_device_plan() -> GearPlan:
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the plan has two devices")
 def test_a_worker_that_comes_back_with_fewer_models_while_others_still_load_is_ready_with_these_alone(tmp_path):
     weights = tmp_path / "weights"

@@ -171,6 +171,7 @@ def run(folder: Path, body: Callable[[World], Awaitable[None]], *, task: str = C
         runner.run(main())
 
 
+@pytest.mark.long
 def test_answers_that_are_learnt_from_arrive_with_their_inputs_and_what_misses_answered(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         opened = await world.told.first("opened")
@@ -195,6 +196,7 @@ def test_audited_answers_arrive_with_the_class_that_was_answered_and_are_not_lea
     run(tmp_path, body, learn_share=1.0, audit_share=1.0)
 
 
+@pytest.mark.long
 def test_what_another_version_answered_is_not_audited(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         await world.told.first("cache_version")
@@ -209,6 +211,7 @@ def test_what_another_version_answered_is_not_audited(tmp_path: Path) -> None:
     run(tmp_path, body, audit_share=1.0)
 
 
+@pytest.mark.long
 def test_another_version_is_looked_up_by_every_replica_and_told(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         assert (await world.told.first("cache_version"))["off"] == (1,)

@@ -27,6 +27,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.swap import SwapBody, Swaps, needed_bytes, plan_in, require_same_task
 from gearshift.serving.operate.task import ServingTask, read_task
 from tests.little_task import little_profile, refining_plan, two_gear_plan
+from tests.often import first_short
 
 LONGEST_S = 20.0
 
@@ -173,7 +174,7 @@ def test_what_was_accepted_before_is_answered_and_what_comes_then_by_the_new_pla
     in_world(tmp_path, use)
 
 
-@pytest.mark.parametrize("refines", [["plan.json"], ["other.json"], ["plan.json", "other.json"]])
+@pytest.mark.parametrize("refines", first_short([["plan.json", "other.json"], ["plan.json"], ["other.json"]]))
 def test_all_requests_are_answered_where_a_plan_that_refines_is_swapped_for_another(
     refines: list[str], tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_rows_that_wait_to_be_refined_when_another_plan_takes_over_are_refined(t
     in_world(tmp_path, use, refines=["plan.json"])
 
 
+@pytest.mark.long
 def test_what_was_learnt_of_a_slow_host_goes_on_with_the_next_plan(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         slowdown = world.control.service.router.slowdown
@@ -323,6 +325,7 @@ def test_a_machine_that_has_no_room_for_the_new_plan_keeps_the_one_before(tmp_pa
     assert "swap_failed" in [line["event"] for line in in_world(tmp_path, use)]
 
 
+@pytest.mark.long
 def test_a_plan_whose_models_take_more_memory_than_is_left_is_not_loaded(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         replicas = len(world.swaps.served.plan.placement.replicas)

@@ -62,6 +62,7 @@ def test_with_a_confidence_gears_stay_plain() -> None:
     assert all(gear.timed is UNSET for gear in made.pipeline.gears)
 
 
+@pytest.mark.long
 def test_where_time_is_ample_the_plain_gears_are_kept() -> None:
     request = strips(latency_s=0.1, replanning=True)
     made = plan_pipeline(request, candidates_of(request))

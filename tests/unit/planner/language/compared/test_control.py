@@ -50,6 +50,7 @@ def test_an_oracle_is_never_behind_and_a_permutation_is_behind() -> None:
     assert best["oracle"] >= best["certainty"] > best["permuted"]
 
 
+@pytest.mark.long
 def test_an_explanation_has_the_costs_of_each_gear() -> None:
     asked = request()
     made = plan("optimal", asked)
