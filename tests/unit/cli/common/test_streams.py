@@ -22,7 +22,6 @@ import os, sys
 import click
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.streams import make_usable
-from tests.often import first_short
 
 @click.command()
 @click.argument("how")
