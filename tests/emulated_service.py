@@ -11,13 +11,13 @@ import msgspec
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.runtime.engines.answer_stream import DONE, AnswerStream
-from gearshift.runtime.engines.asked import CHAT, Asked, held_bytes_of
-from gearshift.runtime.engines.chunk import decode_chunk
+from gearshift.runtime.engines.answers.answer_stream import DONE, AnswerStream
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
-from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
+from gearshift.runtime.engines.requests.asked import CHAT, Asked, held_bytes_of
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.chunk import decode_chunk
 
 
 @dataclass(eq=False)

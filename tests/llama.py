@@ -17,7 +17,7 @@ import pytest
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
-from gearshift.runtime.engines.engine_process import free_port
+from gearshift.runtime.engines.replicas.engine_process import free_port
 
 COMMAND = "llama-server-vulkan"
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"

@@ -43,7 +43,7 @@ from gearshift.models.language_config import EngineSettings, LanguageProject, re
 from gearshift.objective import Objective
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile
-from gearshift.runtime.engines.engine_process import engine_environment, free_port
+from gearshift.runtime.engines.replicas.engine_process import engine_environment, free_port
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.language.profile import profile_language

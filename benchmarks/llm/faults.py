@@ -127,7 +127,11 @@ def engines_of(server: LanguageServer) -> list[int]:
             command = psutil.Process(pid).cmdline()
         except psutil.Error:
             continue
-        if "--port" in command and "serve" not in command and "gearshift.runtime.engines.supervise" not in command:
+        if (
+            "--port" in command
+            and "serve" not in command
+            and "gearshift.runtime.engines.replicas.supervise" not in command
+        ):
             found.append(pid)
     return found
 

@@ -21,7 +21,7 @@ from tests.two_language_models import write_language_plan
 from gearshift.cascade import Cascade
 from gearshift.demo.language import ENGINE
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.runtime.engines.engine_process import engine_environment, free_port
+from gearshift.runtime.engines.replicas.engine_process import engine_environment, free_port
 
 START_S = 120.0
 PYTHON = (sys.executable, "-P", "-m")

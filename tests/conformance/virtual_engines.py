@@ -13,7 +13,7 @@ from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation, Step
-from gearshift.runtime.engines.engine_request import EngineRequest
+from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.router import EngineRouter
 
 

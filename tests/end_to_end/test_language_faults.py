@@ -47,7 +47,7 @@ def is_engine(pid: int, model: str) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"gearshift.runtime.engines.supervise" not in command and model.encode() in command
+    return b"gearshift.runtime.engines.replicas.supervise" not in command and model.encode() in command
 
 
 def lives(pid: int) -> bool:

@@ -20,7 +20,7 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.engines.engine_tables import work_rates
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile, write_language_profile
-from gearshift.runtime.engines.engine_process import engine_environment
+from gearshift.runtime.engines.replicas.engine_process import engine_environment
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace

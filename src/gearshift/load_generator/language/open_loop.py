@@ -9,9 +9,10 @@ import msgspec
 
 from gearshift.errors import NoAnswer
 from gearshift.load_generator.language.stream_log import StreamedRequest
-from gearshift.runtime.engines.asked import CHAT, TEXT
-from gearshift.runtime.engines.chunk import NamedChunk
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.chunk import NamedChunk
+from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import allow_many_connections, loop_factory
 
 Sent = Callable[[int, int], None]

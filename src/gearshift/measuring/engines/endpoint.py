@@ -11,8 +11,9 @@ from gearshift.errors import InvalidInput, NoAnswer, require
 from gearshift.measuring.engines.heard import Heard
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
-from gearshift.runtime.engines.identity import is_named, lacks
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.replicas.identity import is_named, lacks
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.link import EngineLink
 
 TOP_LOGPROBS = 2
 MOST_ATTEMPTS = 5

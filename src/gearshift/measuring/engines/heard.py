@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.profiles.engines.certainty import argument_tokens
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.chunk import FIRST_CHOICE, Choice, NamedChunk, Token
+from gearshift.runtime.engines.upstream.chunk import FIRST_CHOICE, Choice, NamedChunk, Token
 
 _decode = msgspec.json.Decoder(NamedChunk).decode
 

@@ -26,9 +26,9 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.runtime.backends.local import assign_cores, available_cores
-from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
-from gearshift.runtime.engines.engine_replica import EngineReplica
-from gearshift.runtime.engines.identity import noted
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.identity import noted
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]

@@ -6,7 +6,7 @@ from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.timing import require_logprobs
 from gearshift.profiles.engines.prompts import Prompt
-from gearshift.runtime.engines.identity import FINGERPRINT, LISTED, listed_as
+from gearshift.runtime.engines.replicas.identity import FINGERPRINT, LISTED, listed_as
 
 PROBE, PROBE_TOKENS = "Say yes.", 4
 Said = dict[str, str]

@@ -13,17 +13,17 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.policies.engines.deciding import DECIDES_AT_END
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
-from gearshift.runtime.engines.answer_stream import AnswerStream, Reader
+from gearshift.runtime.engines.answers.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.drift_told import REPLAN, tell_drift
-from gearshift.runtime.engines.asked import Asked
-from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
-from gearshift.runtime.engines.given_tokens import GivenTokens
-from gearshift.runtime.engines.identity import FINGERPRINT, NAMED, Identity
-from gearshift.runtime.engines.link import Fault
-from gearshift.runtime.engines.prompt_sizes import PromptSizes
+from gearshift.runtime.engines.answers.given_tokens import GivenTokens
+from gearshift.runtime.engines.replicas.identity import FINGERPRINT, NAMED, Identity
+from gearshift.runtime.engines.requests.asked import Asked
+from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome, StageVisit
+from gearshift.runtime.engines.requests.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
+from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.runtime.watch.drift import LiveTrace
 

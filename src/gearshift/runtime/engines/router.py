@@ -20,7 +20,7 @@ from gearshift.policies.engines.outstanding import (
 from gearshift.policies.gear_shift import gear_asked_for, gear_in_force
 from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
 from gearshift.profiles.engines.engine_tables import EngineTables
-from gearshift.runtime.engines.engine_request import NOWHERE, EngineRequest
+from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
 
 Certainty = Callable[[int], float] | float | None

@@ -6,7 +6,8 @@ from typing import Protocol
 from gearshift.policies.engines.deciding import DECIDES_BY_ID
 from gearshift.profiles.engines.certainty import TokenCertainty
 from gearshift.profiles.engines.engine_tables import EngineTables
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.link import EngineLink
 
 CertaintyOf = Callable[[str, TokenCertainty, int, int | None], float]
 """The certainty of a model's tokens after a prompt of so many, for a stage that decides there (None: at the end)."""

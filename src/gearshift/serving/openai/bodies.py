@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.runtime.engines.asked import CHAT, Asked, held_bytes_of
-from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
+from gearshift.runtime.engines.requests.asked import CHAT, Asked, held_bytes_of
+from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS
 
 MOST_CHOICES, MOST_TOP_LOGPROBS = 128, 20
 MOST_TOKENS = 1 << 24

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gearshift.runtime.engines.answer_stream import AnswerStream
+from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.serving.openai.bodies import Wanted
 
 NULL = msgspec.Raw(b"null")

@@ -8,10 +8,10 @@ from gearshift.errors import ModelFailed
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.runtime.engines.answers.drift import AnswerDrift
-from gearshift.runtime.engines.engine_replica import EngineReplica
-from gearshift.runtime.engines.identity import said_before
 from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.identity import said_before
+from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.service.room import HeldBytes
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas

@@ -10,8 +10,8 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
-from gearshift.runtime.engines.asked import CHAT, TEXT
 from gearshift.runtime.engines.language_service import LanguageService
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door import deadline_headers
 from gearshift.serving.http.application import Found

@@ -17,7 +17,7 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
-from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.service.room import HeldBytes, Unsent
 from gearshift.serving.door.bounds import most_waiting_bytes, with_memory_bounds
 from gearshift.serving.door.deadline_headers import SendingTimes

@@ -9,7 +9,7 @@ from pathlib import Path
 from gearshift.errors import GearshiftError, SwapFailed, require
 from gearshift.observability.journal import Journal, Tagged
 from gearshift.observability.language_metrics import LanguageMetrics
-from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.serving.openai.deployment import Deployment
 from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.serving.openai.language_task import LanguageTask

@@ -23,8 +23,8 @@ from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.backends.local import assign_cores, available_cores, cuda_places
-from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
-from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings

@@ -6,8 +6,8 @@ from typing import Any
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, LoadRange
-from gearshift.runtime.engines.engine_replica import EngineReplica
 from gearshift.runtime.engines.language_service import LanguageService
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.router.status import (
     PipelineStatus,
     ReplicaStatus,

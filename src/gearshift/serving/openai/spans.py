@@ -4,8 +4,8 @@ import math
 
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import Answer, Outcome
-from gearshift.runtime.engines.answer_stream import AnswerStream
-from gearshift.runtime.engines.engine_request import StageVisit
+from gearshift.runtime.engines.answers.answer_stream import AnswerStream
+from gearshift.runtime.engines.requests.engine_request import StageVisit
 
 LONGEST_REASON = 500
 

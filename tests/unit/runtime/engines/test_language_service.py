@@ -11,12 +11,13 @@ from gearshift.cascade import Cascade
 from gearshift.errors import NotReady, QueueFull
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.runtime.engines.answer_stream import AnswerStream, NoRoom
+from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.answers.drift import SPAN, AnswerDrift
-from gearshift.runtime.engines.asked import CHAT
-from gearshift.runtime.engines.engine_request import StageVisit
+from gearshift.runtime.engines.answers.held import NoRoom
 from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.engines.requests.asked import CHAT
+from gearshift.runtime.engines.requests.engine_request import StageVisit
+from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.serving.openai.bodies import read_body
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading

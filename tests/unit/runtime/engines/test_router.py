@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gearshift.cascade import Cascade
 from gearshift.decisions import Decision, LogRow
 from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.runtime.engines.engine_request import EngineRequest
+from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.router import EngineRouter
 from tests.often import often
 from tests.two_language_models import ALONE, LARGE, SMALL, SMALL_ALONE, cascade, language_plan, language_profile

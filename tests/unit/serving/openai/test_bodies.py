@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.asked import CHAT, REQUEST_BYTES, TEXT
-from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS
+from gearshift.runtime.engines.requests.asked import CHAT, REQUEST_BYTES, TEXT
+from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS
 from gearshift.serving.openai.bodies import (
     MOST_COLONS,
     MOST_COMMAS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.asked import CHAT, TEXT
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.serving.openai.bodies import read_body
 from gearshift.serving.openai.chunks import Cleaner, facts_of, headers_of
 from tests.emulated_service import EmulatedService

@@ -10,7 +10,7 @@ import pytest
 from gearshift.hardware import identical_devices
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import read_plan, write_plan
-from gearshift.runtime.engines.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.openai import language_task
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text

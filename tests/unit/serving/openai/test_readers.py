@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.asked import CHAT
+from gearshift.runtime.engines.requests.asked import CHAT
 from gearshift.runtime.service.room import Client as Held
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.openai import assembly

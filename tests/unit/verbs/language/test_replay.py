@@ -8,7 +8,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.prompts import Prompt
-from gearshift.runtime.engines.asked import CHAT, Asked
+from gearshift.runtime.engines.requests.asked import CHAT, Asked
 from gearshift.verbs.language.inputs import language_workload
 from gearshift.verbs.language.replay import Asking, outgoing, recorded_prompts, workload_to_send
 from gearshift.workload import Trace

@@ -1,1 +1,1 @@
-"""The answers of engines, as far as they can be wrong: without end, too large, cut amid a character."""
+"""The answers of engines: heard, held, judged, and bounded where they are wrong."""

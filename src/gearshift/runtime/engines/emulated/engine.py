@@ -11,9 +11,9 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation
-from gearshift.runtime.engines.asked import CHAT, TEXT
 from gearshift.runtime.engines.emulated.answers import RecordedAnswers
 from gearshift.runtime.engines.emulated.replies import JSON, Body, Reply
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.support.fine_timer import FineSleeper
 
 PREFIX = "/v1"

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gearshift.profiles.engines.stepping import Generation
-from gearshift.runtime.engines.asked import CHAT
+from gearshift.runtime.engines.requests.asked import CHAT
 
 JSON, EVENTS = b"application/json", b"text/event-stream"
 

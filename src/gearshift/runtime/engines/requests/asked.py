@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gearshift.language_workload import number_of_id
-from gearshift.runtime.engines.engine_request import NO_MOST_TOKENS, StageVisit
+from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, StageVisit
 
 CHAT, TEXT = "/chat/completions", "/completions"
 REQUEST_BYTES, FIELD_BYTES = 6 << 10, 256

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.runtime.engines.server_sent import LARGEST_EVENT_BYTES, EventTooLarge, ServerSentEvents
+from gearshift.runtime.engines.upstream.server_sent import LARGEST_EVENT_BYTES, EventTooLarge, ServerSentEvents
 
 
 def events_of(*parts: bytes) -> list[bytes]:

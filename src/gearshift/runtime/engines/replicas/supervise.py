@@ -1,6 +1,6 @@
 """Run an engine that ends, with all that it starts, when standard input ends: the parent holds its other end.
 
-python -P -m gearshift.runtime.engines.supervise CORES COMMAND ...
+python -P -m gearshift.runtime.engines.replicas.supervise CORES COMMAND ...
 
 Processes that the engine leaves behind become this one's children (Linux), wherever they hide: in
 a group or a session of their own they are found all the same.

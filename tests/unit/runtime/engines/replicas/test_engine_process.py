@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.support.event_loop import loop_factory
 
 CHILD = "import time; print('child is there', flush=True); time.sleep(600)"
@@ -55,7 +55,7 @@ async def child_of(engine: EngineProcess) -> int:
 def supervisor_of(pid: int) -> psutil.Process:
     """The process that looks after the engine."""
     above = psutil.Process(pid).parents()
-    return next(process for process in above if "gearshift.runtime.engines.supervise" in process.cmdline())
+    return next(process for process in above if "gearshift.runtime.engines.replicas.supervise" in process.cmdline())
 
 
 def lives(pid: int) -> bool:

@@ -4,7 +4,7 @@ import math
 from array import array
 
 from gearshift.profiles.engines.certainty import TokenCertainty, argument_tokens
-from gearshift.runtime.engines.chunk import Choice
+from gearshift.runtime.engines.upstream.chunk import Choice
 
 
 class GivenTokens:

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import loop_factory
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

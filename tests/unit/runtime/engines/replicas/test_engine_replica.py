@@ -9,9 +9,9 @@ import pytest
 
 from gearshift.errors import ModelFailed
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
-from gearshift.runtime.engines.engine_process import EngineProcess, engine_environment, free_port
-from gearshift.runtime.engines.engine_replica import EngineReplica, Health
-from gearshift.runtime.engines.identity import (
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment, free_port
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica, Health
+from gearshift.runtime.engines.replicas.identity import (
     FINGERPRINT,
     LISTED,
     MOST_KNOWN,
@@ -22,7 +22,7 @@ from gearshift.runtime.engines.identity import (
     noted,
     said_before,
 )
-from gearshift.runtime.engines.link import Fault
+from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.support.event_loop import loop_factory
 from tests.two_language_models import language_profile
 

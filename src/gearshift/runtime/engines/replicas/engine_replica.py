@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from gearshift.errors import GearshiftError, ModelFailed
-from gearshift.runtime.engines.engine_process import EngineProcess, is_taken
-from gearshift.runtime.engines.identity import LISTED, lacks, listed_as
-from gearshift.runtime.engines.link import EngineLink, Fault
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, is_taken
+from gearshift.runtime.engines.replicas.identity import LISTED, lacks, listed_as
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.link import EngineLink
 
 Health = Literal["healthy", "busy", "unreachable", "refusing", "other"]
 """`other`: an endpoint with other models answers there."""

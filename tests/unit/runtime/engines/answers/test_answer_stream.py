@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.runtime.engines.identity import FINGERPRINT
-from gearshift.runtime.engines.link import EngineLink
+from gearshift.runtime.engines.replicas.identity import FINGERPRINT
+from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.raw_endpoint import delta, event, raw_endpoint

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from gearshift.runtime.engines.supervise import ANY_CORES, GRACE_S, kill
+from gearshift.runtime.engines.replicas.supervise import ANY_CORES, GRACE_S, kill
 
+SUPERVISOR = "gearshift.runtime.engines.replicas.supervise"
 LAST_LINES = 20
 LONGEST_LINE = 500
 LAST_WORDS_S = 0.5
@@ -53,7 +54,14 @@ class EngineProcess:
         self.port = self._find_port()
         cores = ",".join(map(str, sorted(self._cores))) or ANY_CORES
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "gearshift.runtime.engines.supervise", cores, *self._command(self.port)),
+            *(
+                sys.executable,
+                "-P",
+                "-m",
+                "gearshift.runtime.engines.replicas.supervise",
+                cores,
+                *self._command(self.port),
+            ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -1,0 +1,1 @@
+"""Engines as replicas of a plan: started, watched, and told apart."""

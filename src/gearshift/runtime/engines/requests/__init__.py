@@ -1,0 +1,1 @@
+"""Requests to language models: as clients ask them, and as the router knows them."""

@@ -1,0 +1,1 @@
+"""Connections to endpoints, and the parts of their answers that Gearshift reads."""

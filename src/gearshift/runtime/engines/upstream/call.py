@@ -1,0 +1,93 @@
+"""One request to an endpoint, and where its answer goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a request has no answer, or no whole one.
+
+    `status` and `body` are those of an answer that is no stream; without one `status` is 0, and
+    `unreachable` tells that there was no connection at all. The reason may name the endpoint,
+    unless it is `for_clients`.
+    """
+
+    reason: str
+    status: int = 0
+    body: bytes = b""
+    retry_after_s: float | None = None
+    unreachable: bool = False
+    for_clients: bool = False
+
+
+class Listener(Protocol):
+    """Receives the answer of one request; after `ended`, which may follow on `[DONE]`, or `failed` nothing more."""
+
+    def event(self, data: bytes) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def failed(self, fault: Fault) -> None: ...
+
+
+class Line(Protocol):
+    """The connection that carries a call."""
+
+    def drop(self) -> None: ...
+
+    def pause(self) -> None:
+        """Read nothing more, until `resume`."""
+        ...
+
+    def resume(self) -> None: ...
+
+
+class Calls(Protocol):
+    """The link that calls are made over."""
+
+    calls: set["Call"]
+    """Those that are not over."""
+    now_s: Callable[[], float]
+
+
+class Call:
+    """One request and where its answer goes, until it is over.
+
+    `heard_s` is when it was sent, or its listener last said that the answer has `progressed`: bytes
+    alone, such as comments, tell nothing.
+    """
+
+    __slots__ = ("_connection", "_link", "heard_s", "listener", "message", "paused")
+
+    def __init__(self, link: Calls, message: bytes, listener: Listener) -> None:
+        self._link, self.message, self.listener = link, message, listener
+        self._connection: Line | None = None
+        self.paused = False
+        self.heard_s = link.now_s()
+
+    def cancel(self) -> None:
+        """Close the connection; the listener hears nothing more."""
+        self._link.calls.discard(self)
+        if self._connection is not None:
+            self._connection.drop()
+            self._connection = None
+
+    def pause(self) -> None:
+        """Read nothing more, so that the endpoint has to wait, until `resume`."""
+        self.paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        self.paused, self.heard_s = False, self._link.now_s()
+        if self._connection is not None:
+            self._connection.resume()
+
+    def progressed(self) -> None:
+        """Part of the answer has come, so that the endpoint is not silent."""
+        self.heard_s = self._link.now_s()
+
+    def sent_by(self, connection: Line | None) -> None:
+        self._connection = connection

@@ -1,0 +1,217 @@
+"""A connection to an endpoint, and the answers that are read from it."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Protocol, cast
+
+import httptools
+
+from gearshift.runtime.engines.upstream.call import Call, Calls, Fault
+from gearshift.runtime.engines.upstream.server_sent import EventTooLarge, ServerSentEvents
+from gearshift.support.retry_after import asked_pause_s
+
+LARGEST_ERROR_BYTES = 64 << 10
+EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
+
+
+class Owner(Calls, Protocol):
+    """The link that has the connection."""
+
+    url: str
+    heard_s: float
+    resting: dict["UpstreamConnection", float]
+    """Connections whose answer is over but for its last bytes, and since when."""
+
+    def keep(self, connection: "UpstreamConnection") -> None: ...
+
+    def forget(self, connection: "UpstreamConnection") -> None: ...
+
+    def send_anew(self, call: Call) -> None:
+        """Send the request over a new connection."""
+        ...
+
+
+class SecondAnswer(Exception):
+    """An endpoint gave more than one answer to a request."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection, which has one request at a time; httptools calls its `on_` methods."""
+
+    __slots__ = (
+        "_body", "_call", "_done", "_events", "_fresh", "_keeps", "_length", "_link", "_parser", "_retry_after",
+        "_status", "_whole", "transport",
+    )  # fmt: skip
+
+    def __init__(self, link: Owner) -> None:
+        self._link = link
+        self.transport: asyncio.Transport
+        self._parser: Any = None
+        self._call: Call | None = None
+        self._events: ServerSentEvents | None = None
+        self._body, self._status, self._retry_after, self._whole, self._done = b"", 0, "", False, False
+        self._keeps, self._fresh = False, True
+        """Whether it has answered no request yet."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def send(self, call: Call) -> None:
+        self._call, self._parser = call, httptools.HttpResponseParser(self)
+        self._events, self._body, self._status, self._retry_after = None, b"", 0, ""
+        self._whole = self._done = False
+        call.sent_by(self)
+        call.heard_s = self._link.now_s()
+        self.transport.write(call.message)
+        if call.paused:
+            self.transport.pause_reading()
+
+    def pause(self) -> None:
+        self.transport.pause_reading()
+
+    def resume(self) -> None:
+        self.transport.resume_reading()
+
+    def drop(self) -> None:
+        self._call = None
+        self._link.forget(self)
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        call = self._call
+        if call is None:
+            self._after_the_end(data)
+            return
+        self._link.heard_s = self._link.now_s()
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, EventTooLarge) as error:
+            if self._call is None:
+                self._link.forget(self)
+                self.transport.abort()
+                return
+            if self._whole or self._done:  # what follows is no part of the answer
+                self._end(keep=False)
+                return
+            why = error.__context__ if isinstance(error.__context__, EventTooLarge) else error
+            self._fail(Fault(f"{self._link.url} gave an answer that cannot be read: {why or type(why).__name__}"))
+            return
+        if self._call is not call:  # the listener has cancelled it
+            return
+        if self._whole:
+            self._end(keep=self._keeps)
+        elif self._done:
+            self._rest()
+
+    def _after_the_end(self, data: bytes) -> None:
+        """The last bytes of an answer whose `[DONE]` came, or bytes that nobody asked for."""
+        if self in self._link.resting:
+            with suppress(httptools.HttpParserError):
+                self._parser.feed_data(data)
+                if not self._whole:
+                    return
+                self._link.forget(self)
+                if self._keeps:
+                    self._fresh = False
+                    self._link.keep(self)
+                    return
+        self._link.forget(self)
+        self.transport.abort()
+
+    def _rest(self) -> None:
+        """The answer is over; the connection is kept once its message has ended."""
+        call, _ = self._let_go()
+        if call.paused:
+            self.transport.resume_reading()
+        self._link.resting[self] = self._link.now_s()
+        call.listener.ended()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.forget(self)
+        call = self._call
+        if call is None:
+            return
+        if self._status == 0 and not self._fresh:  # it was closed while idle
+            self._call = None
+            call.sent_by(None)
+            self._link.send_anew(call)
+        elif self._status >= 200 and self._closes_the_body():
+            self._end(keep=False)
+        else:
+            self._fail(Fault(f"{self._link.url} closed the connection before its answer was whole"))
+
+    def _closes_the_body(self) -> bool:
+        """Whether the answer has neither length nor chunks, so that it ends with the connection."""
+        return self._length is None
+
+    # Of httptools --------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            raise SecondAnswer
+        self._length: str | None = None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-type":
+            if value[: len(EVENT_STREAM)].lower() == EVENT_STREAM:
+                self._events = ServerSentEvents()
+        elif name in (b"content-length", b"transfer-encoding"):
+            self._length = value.decode("latin-1")
+        elif name == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._status, self._keeps = self._parser.get_status_code(), self._parser.should_keep_alive()
+        if self._status != 200:
+            self._events = None
+        if self._call is not None:
+            self._call.message = b""  # it is not sent again
+
+    def on_body(self, part: bytes) -> None:
+        call = self._call
+        if call is None:
+            return
+        if self._events is None:
+            if len(self._body) + len(part) <= LARGEST_ERROR_BYTES:
+                self._body += part
+            return
+        for data in self._events.feed(part):
+            if self._done:  # what follows is no part of the answer
+                return
+            self._done = data == DONE
+            call.listener.event(data)
+            if self._call is not call:  # the listener has cancelled it
+                return
+
+    def on_message_complete(self) -> None:
+        self._whole = self._status >= 200
+
+    # Its end -------------------------------------------------------------------------------------
+
+    def _end(self, *, keep: bool) -> None:
+        call, is_stream = self._let_go()
+        if call.paused:
+            self.transport.resume_reading()
+        if keep:
+            self._fresh = False
+            self._link.keep(self)
+        else:
+            self.transport.abort()
+        if is_stream:
+            call.listener.ended()
+            return
+        reason = f"{self._link.url} answered with status {self._status}"
+        call.listener.failed(Fault(reason, self._status, self._body, asked_pause_s(self._retry_after)))
+
+    def _fail(self, fault: Fault) -> None:
+        call, _ = self._let_go()
+        self.transport.abort()
+        call.listener.failed(fault)
+
+    def _let_go(self) -> tuple[Call, bool]:
+        call = cast(Call, self._call)
+        self._call = None
+        self._link.calls.discard(call)
+        call.sent_by(None)
+        return call, self._events is not None
