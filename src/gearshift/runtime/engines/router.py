@@ -4,7 +4,6 @@ Synchronous and on a given clock. At each instant the caller reports what happen
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -12,7 +11,6 @@ from gearshift.decisions import Decision
 from gearshift.gear import METER_BACKLOG
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID, decides_now, first_stage
 from gearshift.policies.engines.outstanding import (
-    expected_output_tokens,
     model_drain_ns,
     outstanding_load,
     replica_with_room,
@@ -21,6 +19,7 @@ from gearshift.policies.gear_shift import gear_asked_for, gear_in_force
 from gearshift.policies.next_step import ANSWER, NOT_IN_CASCADE, next_step
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest
+from gearshift.runtime.engines.work import Work
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
 
 Certainty = Callable[[int], float] | float | None
@@ -52,11 +51,8 @@ class EngineDriver(Protocol):
 class EngineRouter:
     def __init__(self, tables: EngineTables, driver: EngineDriver, *, log: TakeRow | None = None) -> None:
         self.tables, self._driver, self._log = tables, driver, DecisionLog(log)
-        models, replicas = len(tables.models), len(tables.replicas)
         self._replica_model: list[int] = tables.replica_model.tolist()
         self._begin: list[int] = tables.replica_begin.tolist()
-        self._prompt_token_ns: list[int] = tables.prompt_token_ns.tolist()
-        self._output_token_ns: list[int] = tables.output_token_ns.tolist()
         self._stage_count: list[int] = tables.stage_count.tolist()
         self._stage_models: list[int] = tables.stage_models.tolist()
         self._thresholds: list[float] = tables.thresholds.tolist()
@@ -64,16 +60,11 @@ class EngineRouter:
         self._range_starts: list[float] = tables.range_starts.tolist()
         self._shares: list[int] = tables.shares.tolist()
         self._most_outstanding: list[int] = tables.most_outstanding.tolist()
-        self._edges: list[int] = tables.bin_edges.tolist()
-        self._bins = bins = len(tables.expected_output) // models
-        self._expected = [tables.expected_output[m * bins : (m + 1) * bins].tolist() for m in range(models)]
-        self.queues: list[OrderedDict[EngineRequest, None]] = [OrderedDict() for _ in range(models)]
-        self._waiting_ns = [0] * models
-        self.sent: list[OrderedDict[EngineRequest, None]] = [OrderedDict() for _ in range(replicas)]
-        self.outstanding, self._work_ns = [0] * replicas, [0] * replicas
-        self.is_lost = [False] * replicas
-        self.requests = self.prompt_tokens = 0
-        """Requests that are not finished; tokens of their prompts that no first token came for."""
+        self.work = Work(tables)
+        self.queues, self.sent, self.outstanding = self.work.queues, self.work.sent, self.work.outstanding
+        self.is_lost = [False] * len(tables.replicas)
+        self.requests = 0
+        """Those that are not finished."""
         self.gear, self._eased_ticks, self.load, self.pinned = 0, 0, 0.0, False
 
     # Events --------------------------------------------------------------------------------------
@@ -91,7 +82,7 @@ class EngineRouter:
     def tokens(self, request: EngineRequest, count: int, certainty_at: Certainty, now_ns: int) -> None:
         """The model that the request runs on has given `count` tokens in all."""
         if request.tokens == 0:
-            self._prompt_is_done(request)
+            self.work.prompt_is_done(request)
         request.tokens = count
         if not request.answered:
             self._decide(request, certainty_at, now_ns, ended=False)
@@ -101,13 +92,17 @@ class EngineRouter:
         if not request.answered:
             self._decide(request, certainty, now_ns, ended=True)
         if request.answered:
-            self._take_from_engine(request)
+            self.work.take_from_engine(request)
             self._finish(request)
 
-    def failed(self, request: EngineRequest, now_ns: int) -> None:
-        """Its replica could not answer it: another does, or a later stage, unless something was shown."""
-        request.failed_replicas |= 1 << request.replica
-        self._take_from_engine(request)
+    def failed(self, request: EngineRequest, now_ns: int, *, too_long: bool = False) -> None:
+        """Its replica could not answer it: another does, or a later stage, unless something was shown.
+
+        A prompt that is `too_long` is so for all replicas of the model.
+        """
+        begin, end = self._begin[request.model : request.model + 2]
+        request.failed_replicas |= (1 << end) - (1 << begin) if too_long else 1 << request.replica
+        self.work.take_from_engine(request)
         if request.answered:
             self._give_up(request)
         else:
@@ -119,7 +114,7 @@ class EngineRouter:
         model = self._replica_model[replica]
         for request in list(self.queues[model]):
             if not self._usable(model, request):
-                self._unqueue(request)
+                self.work.unqueue(request)
                 self._place_again(request, now_ns)
 
     def found(self, replica: int) -> None:
@@ -147,7 +142,7 @@ class EngineRouter:
     def tick(self, now_ns: int) -> None:
         """Every 100 ms: measure the load, and shift."""
         tables, starts = self.tables, self._range_starts
-        self.load = outstanding_load(tables.load_unit, self.requests, self.prompt_tokens, self.drain_ns)
+        self.load = outstanding_load(tables.load_unit, self.requests, self.work.prompt_tokens, self.drain_ns)
         asked = gear_asked_for(METER_BACKLOG, self.gear, self.load, 0, 0.0, starts, len(starts))
         gear, self._eased_ticks = gear_in_force(
             self.gear, asked, self._eased_ticks, self.load, starts, tables.upshift_margin
@@ -176,7 +171,7 @@ class EngineRouter:
                     self._begin[model + 1],
                     self._settings,
                     self.outstanding,
-                    self._work_ns,
+                    self.work.work_ns,
                     self._most_outstanding,
                     self._shares,
                     self.is_lost if request.failed_replicas == 0 else self._unusable(request),
@@ -188,55 +183,13 @@ class EngineRouter:
     # Queues and engines --------------------------------------------------------------------------
 
     def _enqueue(self, request: EngineRequest, model: int, stage: int, now_ns: int, *, first: bool = False) -> None:
-        request.model, request.stage, request.tokens = model, stage, 0
-        self._set_work(request, self._begin[model])
-        self._waiting_ns[model] += request.prompt_ns + request.output_ns
-        self.prompt_tokens += request.prompt_tokens[model]
-        self.queues[model][request] = None
-        if first:
-            self.queues[model].move_to_end(request, last=False)
+        self.work.enqueue(request, model, stage, first=first)
         self._log.write(now_ns, Decision.ENQUEUE, request.number, model, stage)
 
-    def _unqueue(self, request: EngineRequest) -> None:
-        model = request.model
-        del self.queues[model][request]
-        self._waiting_ns[model] -= request.prompt_ns + request.output_ns
-        self.prompt_tokens -= request.prompt_tokens[model]
-
     def _send(self, request: EngineRequest, replica: int, now_ns: int) -> None:
-        self._unqueue(request)
-        self.prompt_tokens += request.prompt_tokens[request.model]
-        self._set_work(request, replica)
-        request.replica = replica
-        request.visited |= 1 << request.model
-        self._work_ns[replica] += request.prompt_ns + request.output_ns
-        self.outstanding[replica] += 1
-        self.sent[replica][request] = None
+        self.work.send(request, replica)
         self._log.write(now_ns, Decision.SEND, request.number, replica, self.outstanding[replica])
         self._driver.send(replica, request)
-
-    def _prompt_is_done(self, request: EngineRequest) -> None:
-        self.prompt_tokens -= request.prompt_tokens[request.model]
-        self._work_ns[request.replica] -= request.prompt_ns
-        request.prompt_ns = 0
-
-    def _take_from_engine(self, request: EngineRequest) -> None:
-        replica = request.replica
-        if request.tokens == 0:
-            self._prompt_is_done(request)
-        self._work_ns[replica] -= request.output_ns
-        self.outstanding[replica] -= 1
-        del self.sent[replica][request]
-        request.replica = NOWHERE
-
-    def _set_work(self, request: EngineRequest, replica: int) -> None:
-        model = request.model
-        prompt = request.prompt_tokens[model]
-        expected = expected_output_tokens(
-            prompt, request.most_tokens, self._edges, self._expected[model], 0, self._bins
-        )
-        request.prompt_ns = prompt * self._prompt_token_ns[replica]
-        request.output_ns = request.choices * expected * self._output_token_ns[replica]
 
     # Decisions -----------------------------------------------------------------------------------
 
@@ -251,9 +204,13 @@ class EngineRouter:
         return self.gear * len(self._replica_model)
 
     @property
+    def waiting(self) -> int:
+        return sum(map(len, self.queues))
+
+    @property
     def drain_ns(self) -> int:
         """The time to clear what the busiest model's replicas have and what waits for them."""
-        begin, waiting_ns, work_ns = self._begin, self._waiting_ns, self._work_ns
+        begin, waiting_ns, work_ns = self._begin, self.work.waiting_ns, self.work.work_ns
         return max(
             model_drain_ns(begin[model], begin[model + 1], self._settings, waiting_ns[model], work_ns, self._shares)
             for model in range(len(self.queues))
@@ -310,7 +267,7 @@ class EngineRouter:
             request.whole_answer_of = request.model
         else:
             self._driver.cancel(request.replica, request)
-        self._take_from_engine(request)
+        self.work.take_from_engine(request)
         self._enqueue(request, model, self._stage_of(model), now_ns)
 
     def _answer(self, request: EngineRequest, now_ns: int) -> None:
@@ -344,7 +301,7 @@ class EngineRouter:
                     elif first == model:
                         request.stage = stage
         for request, first, stage in moving:
-            self._unqueue(request)
+            self.work.unqueue(request)
             self._enqueue(request, first, stage, now_ns)
 
     # Faults --------------------------------------------------------------------------------------
@@ -385,9 +342,9 @@ class EngineRouter:
         """Take the request from where it is; False if it is nowhere."""
         if request.replica != NOWHERE:
             self._driver.cancel(request.replica, request)
-            self._take_from_engine(request)
+            self.work.take_from_engine(request)
         elif request in self.queues[request.model]:
-            self._unqueue(request)
+            self.work.unqueue(request)
         else:
             return False
         return True

@@ -4,7 +4,7 @@ import msgspec
 
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.answers.held import NoRoom
-from gearshift.runtime.engines.language_service import TOO_LATE
+from gearshift.runtime.engines.open_answers import TOO_LATE
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, error_body

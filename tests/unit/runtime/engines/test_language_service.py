@@ -286,7 +286,7 @@ def test_a_reader_that_raises_ends_its_own_answer_and_no_other(record: int, wher
         assert [reading.ends for reading in (bad, *others)] == [1] * 4
         assert all(other.text.endswith(TEXT) for other in others)
         router = service.service.router
-        assert (router.requests, router.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
+        assert (router.requests, router.work.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
 
     served(language_plan([SPLIT]), use)
 
@@ -297,7 +297,7 @@ def test_an_error_of_the_service_ends_the_request_that_it_is_about(at: str) -> N
         bad, other = Reading(), Reading()
         stream = service.submit(SURE, bad)
         if at == "certainty":
-            service.service._certainty_of = lambda *_: 1 / 0
+            service.service.certainties.certainty_of = lambda *_: 1 / 0
         else:
             stream.asked.fields["n"] = object()  # type: ignore[assignment]
             service.submit(SURE, other)
@@ -306,7 +306,7 @@ def test_an_error_of_the_service_ends_the_request_that_it_is_about(at: str) -> N
         await bad.over.wait()
         assert type(bad.error) is {"certainty": ZeroDivisionError, "send": TypeError}[at]
         router = service.service.router
-        assert (router.requests, router.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
+        assert (router.requests, router.work.prompt_tokens, sum(router.outstanding)) == (0, 0, 0)
 
     served(language_plan([SPLIT]), use)
 
@@ -532,7 +532,7 @@ def test_a_drift_is_known_in_the_next_plan_where_the_recorded_answers_are_the_sa
         drifts = 'gearshift_profile_drift{model="small"} 1.0'
         for _ in range(6 * SPAN):
             drift.ended(0, 1, 1 << 30)
-        first._tell_drift()
+        first.certainties.tell_drift()
         assert drifts in first.metrics.text().decode()
         again = AnswerDrift(dataclasses.replace(other, certainty=other.certainty.copy()))
         second = LanguageService(
@@ -545,9 +545,9 @@ def test_a_drift_is_known_in_the_next_plan_where_the_recorded_answers_are_the_sa
         assert (drifts in second.metrics.text().decode()) is is_same
         for _ in range(6 * SPAN):
             drift.ended(0, 10, 1 << 30)
-        first._tell_drift()
+        first.certainties.tell_drift()
         assert (drifts in second.metrics.text().decode()) is is_same, "the plan that leaves tells nothing any more"
-        second._tell_drift()
+        second.certainties.tell_drift()
         assert drifts not in second.metrics.text().decode()
         second.stop()
 

@@ -63,8 +63,9 @@ class Router(EngineRouter):
 
     @property
     def is_idle(self) -> bool:
-        none = self.requests == self.prompt_tokens == 0
-        return none and not any((*self._work_ns, *self._waiting_ns, *self.outstanding, *self.queues, *self.sent))
+        work = self.work
+        none = self.requests == work.prompt_tokens == 0
+        return none and not any((*work.work_ns, *work.waiting_ns, *work.outstanding, *work.queues, *work.sent))
 
 
 def test_a_sure_stage_answers_at_the_token_at_which_it_decides() -> None:

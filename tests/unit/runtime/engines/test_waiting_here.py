@@ -80,10 +80,10 @@ def test_who_is_refused_is_told_to_come_again_when_what_waits_is_cleared() -> No
         for reading in more:
             service.submit(5, reading, max_tokens=10_000)
         assert router.drain_ns > 1.5 * before_ns
-        router._waiting_ns[0] += 7_000_000_000
+        router.work.waiting_ns[0] += 7_000_000_000
         with pytest.raises(QueueFull, match="try again in 8 s") as refused:
             service.submit(6, Reading())
-        router._waiting_ns[0] -= 7_000_000_000
+        router.work.waiting_ns[0] -= 7_000_000_000
         assert refused.value.retry_after_s == 8
         for reading in more:
             await reading.over.wait()

@@ -113,7 +113,7 @@ def test_a_whole_answer_that_is_too_large_is_refused_once(monkeypatch: pytest.Mo
         await asyncio.sleep(0.02)
         assert client.ends == 1
         router = service.service.router
-        assert (router.requests, router.prompt_tokens, *router.outstanding) == (0, 0, 0, 0)
+        assert (router.requests, router.work.prompt_tokens, *router.outstanding) == (0, 0, 0, 0)
 
     served(use)
 

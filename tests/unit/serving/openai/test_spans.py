@@ -34,7 +34,7 @@ def spans_of(record: int, *, leaves: bool = False, **fields: Any) -> Sequence[Re
             assert exchange.then is not None
             exchange.then(exchange)
             if leaves:
-                service.service._dispatch()
+                service.service.answers._dispatch()
                 exchange.leave()
             else:
                 await client.over.wait()

@@ -18,10 +18,6 @@ from gearshift.runtime.engines.upstream.chunk import Chunk, Usage, decode_chunk
 from gearshift.runtime.service.room import HeldBytes
 
 DONE = b"[DONE]"
-CHUNK_BYTES = 64
-"""Memory of a held chunk beside its bytes."""
-LARGEST_HELD_BYTES = 8 << 20
-"""Bound on the chunks of one answer that are held."""
 FULL = "the server holds as many bytes of answers as it may"
 
 

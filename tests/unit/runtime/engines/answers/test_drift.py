@@ -124,11 +124,11 @@ def test_an_engine_swapped_for_one_of_the_same_name_with_other_answers_is_told(
         plan = language_plan([cascade(-0.5, at)])
         async with asyncio.timeout(60), EmulatedService(PROFILE, plan, drift=drift, journal=journal) as service:
             await ask(service, 7)
-            service.service._tell_drift()
+            service.service.certainties.tell_drift()
             assert service.service.drifting_models == []
             service.engines[0].answers = RecordedAnswers(other, "small")  # another engine at the same address
             await ask(service, 7)
-            service.service._tell_drift()
+            service.service.certainties.tell_drift()
             assert service.service.drifting_models == ["small"]
             assert 'gearshift_profile_drift{model="small"} 1.0' in service.service.metrics.text().decode()
         journal.close()
@@ -150,7 +150,7 @@ def told_of(profile: LanguageProfile, answers: AnswerRecords, of: Cascade, **fie
     async def main() -> list[Change]:
         drift = AnswerDrift(answers)
         async with asyncio.timeout(30), EmulatedService(profile, language_plan([of]), drift=drift) as service:
-            service.service._tell_drift = lambda: None  # type: ignore[method-assign]  # else it takes the changes
+            service.service.certainties.tell_drift = lambda: None  # type: ignore[method-assign]  # else it takes the changes
             readings = [Reading() for _ in range(6 * SPAN)]
             for place, reading in enumerate(readings):
                 service.submit(place % 64, reading, **fields)

@@ -1,0 +1,75 @@
+"""The work that waits for each model and is at each replica, in expected nanoseconds."""
+
+from collections import OrderedDict
+
+from gearshift.policies.engines.outstanding import expected_output_tokens
+from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest
+
+
+class Work:
+    """`queues` and `waiting_ns` are by model; `sent`, `outstanding` and `work_ns` by replica."""
+
+    def __init__(self, tables: EngineTables) -> None:
+        models, replicas = len(tables.models), len(tables.replicas)
+        self._begin: list[int] = tables.replica_begin.tolist()
+        self._prompt_token_ns: list[int] = tables.prompt_token_ns.tolist()
+        self._output_token_ns: list[int] = tables.output_token_ns.tolist()
+        self._edges: list[int] = tables.bin_edges.tolist()
+        self._bins = bins = len(tables.expected_output) // models
+        self._expected = [tables.expected_output[m * bins : (m + 1) * bins].tolist() for m in range(models)]
+        self.queues: list[OrderedDict[EngineRequest, None]] = [OrderedDict() for _ in range(models)]
+        self.waiting_ns = [0] * models
+        self.sent: list[OrderedDict[EngineRequest, None]] = [OrderedDict() for _ in range(replicas)]
+        self.outstanding, self.work_ns = [0] * replicas, [0] * replicas
+        self.prompt_tokens = 0
+        """Of prompts that no first token came for."""
+
+    def enqueue(self, request: EngineRequest, model: int, stage: int, *, first: bool) -> None:
+        request.model, request.stage, request.tokens = model, stage, 0
+        self._expect(request, self._begin[model])
+        self.waiting_ns[model] += request.prompt_ns + request.output_ns
+        self.prompt_tokens += request.prompt_tokens[model]
+        self.queues[model][request] = None
+        if first:
+            self.queues[model].move_to_end(request, last=False)
+
+    def unqueue(self, request: EngineRequest) -> None:
+        model = request.model
+        del self.queues[model][request]
+        self.waiting_ns[model] -= request.prompt_ns + request.output_ns
+        self.prompt_tokens -= request.prompt_tokens[model]
+
+    def send(self, request: EngineRequest, replica: int) -> None:
+        self.unqueue(request)
+        self.prompt_tokens += request.prompt_tokens[request.model]
+        self._expect(request, replica)
+        request.replica = replica
+        request.visited |= 1 << request.model
+        self.work_ns[replica] += request.prompt_ns + request.output_ns
+        self.outstanding[replica] += 1
+        self.sent[replica][request] = None
+
+    def prompt_is_done(self, request: EngineRequest) -> None:
+        self.prompt_tokens -= request.prompt_tokens[request.model]
+        self.work_ns[request.replica] -= request.prompt_ns
+        request.prompt_ns = 0
+
+    def take_from_engine(self, request: EngineRequest) -> None:
+        replica = request.replica
+        if request.tokens == 0:
+            self.prompt_is_done(request)
+        self.work_ns[replica] -= request.output_ns
+        self.outstanding[replica] -= 1
+        del self.sent[replica][request]
+        request.replica = NOWHERE
+
+    def _expect(self, request: EngineRequest, replica: int) -> None:
+        """Set the work of the request at this replica's rates."""
+        model = request.model
+        prompt = request.prompt_tokens[model]
+        expected = expected_output_tokens(
+            prompt, request.most_tokens, self._edges, self._expected[model], 0, self._bins
+        )
+        request.prompt_ns = prompt * self._prompt_token_ns[replica]
+        request.output_ns = request.choices * expected * self._output_token_ns[replica]
