@@ -35,8 +35,16 @@ def user(text: str) -> list[Any]:
 def test_models(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["chat"]
     assert client.models.retrieve("chat").owned_by == "gearshift"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt-4")
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
+def test_an_address_without_its_path_is_told_so(server: LanguageServer) -> None:
+    address = server.url.removesuffix("/v1")
+    with OpenAI(base_url=address, api_key="none", max_retries=0) as client, pytest.raises(openai.NotFoundError) as one:
+        client.chat.completions.create(model="chat", messages=user("x"))
+    assert "'/v1/chat/completions' is there" in str(one.value)
 
 
 def test_a_whole_chat_completion(client: OpenAI) -> None:

@@ -75,8 +75,8 @@ class _Stream:
                 request.first_s = request.first_s or request.last_s
                 request.text += choice.said
                 self._chunks += 1
-        if chunk.usage is not None:
-            request.output_tokens, request.prompt_tokens = chunk.usage.completion_tokens, chunk.usage.prompt_tokens
+        if (usage := chunk.usage) is not None:
+            request.output_tokens, request.prompt_tokens = usage.completion_tokens, usage.prompt_tokens
         if chunk.gearshift is not None:
             facts = chunk.gearshift
             request.model, request.gear = facts.model, facts.gear

@@ -47,8 +47,9 @@ class Heard:
         self.model = chunk.model or self.model
         if isinstance(chunk.system_fingerprint, str):
             self.fingerprint = chunk.system_fingerprint
-        if chunk.usage is not None and chunk.usage.prompt_tokens:
-            self.prompt_tokens, self.output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
+        usage = chunk.usage
+        if usage is not None and usage.prompt_tokens:
+            self.prompt_tokens, self.output_tokens = usage.prompt_tokens, usage.completion_tokens
         for choice in chunk.choices:
             if choice.index == FIRST_CHOICE:
                 self._choice(choice)
@@ -57,7 +58,7 @@ class Heard:
         for call in () if choice.delta is None else choice.delta.tool_calls or ():
             name, arguments = self.calls.get(call.index, ("", ""))
             if call.function is not None:
-                name, arguments = name + (call.function.name or ""), arguments + (call.function.arguments or "")
+                name, arguments = name + (call.function.name or ""), arguments + call.function.text
             self.calls[call.index] = name, arguments
         self.text += choice.said
         self.tokens += choice.tokens

@@ -251,12 +251,12 @@ class OpenAnswers:
         stream.call = None
         if replica == NOWHERE:
             return
-        stream.fault = fault
+        stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
         self._left(stream, "failed")
         too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
         if fault.status in CLIENTS_FAULTS and not too_long:
             self._take_from_router(request)
-            self._fail(stream, fault)
+            self._fail(stream, stream.fault)
         else:
             if fault.unreachable:
                 self._engines.suspect(replica, fault)

@@ -25,6 +25,8 @@ prefix."""
 PAGES = frozenset({"/", "/docs"})
 """A browser without a key gets a form for it here."""
 HTML_TYPE = b"text/html"
+V1 = "/v1"
+"""Clients of OpenAI's API are given it with the address of the server, or twice, or not at all."""
 Found = tuple[Route, Then]
 
 
@@ -140,7 +142,8 @@ class Application:
         parts, served = path.split("/"), [model.served.name for model in self._handlers.models]
         if parts[:3] == ["", "v2", "models"] and len(parts) > 3 and parts[3] not in served:
             return unknown_model(parts[3], served).what
-        return f"there is nothing at {path[:200]!r}"
+        near = [one for one in (f"{V1}{path}", path.removeprefix(V1)) if one != path and one in self._routes]
+        return f"there is nothing at {path[:200]!r}" + (f"; {near[0]!r} is there" if near else "")
 
 
 def _measure(exchange: HttpExchange, part_bytes: int) -> None:

@@ -57,6 +57,7 @@ class CompletionBody(msgspec.Struct):
     n: _Count = None
     logprobs: bool | _Top | None = None
     top_logprobs: _Top | None = None
+    best_of: int | None = None
     tools: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -76,6 +77,8 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
     if body.count(b":") > MOST_COLONS:
         raise BadBody(f"the body has more than {MOST_COLONS} fields")
     try:
+        if not body.isascii():
+            body.decode()  # fields that are not read here go to engines as they came
         known = msgspec.json.decode(body, type=CompletionBody)
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -92,6 +95,12 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
     choices = (known.n or 1) * prompts
     if choices > MOST_CHOICES:
         raise BadBody(f"asks for {choices} answers, at most {MOST_CHOICES} are given to one request", param="n")
+    if known.best_of is not None and known.best_of > (known.n or 1):
+        raise BadBody(
+            "is more than n, and engines are asked for streams, which have no best",
+            param="best_of",
+            remedy="leave it out, or ask for n answers and choose",
+        )
     wanted, top = _logprobs(known, is_chat=path == CHAT)
     if known.stream_options is not None and not known.stream:
         raise BadBody("is for streams alone", param="stream_options", remedy="set stream to true, or leave it out")

@@ -8,7 +8,7 @@ import msgspec
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.serving.openai.bodies import Wanted
 
-NULL = msgspec.Raw(b"null")
+NULL, FIRST = msgspec.Raw(b"null"), msgspec.Raw(b"0")
 Fields = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -42,6 +42,8 @@ class Cleaner:
             elif logprobs != NULL:
                 cut = _with_top(msgspec.json.decode(logprobs), self._most_top)
                 choice["logprobs"] = logprobs if cut is None else msgspec.Raw(_encode(cut))
+            if choice.get("index", NULL) == NULL:
+                choice["index"] = FIRST
             if self._is_chat:
                 self._tell_role(choice)
         fields["choices"] = msgspec.Raw(_encode(choices))
@@ -49,7 +51,7 @@ class Cleaner:
 
     def _tell_role(self, choice: dict[str, msgspec.Raw]) -> None:
         """The first part of each choice tells its role, even where the engine has not."""
-        index = bytes(choice.get("index", b"0"))
+        index = bytes(choice["index"])
         if index in self._roles:
             return
         self._roles.add(index)

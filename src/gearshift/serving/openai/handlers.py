@@ -3,6 +3,7 @@
 import time
 from functools import partial
 from types import MethodType
+from urllib.parse import unquote
 
 import msgspec
 
@@ -77,6 +78,11 @@ class OpenAIHandlers:
 
     def models(self, exchange: HttpExchange) -> None:
         exchange.respond(200, v2_json.encode(Models([self._model])))
+
+    def no_model(self, exchange: HttpExchange) -> None:
+        name = unquote(exchange.path.rpartition("/")[2])[:200]
+        text = f"there is no model {name!r}, this server has {self._name!r}"
+        exchange.respond(404, error_body(exchange.path, 404, text, "model_not_found", "model"))
 
     def model(self, exchange: HttpExchange) -> None:
         exchange.respond(200, v2_json.encode(self._model))
@@ -159,5 +165,12 @@ def routes_of(name: str) -> tuple[Route, ...]:
         completions(path="/v1/chat/completions", handler=OpenAIHandlers.chat, summary="Completion of a chat"),
         completions(path="/v1/completions", handler=OpenAIHandlers.text, summary="Completion of a text"),
         Route(path="/v1/models", handler=OpenAIHandlers.models, summary="The models", answer=Models),
+        Route(
+            path="/v1/models/{model}",
+            handler=OpenAIHandlers.no_model,
+            summary="Another model, which there is none of",
+            errors={404: "There is no such model"},
+            refused=True,
+        ),
         Route(path=f"/v1/models/{name}", handler=OpenAIHandlers.model, summary="The model", answer=Model),
     )

@@ -123,7 +123,7 @@ def refuse(exchange: HttpExchange, fault: Fault) -> None:
     """Answer a request that no engine has answered: as the engine did, where that is about the request."""
     trace_failure(exchange.span, fault.reason, "refused" if fault is TOO_LATE else "failed")
     if fault.status in PASSED_ON and fault.body:
-        exchange.respond(fault.status, _told(exchange.path, fault), JSON, _again(fault))
+        exchange.respond(fault.status, told_as(exchange.path, fault), JSON, _again(fault))
         return
     is_told = fault.status in PASSED_ON or (fault.for_clients and fault.status)
     status = fault.status if is_told else 503 if fault.unreachable or fault.status == 0 else 502
@@ -136,15 +136,19 @@ def _logged(exchange: HttpExchange, fault: Fault) -> str:
     return told if fault.for_clients else f"the engine failed; the server's log explains id {exchange.id}"
 
 
-def _told(path: str, fault: Fault) -> bytes:
-    """An engine's own error body, where it has OpenAI's form."""
+def told_as(path: str, fault: Fault) -> bytes:
+    """An engine's own error body in OpenAI's form; other forms have text, code and field beside one another."""
     try:
-        error = msgspec.json.decode(fault.body).get("error")
-        text = error if isinstance(error, str) else str(error["message"])
-        code = None if isinstance(error, str) else error.get("code")
-    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, KeyError, TypeError):
-        text, code = " ".join(fault.body.decode(errors="replace").split()), None
-    return error_body(path, fault.status, text[:LONGEST_TEXT], code if isinstance(code, str) else None)
+        body = msgspec.json.decode(fault.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        body = None
+    error = body.get("error") or body if isinstance(body, dict) else body
+    fields = error if isinstance(error, dict) else {"message": error}
+    text = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), None)
+    if text is None:
+        text = " ".join(fault.body.decode(errors="replace").split())
+    code, param = (one if isinstance(one := fields.get(name), str) else None for name in ("code", "param"))
+    return error_body(path, fault.status, text[:LONGEST_TEXT], code, param)
 
 
 def _again(fault: Fault) -> Headers:

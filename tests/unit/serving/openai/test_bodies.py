@@ -63,12 +63,23 @@ def test_several_prompts_are_several_choices() -> None:
         (TEXT, {"prompt": None}, "prompt"),
         (TEXT, {"prompt": []}, "prompt"),
         (TEXT, {"prompt": ["a", 1]}, "prompt"),
+        (TEXT, {"prompt": "a", "n": 2, "best_of": 3}, "best_of"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(path: str, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadBody) as caught:
         read(path, **fields)
     assert caught.value.param == param
+
+
+def test_the_best_of_as_many_as_are_wanted_is_all_of_them() -> None:
+    assert read(TEXT, prompt="a", n=2, best_of=2).asked.choices == 2
+
+
+@pytest.mark.parametrize("field", [b'"messages":[{"content":"\xe9"}]', b'"messages":[1],"user":"\xe9"'])
+def test_a_body_in_another_encoding_is_refused_before_an_engine_gets_it(field: bytes) -> None:
+    with pytest.raises(BadBody, match="utf-8"):
+        read_body(CHAT, b'{"model":"chat",%b}' % field, "chat")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model": "\xff"}', b'{"model": 7}', b"[" * 10_000])

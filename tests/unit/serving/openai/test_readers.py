@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gearshift.runtime.engines.requests.asked import CHAT
+from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.service.room import Client as Held
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.openai import assembly
 from gearshift.serving.openai.bodies import Wanted, read_body
-from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
+from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer, told_as
 from gearshift.support.event_loop import loop_factory
 from gearshift.v2.packing import Buffer
 from tests.emulated_service import EmulatedService
@@ -139,3 +140,21 @@ def test_an_engine_has_to_wait_while_its_client_has_yet_to_read() -> None:
         assert client.got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
     served(use)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"error": {"message": "bad stop", "param": "stop", "code": "x", "type": "y"}}, ("bad stop", "stop", "x")),
+        ({"object": "error", "message": "bad stop", "param": None, "code": 400}, ("bad stop", None, None)),
+        ({"error": "bad stop"}, ("bad stop", None, None)),
+        ({"detail": "bad stop"}, ("bad stop", None, None)),
+        ({"detail": [{"loc": ["stop"]}]}, ('{"detail": [{"loc": ["stop"]}]}', None, None)),
+        (["bad", "stop"], ('["bad", "stop"]', None, None)),
+    ],
+)
+def test_what_an_engine_refuses_is_told_in_openais_form(body: Any, told: tuple[str | None, ...]) -> None:
+    fault = Fault("", 400, json.dumps(body).encode())
+    error = json.loads(told_as("/v1/chat/completions", fault))["error"]
+    assert (error["message"], error["param"], error["code"]) == told
+    assert error["type"] == "invalid_request_error"

@@ -3,10 +3,11 @@
 import asyncio
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from gearshift.errors import printable
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
@@ -15,9 +16,12 @@ from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
 from gearshift.runtime.engines.upstream.chunk import Chunk, Usage, decode_chunk
+from gearshift.runtime.engines.upstream.connection import LARGEST_ERROR_BYTES
 from gearshift.runtime.service.room import HeldBytes
 
 DONE = b"[DONE]"
+LONGEST_SAID = 200
+"""Bytes of an engine's error, for the log."""
 FULL = "the server holds as many bytes of answers as it may"
 
 
@@ -143,7 +147,7 @@ class AnswerStream:
                 self._owner.broke(self, error)
 
     def ended(self) -> None:
-        self._over(Fault("an engine ended its answer before it was whole"))
+        self._over(Fault("it ended its answer before it was whole"))
 
     def failed(self, fault: Fault) -> None:
         self._over(fault)
@@ -153,12 +157,16 @@ class AnswerStream:
         if self.broken is not None:
             return
         try:
-            if self._done or len(self._finished) >= self.asked.choices:
+            if self._is_whole:
                 self._owner.stage_ended(self)
             else:
                 self._owner.stage_failed(self, fault)
         except Exception as error:  # noqa: BLE001  as above
             self._owner.broke(self, error)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._done or len(self._finished) >= self.asked.choices
 
     def _event(self, data: bytes) -> None:
         if data == DONE:
@@ -168,10 +176,11 @@ class AnswerStream:
         try:
             chunk = decode_chunk(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._break(Fault(f"an engine gave a chunk that cannot be read: {error}"))
+            self._stop(Fault(f"it gave a chunk that cannot be read: {error}"))
             return
         if chunk.error is not None:
-            self._break(Fault("an engine ended its answer with an error", body=data[:2000]))
+            status = _status_of(chunk.error)
+            self._stop(Fault(f"it ended its answer with an error: {_said(data)}", status, data[:LARGEST_ERROR_BYTES]))
             return
         if self._is_new:
             self._is_new = False
@@ -191,7 +200,7 @@ class AnswerStream:
         elif not self.held.add(data):
             if not has_room(self._memory, len(data)):
                 raise NoRoom(f"{FULL}; try again later")
-            self._break(Fault(f"an answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
+            self._break(Fault(f"its answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
             return
         if tokens:
             self.last_ns = self._owner.now_ns()
@@ -221,6 +230,12 @@ class AnswerStream:
         if self.call is not None:
             self.call.cancel()
         self._owner.stage_failed(self, fault)
+
+    def _stop(self, fault: Fault) -> None:
+        """Hear nothing more of the engine, whose answer may be whole by now."""
+        if self.call is not None:
+            self.call.cancel()
+        self._over(fault)
 
     # Decisions -----------------------------------------------------------------------------------
 
@@ -270,3 +285,13 @@ class AnswerStream:
             return self.count
         counted = self.usage.completion_tokens
         return counted if self.asked.echoes else max(self.count, counted)
+
+
+def _status_of(error: Any) -> int:
+    """The status that an error in a stream stands for, as its `code` tells; 0 where it does not."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code <= 599 else 0
+
+
+def _said(data: bytes) -> str:
+    return printable(data[:LONGEST_SAID].decode(errors="replace"))

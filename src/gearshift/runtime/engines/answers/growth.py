@@ -38,7 +38,7 @@ class Growth:
         self._tokens += tokens
         self._bytes += size_bytes
         if self._tokens > self._most_tokens:
-            return f"an engine gave {self._tokens} tokens, and {self._why}"
+            return f"it gave {self._tokens} tokens, and {self._why}"
         if self._bytes > self._most_first_bytes + TOKEN_BYTES * self._tokens:
-            return f"an engine gave {self._bytes} bytes in {self._tokens} tokens, which is no text"
+            return f"it gave {self._bytes} bytes in {self._tokens} tokens, which is no text"
         return ""

@@ -1,4 +1,7 @@
-"""Characters that an engine has split over chunks: halves of surrogate pairs, and parts of UTF-8."""
+"""Chunks that are no JSON as it should be: characters split over chunks, and numbers that are none.
+
+Characters are split into halves of surrogate pairs, or into parts of UTF-8. Python writes NaN and Infinity.
+"""
 
 import json
 import re
@@ -9,6 +12,7 @@ TEXTS = "content", "reasoning_content", "reasoning", "refusal"
 OPEN_END = re.compile(
     "(?:[\ud800-\udbff]|[\udcf0-\udcf4][\udc80-\udcbf]{0,2}|[\udce0-\udcef][\udc80-\udcbf]?|[\udcc2-\udcdf])$"
 )
+NO_NUMBERS = b"NaN", b"Infinity"
 MOST_HELD = 512
 """Texts of one answer that are amid a character."""
 Place = tuple[Any, str]
@@ -17,8 +21,8 @@ Place = tuple[Any, str]
 class Halves:
     """Makes a stream's chunks valid: what can go on in the next chunk is held until then, the rest is replaced.
 
-    Only chunks with escaped surrogates or with bytes that are no UTF-8 are taken apart, and those
-    that follow on one that ended amid a character.
+    Only chunks with escaped surrogates, with bytes that are no UTF-8 or with `NaN` and `Infinity` are
+    taken apart, and those that follow on one that ended amid a character.
     """
 
     __slots__ = ("_held",)
@@ -28,10 +32,10 @@ class Halves:
 
     def mend(self, data: bytes) -> bytes:
         """The chunk in valid UTF-8 and JSON; as it came where it is neither split nor JSON."""
-        if not self._held and not may_be_split(data):
+        if not self._held and not may_be_split(data) and not any(word in data for word in NO_NUMBERS):
             return data
         try:
-            chunk = json.loads(data.decode("utf-8", "surrogateescape"))
+            chunk = json.loads(data.decode("utf-8", "surrogateescape"), parse_constant=_null)
             self._join_texts(chunk)
             return json.dumps(_whole(chunk), ensure_ascii=False, separators=(",", ":")).encode()
         except (ValueError, RecursionError):
@@ -70,6 +74,10 @@ def may_be_split(data: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
+
+
+def _null(constant: str) -> None:
+    return None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """One request to an endpoint, and where its answer goes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -20,6 +20,10 @@ class Fault:
     retry_after_s: float | None = None
     unreachable: bool = False
     for_clients: bool = False
+
+    def of(self, who: str) -> "Fault":
+        """The same, told of `who`."""
+        return replace(self, reason=f"{who}: {self.reason}")
 
 
 class Listener(Protocol):

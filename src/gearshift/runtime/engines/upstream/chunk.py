@@ -1,5 +1,6 @@
 """The parts that Gearshift reads of the chunks of an OpenAI-compatible endpoint's stream."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -9,18 +10,25 @@ FIRST_CHOICE = 0
 
 class _Other(msgspec.Struct):
     token: str = ""
-    logprob: float = 0.0
+    logprob: float | None = 0.0
 
 
 class Token(msgspec.Struct):
-    logprob: float
+    """Some engines give a token that is all but impossible no log-probability."""
+
+    given: float | None = msgspec.field(name="logprob")
     token: str = ""
     top_logprobs: list[_Other] | None = None
 
     @property
+    def logprob(self) -> float:
+        return -math.inf if self.given is None else self.given
+
+    @property
     def second(self) -> float | None:
         """The log-probability of the likeliest other token, where it is given."""
-        return max((one.logprob for one in self.top_logprobs or () if one.token != self.token), default=None)
+        others = (one for one in self.top_logprobs or () if one.token != self.token)
+        return max((-math.inf if one.logprob is None else one.logprob for one in others), default=None)
 
 
 class _Logprobs(msgspec.Struct):
@@ -29,7 +37,7 @@ class _Logprobs(msgspec.Struct):
     content: list[Token] | None = None
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
-    top_logprobs: list[dict[str, float] | None] | None = None
+    top_logprobs: list[dict[str, float | None] | None] | None = None
 
     def listed(self) -> list[Token]:
         if self.content is not None:
@@ -44,12 +52,23 @@ class _Logprobs(msgspec.Struct):
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | None = None
+    arguments: Any = None
+
+    @property
+    def text(self) -> str:
+        """The part of the arguments; some engines give them whole, as an object."""
+        if self.arguments is None or isinstance(self.arguments, str):
+            return self.arguments or ""
+        return msgspec.json.encode(self.arguments).decode()
 
 
-class _ToolCall(msgspec.Struct):
-    index: int = 0
+class ToolCall(msgspec.Struct):
+    given_index: int | None = msgspec.field(name="index", default=0)
     function: _Function | None = None
+
+    @property
+    def index(self) -> int:
+        return self.given_index or 0
 
 
 class _Delta(msgspec.Struct):
@@ -57,7 +76,7 @@ class _Delta(msgspec.Struct):
     refusal: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[ToolCall] | None = None
     function_call: Any = None
 
     @property
@@ -73,11 +92,15 @@ class _Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    index: int = FIRST_CHOICE
+    given_index: int | None = msgspec.field(name="index", default=FIRST_CHOICE)
     delta: _Delta | None = None
     text: Any = None
     logprobs: _Logprobs | None = None
     finish_reason: Any = None
+
+    @property
+    def index(self) -> int:
+        return FIRST_CHOICE if self.given_index is None else self.given_index
 
     @property
     def said(self) -> str:
@@ -94,7 +117,7 @@ class Choice(msgspec.Struct):
     def arguments(self) -> list[tuple[int, str]]:
         """Parts of the arguments of tool calls, by the call's index."""
         calls = () if self.delta is None else self.delta.tool_calls or ()
-        return [(one.index, one.function.arguments or "") for one in calls if one.function is not None]
+        return [(one.index, one.function.text) for one in calls if one.function is not None]
 
     @property
     def token_count(self) -> int:
@@ -121,11 +144,25 @@ class Usage(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    choices: list[Choice] = []
+    given_choices: list[Choice] | None = msgspec.field(name="choices", default=None)
     model: Any = None
     system_fingerprint: Any = None
-    usage: Usage | None = None
+    given_usage: Any = msgspec.field(name="usage", default=None)
     error: Any = None
+
+    @property
+    def choices(self) -> list[Choice]:
+        return self.given_choices or []
+
+    @property
+    def usage(self) -> Usage | None:
+        """None also where it cannot be read: an answer is no worse for that."""
+        if self.given_usage is None:
+            return None
+        try:
+            return msgspec.convert(self.given_usage, Usage, strict=False)
+        except msgspec.ValidationError:
+            return None
 
     @property
     def first(self) -> Choice | None:

@@ -6,12 +6,17 @@ from typing import Any, Protocol, cast
 
 import httptools
 
+from gearshift.errors import printable
 from gearshift.runtime.engines.upstream.call import Call, Calls, Fault
 from gearshift.runtime.engines.upstream.server_sent import EventTooLarge, ServerSentEvents
 from gearshift.support.retry_after import asked_pause_s
 
 LARGEST_ERROR_BYTES = 64 << 10
+LARGEST_HEAD_BYTES = 256 << 10
+SAID_CHARACTERS = 200
+"""Of what an endpoint says with an error, for the log."""
 EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
+PLAIN = "", "identity"
 
 
 class Owner(Calls, Protocol):
@@ -39,8 +44,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection, which has one request at a time; httptools calls its `on_` methods."""
 
     __slots__ = (
-        "_body", "_call", "_done", "_events", "_fresh", "_keeps", "_length", "_link", "_parser", "_retry_after",
-        "_status", "_whole", "transport",
+        "_body", "_call", "_content_type", "_done", "_encoding", "_events", "_fresh", "_head_bytes", "_keeps",
+        "_length", "_link", "_parser", "_retry_after", "_status", "_whole", "transport",
     )  # fmt: skip
 
     def __init__(self, link: Owner) -> None:
@@ -50,6 +55,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._call: Call | None = None
         self._events: ServerSentEvents | None = None
         self._body, self._status, self._retry_after, self._whole, self._done = b"", 0, "", False, False
+        self._content_type, self._encoding = "", ""
+        self._head_bytes = 0
         self._keeps, self._fresh = False, True
         """Whether it has answered no request yet."""
 
@@ -60,6 +67,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call, self._parser = call, httptools.HttpResponseParser(self)
         self._events, self._body, self._status, self._retry_after = None, b"", 0, ""
         self._whole = self._done = False
+        self._content_type, self._encoding, self._head_bytes = "", "", 0
         call.sent_by(self)
         call.heard_s = self._link.now_s()
         self.transport.write(call.message)
@@ -98,6 +106,13 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._call is not call:  # the listener has cancelled it
             return
+        if self._status < 200:
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD_BYTES:
+                self._fail(
+                    Fault(f"{self._link.url} gave an answer whose head has more than {LARGEST_HEAD_BYTES} bytes")
+                )
+                return
         if self._whole:
             self._end(keep=self._keeps)
         elif self._done:
@@ -154,8 +169,11 @@ class UpstreamConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name == b"content-type":
+            self._content_type = value[:SAID_CHARACTERS].decode("latin-1")
             if value[: len(EVENT_STREAM)].lower() == EVENT_STREAM:
                 self._events = ServerSentEvents()
+        elif name == b"content-encoding":
+            self._encoding = value[:SAID_CHARACTERS].decode("latin-1").lower()
         elif name in (b"content-length", b"transfer-encoding"):
             self._length = value.decode("latin-1")
         elif name == b"retry-after":
@@ -163,7 +181,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._status, self._keeps = self._parser.get_status_code(), self._parser.should_keep_alive()
-        if self._status != 200:
+        if self._status != 200 or self._encoding not in PLAIN:
             self._events = None
         if self._call is not None:
             self._call.message = b""  # it is not sent again
@@ -179,7 +197,8 @@ class UpstreamConnection(asyncio.Protocol):
         for data in self._events.feed(part):
             if self._done:  # what follows is no part of the answer
                 return
-            self._done = data == DONE
+            if data[: len(DONE)] == DONE:  # some add blanks
+                self._done, data = True, DONE
             call.listener.event(data)
             if self._call is not call:  # the listener has cancelled it
                 return
@@ -201,8 +220,19 @@ class UpstreamConnection(asyncio.Protocol):
         if is_stream:
             call.listener.ended()
             return
-        reason = f"{self._link.url} answered with status {self._status}"
-        call.listener.failed(Fault(reason, self._status, self._body, asked_pause_s(self._retry_after)))
+        fault = Fault(self._why_no_stream(), self._status, self._body, asked_pause_s(self._retry_after))
+        call.listener.failed(fault)
+
+    def _why_no_stream(self) -> str:
+        """What is wrong, with what an error says; answers are not quoted."""
+        url, kind = self._link.url, printable(self._content_type) or "no content type"
+        if self._status == 200 and self._encoding not in PLAIN:
+            return f"{url} answered in {self._encoding!r}, which it was not asked for; let it answer uncompressed"
+        said = " ".join(self._body[: 4 * SAID_CHARACTERS].decode(errors="replace").split())[:SAID_CHARACTERS]
+        told = f": {printable(said)}" if said and (self._status != 200 or kind.startswith("text/")) else ""
+        if self._status == 200:
+            return f"{url} answered with {kind}, where a stream of events was asked for{told}"
+        return f"{url} answered with status {self._status}{told}"
 
     def _fail(self, fault: Fault) -> None:
         call, _ = self._let_go()

@@ -47,7 +47,7 @@ class EngineLink:
         authority = f"[{self._host}]" if ":" in self._host else self._host
         host = authority if parts.port is None else f"{authority}:{parts.port}"
         authorization = "" if key is None else f"authorization: Bearer {key}\r\n"
-        self._headers = f"host: {host}\r\n{authorization}accept: text/event-stream\r\n"
+        self._headers = f"host: {host}\r\n{authorization}accept: text/event-stream\r\naccept-encoding: identity\r\n"
         self._loop = asyncio.get_running_loop()
         self.now_s: Callable[[], float] = self._loop.time
         self.heard_s = float("-inf")

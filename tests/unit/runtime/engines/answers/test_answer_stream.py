@@ -175,3 +175,17 @@ def test_an_engine_that_was_replaced_since_it_was_profiled_is_told_at_its_first_
             service.all[0].link.close()
 
     run(ask)
+
+
+@pytest.mark.parametrize("last", [b"what is this", b'{"error": {"message": "too late", "code": 500}}'])
+def test_an_answer_that_is_whole_stays_so_whatever_follows(last: bytes) -> None:
+    reading = answered(lambda _: [delta("one"), delta("", finish="stop"), b"data: %b\n\n" % last])
+    assert (reading.fault, reading.text) == (None, "one")
+
+
+def test_an_error_in_a_stream_that_is_about_the_request_is_the_clients() -> None:
+    error = b'{"error": {"message": "the request is odd", "code": 400}}'
+    reading = answered(lambda _: [b"data: %b\n\n" % error])
+    assert reading.fault is not None
+    assert (reading.fault.status, reading.fault.body) == (400, error)
+    assert reading.fault.reason.startswith("replica 'small-0': it ended its answer with an error: ")

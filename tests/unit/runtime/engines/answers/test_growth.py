@@ -24,14 +24,14 @@ from gearshift.runtime.engines.answers.growth import ECHO_BYTES, FIRST_BYTES, TO
 def test_an_answer_has_a_most_number_of_tokens(given: dict[str, int], most: int, why: str) -> None:
     growth = Growth(**given)
     assert growth.add(most, 0) == ""
-    assert growth.add(1, 0) == f"an engine gave {most + 1} tokens, and {why}"
+    assert growth.add(1, 0) == f"it gave {most + 1} tokens, and {why}"
 
 
 def test_each_token_makes_room_for_bytes() -> None:
     growth = Growth(most_tokens=10, held_tokens=1000)
     assert growth.add(0, FIRST_BYTES) == ""
     assert growth.add(2, 2 * TOKEN_BYTES) == ""
-    assert growth.add(0, 1) == f"an engine gave {FIRST_BYTES + 2 * TOKEN_BYTES + 1} bytes in 2 tokens, which is no text"
+    assert growth.add(0, 1) == f"it gave {FIRST_BYTES + 2 * TOKEN_BYTES + 1} bytes in 2 tokens, which is no text"
 
 
 def test_a_prompt_that_is_repeated_makes_room_for_its_bytes_in_each_choice() -> None:

@@ -59,3 +59,8 @@ def test_no_more_halves_are_held_than_bounded() -> None:
 )
 def test_what_is_whole_or_no_json_stays_as_it_came(data: bytes) -> None:
     assert Halves().mend(data) is data
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    mended = Halves().mend(b'{"choices": [], "a": NaN, "b": -Infinity, "c": "NaN"}')
+    assert json.loads(mended) == {"choices": [], "a": None, "b": None, "c": "NaN"}

@@ -33,6 +33,10 @@ class Heard:
         self.over.set()
 
 
+def whole(content_type: bytes, body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (content_type, len(body), body)
+
+
 def with_server(serve: Serve, use: Callable[[EngineLink], Awaitable[None]], **options: float) -> None:
     async def main() -> None:
         async def serve_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +128,11 @@ def test_a_kept_connection_that_was_closed_is_replaced_unheard() -> None:
         (b"", "closed the connection"),
         (HEAD + chunk(b"data: x\n\n"), "closed the connection"),
         (b"what is this\r\n\r\n", "cannot be read"),
-        (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}", "status 200"),
+        (whole(b"application/json", b"{}"), "with application/json, where a stream of events was asked for"),
+        (whole(b"text/html", b"<p>A"), "with text/html, where a stream of events was asked for: <p>A"),
+        (b"HTTP/1.1 404 No\r\ncontent-length: 8\r\n\r\nno model", "with status 404: no model"),
+        (HEAD[:-2] + b"content-encoding: gzip\r\n\r\n" + chunk(b"\x1f") + b"0\r\n\r\n", "in 'gzip', which it was not"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * (1 << 20), "head has more than 262144 bytes"),
     ],
 )
 def test_what_is_no_whole_stream_fails(answer: bytes, said: str) -> None:
@@ -136,6 +144,32 @@ def test_what_is_no_whole_stream_fails(answer: bytes, said: str) -> None:
         heard = await ask(link)
         assert heard.fault is not None
         assert said in heard.fault.reason
+
+    with_server(serve, use)
+
+
+def test_an_answer_is_not_quoted() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(whole(b"application/json", b'{"a":42}'))
+
+    async def use(link: EngineLink) -> None:
+        heard = await ask(link)
+        assert heard.fault is not None
+        assert "42" not in heard.fault.reason
+
+    with_server(serve, use)
+
+
+def test_the_last_event_may_end_in_blanks() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(HEAD + chunk(b"data: x\n\ndata: [DONE] \n\n"))
+        await reader.read()
+
+    async def use(link: EngineLink) -> None:
+        heard = await ask(link)
+        assert (heard.events, heard.fault) == ([b"x", b"[DONE]"], None)
 
     with_server(serve, use)
 
