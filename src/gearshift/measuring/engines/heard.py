@@ -7,7 +7,7 @@ import msgspec
 
 from gearshift.profiles.engines.certainty import argument_tokens
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.upstream.chunk import FIRST_CHOICE, Choice, NamedChunk, Token
+from gearshift.runtime.engines.upstream.chunk import FIRST_CHOICE, NULL, Choice, NamedChunk, Token
 
 _decode = msgspec.json.Decoder(NamedChunk).decode
 
@@ -34,7 +34,7 @@ class Heard:
     _halves: Halves = field(default_factory=Halves)
 
     def event(self, data: bytes) -> None:
-        if data == b"[DONE]" or self.wrong:
+        if data in (b"[DONE]", NULL) or self.wrong:
             return
         try:
             chunk = _decode(self._halves.mend(data))

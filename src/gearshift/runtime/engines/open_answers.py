@@ -27,6 +27,7 @@ CLIENTS_FAULTS = frozenset({400, 413, 422})
 """Statuses of endpoints for requests that no other engine would answer either."""
 TOO_LONG = b"context length", b"context_length", b"context size", b"context_size", b"too long", b"maximum context"
 """Parts of what endpoints say of a prompt that their model has no room for."""
+LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
 
@@ -156,7 +157,7 @@ class OpenAnswers:
 
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
         engine = self._engines.all[replica]
-        decides = self._by_certainty[request.model]
+        decides = self._by_certainty[request.model] and stream.gives_logprobs
         stream.begin_stage(
             GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None,
             held_tokens=self.tables.engines[replica].held_tokens,
@@ -251,6 +252,10 @@ class OpenAnswers:
         stream.call = None
         if replica == NOWHERE:
             return
+        if self._is_for_our_logprobs(stream, fault):
+            stream.gives_logprobs = False
+            self._for(stream, self._send, replica, request, stream)
+            return
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
         self._left(stream, "failed")
         too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
@@ -265,6 +270,14 @@ class OpenAnswers:
             stream.held.take()
             self.router.failed(request, self._clock.now_ns(), too_long=too_long)
         self.dispatch_soon()
+
+    def _is_for_our_logprobs(self, stream: AnswerStream, fault: Fault) -> bool:
+        """Whether an engine refuses log-probabilities that only the stage wants, which is not sure without them.
+
+        llama.cpp's server gives none where tools are streamed.
+        """
+        ours = stream.asked.top_logprobs is None and stream.given is not None and stream.gives_logprobs
+        return ours and fault.status in CLIENTS_FAULTS and LOGPROBS in fault.body.lower()
 
     def _left(self, stream: AnswerStream, outcome: StageOutcome) -> None:
         visit = self._stages.left(stream, outcome)

@@ -72,14 +72,18 @@ def _with_top(logprobs: Fields, most: int) -> Fields | None:
     tops = logprobs.get("top_logprobs") or []
     for place, (top, token) in enumerate(zip(tops, logprobs.get("tokens") or [None] * len(tops), strict=False)):
         if top and len(top) > most:
-            likeliest = sorted(top, key=top.__getitem__, reverse=True)[:most]
+            likeliest = sorted(top, key=lambda name: _number(top[name]), reverse=True)[:most]
             tops[place] = {name: value for name, value in top.items() if name in likeliest or name == token}
             cut = cut or len(tops[place]) < len(top)
     return logprobs if cut else None
 
 
 def _likelihood(one: Fields) -> float:
-    return float(one.get("logprob", 0.0))
+    return _number(one.get("logprob", 0.0))
+
+
+def _number(logprob: float | None) -> float:
+    return -math.inf if logprob is None else logprob
 
 
 def usage_of(stream: AnswerStream) -> Fields | None:

@@ -24,6 +24,21 @@ def cleaned(path: str, given: dict[str, Any], **asked: Any) -> Any:
     return choices[0]["logprobs"]
 
 
+def test_likeliest_tokens_whose_log_probability_is_null_are_the_least_likely() -> None:
+    none = {"token": "no", "logprob": None}
+    chat = {"content": [{"token": "so", "logprob": None, "top_logprobs": [none, *TOP]}]}
+    assert cleaned(CHAT, chat, logprobs=True, top_logprobs=1)["content"][0]["top_logprobs"] == [TOP[1]]
+    text = {"tokens": ["so"], "top_logprobs": [{"no": None, "so": -0.5, "?": -2.0}]}
+    assert cleaned(TEXT, text, logprobs=1)["top_logprobs"] == [{"so": -0.5}]
+
+
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": 0}])
+def test_a_choice_has_its_number(index: dict[str, Any]) -> None:
+    wanted = read_body(TEXT, b'{"model": "chat", "prompt": "a"}', "chat")
+    chunk = {"choices": [{**index, "text": "so"}]}
+    assert json.loads(bytes(Cleaner("chat", wanted).clean(json.dumps(chunk).encode())["choices"]))[0]["index"] == 0
+
+
 @pytest.mark.parametrize("count", [None, 0, 1, 2, 5])
 def test_a_chat_has_as_many_of_the_likeliest_tokens_as_were_asked_for(count: int | None) -> None:
     logprobs = {"content": [{"token": "so", "logprob": -0.5, "bytes": None, "top_logprobs": TOP}]}

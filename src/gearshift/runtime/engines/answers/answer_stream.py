@@ -15,7 +15,7 @@ from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, Held, NoR
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
-from gearshift.runtime.engines.upstream.chunk import Chunk, Usage, decode_chunk
+from gearshift.runtime.engines.upstream.chunk import NULL, Chunk, Usage, decode_chunk
 from gearshift.runtime.engines.upstream.connection import LARGEST_ERROR_BYTES
 from gearshift.runtime.service.room import HeldBytes
 
@@ -88,8 +88,8 @@ class AnswerStream:
     __slots__ = (
         "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
         "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
-        "decided_model", "fault", "first_ns", "given", "held", "last_ns", "queued_ns", "reader", "request", "sent",
-        "stages", "usage", "whole_answer", "whole_usage",
+        "decided_model", "fault", "first_ns", "given", "gives_logprobs", "held", "last_ns", "queued_ns", "reader",
+        "request", "sent", "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,8 @@ class AnswerStream:
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
         self._whole_times = 0, 0, 0
+        self.gives_logprobs = True
+        """Whether no engine has refused it for the log-probabilities that it was asked for beside the answer."""
         self.certainty, self.decided_model = math.nan, NOWHERE
         """By which a stage decided last, and its model."""
         self.begin_stage(None)
@@ -171,6 +173,8 @@ class AnswerStream:
     def _event(self, data: bytes) -> None:
         if data == DONE:
             self._done = True
+            return
+        if data == NULL:
             return
         data = self._halves.mend(data)
         try:

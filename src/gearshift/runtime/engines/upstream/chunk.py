@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 FIRST_CHOICE = 0
+NULL = b"null"
+"""An event of llama.cpp's server that is no chunk, before the answers to several prompts."""
 
 
 class _Other(msgspec.Struct):

@@ -13,7 +13,7 @@ from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.raw_endpoint import delta, event, raw_endpoint
-from tests.two_language_models import SMALL_ALONE, engine, language_plan, language_profile
+from tests.two_language_models import SMALL_ALONE, cascade, engine, language_plan, language_profile
 
 BASE = language_profile(step_s=(0.0005, 0.001), output_tokens=10)
 LITTLE = LanguageProfile(
@@ -189,3 +189,35 @@ def test_an_error_in_a_stream_that_is_about_the_request_is_the_clients() -> None
     assert reading.fault is not None
     assert (reading.fault.status, reading.fault.body) == (400, error)
     assert reading.fault.reason.startswith("replica 'small-0': it ended its answer with an error: ")
+
+
+def test_an_event_that_is_null_is_no_chunk() -> None:
+    reading = answered(lambda _: [b"data: null\n\n", delta("one"), delta("", finish="stop")])
+    assert (reading.fault, reading.text) == (None, "one")
+
+
+@pytest.mark.parametrize(("gear", "model"), [(0, "large"), (1, "small")])
+def test_an_engine_that_refuses_log_probabilities_answers_without_and_is_not_sure(gear: int, model: str) -> None:
+    """llama.cpp's server gives none where tools are streamed."""
+    bodies = list[dict[str, Any]]()
+
+    def parts(body: dict[str, Any]) -> Iterable[bytes]:
+        bodies.append(body)
+        if body.get("logprobs"):
+            return [event({"error": {"message": "logprobs is not supported with tools + stream", "code": 400}})]
+        return [delta("one"), delta("", finish="stop"), DONE]
+
+    async def ask() -> None:
+        plan = language_plan([cascade(-0.5, None), SMALL_ALONE], [0.0, 1000.0])
+        async with EmulatedService(BASE, plan) as service, raw_endpoint(parts) as url:
+            service.all[0].link.close()
+            service.all[0].link = EngineLink(url)
+            service.service.pin(gear)
+            reading = await service.ask(1, tools=[])
+            assert reading.fault is None
+            assert reading.stream is not None
+            assert service.tables.models[reading.stream.request.model] == model
+            service.all[0].link.close()
+
+    run(ask)
+    assert ["logprobs" in body for body in bodies] == [True, False]
