@@ -160,7 +160,7 @@ class Endpoint:
                 "holds it by api_key_env",
             )
         if fault.status == 200:
-            raise Refused(200, f"{self.url} does not stream, though it was asked to; use an endpoint that streams")
+            raise Refused(200, f"{fault.reason}; use an endpoint that streams")
         if fault.status:
             raise Refused(fault.status, f"{self.url} answered with status {fault.status}: {said_in(fault.body)}")
         raise NoAnswer(fault.reason)

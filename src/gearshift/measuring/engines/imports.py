@@ -6,6 +6,8 @@ of vLLM's benchmark at several concurrencies. `MODEL.tp2.engine.json` and `MODEL
 those on two devices.
 """
 
+import codecs
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -30,6 +32,8 @@ from gearshift.support.files import read_bytes
 ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
+ROW_REMEDY = "give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log"
+MOST_TOKENS = 1 << 24
 BYTES_PER_TOKEN = 4
 """By which the tokens of a prompt are guessed where they are not recorded."""
 
@@ -63,7 +67,12 @@ def language_profile_from_records(
         bool(found), f"holds no answers (*{ANSWERS})", where=str(folder), remedy="put one file for each model there"
     )
     shared = sorted(set.intersection(*(set(rows) for rows in found.values())))
-    require(len(shared) >= 2, f"{len(shared)} prompts have answers of all models, needs two", where=str(folder))
+    require(
+        len(shared) >= 2,
+        f"{len(shared)} prompts have answers of all models, needs two",
+        where=str(folder),
+        remedy="give the rows of all models the same ids",
+    )
     models = sorted(found, key=lambda model: float(np.mean([found[model][one].score for one in shared])))
     rows = [[_answered(found[model][one]) for one in shared] for model in models]
     quality = np.array([[found[model][one].score for one in shared] for model in models])
@@ -129,38 +138,70 @@ def _engine(path: Path, model: str, degree: int) -> Imported:
 
 def _rows(path: Path) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
-    for number, line in enumerate(read_bytes(path).splitlines(), 1):
+    for number, line in enumerate(read_bytes(path).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         if not line.strip():
             continue
+        where = f"{path}, line {number}"
         try:
-            content = msgspec.json.decode(line)
+            content = _decoded(line)
             require(isinstance(content, dict), "is no object")
             row = _of_harness(content) if "doc_id" in content and "resps" in content else _plain(content)
-        except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
-            said = error.what if isinstance(error, InvalidInput) else f"the row cannot be used ({error})"
-            raise InvalidInput(
-                said,
-                where=f"{path}, line {number}",
-                remedy="give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log",
-            ) from error
+        except InvalidInput as error:
+            raise InvalidInput(error.what, where=where, remedy=error.remedy or ROW_REMEDY) from error
+        except KeyError as error:
+            raise InvalidInput(f"the row has no {error}", where=where, remedy=ROW_REMEDY) from error
+        except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
+            raise InvalidInput(f"the row cannot be used ({error})", where=where, remedy=ROW_REMEDY) from error
+        require(
+            row.id not in rows, f"the id {row.id[:200]!r} comes twice", where=where, remedy="keep one of the two rows"
+        )
         rows[row.id] = row
     return rows
 
 
+def _decoded(line: bytes) -> Any:
+    """A row of JSON; with `NaN` and `Infinity`, as Python writes them."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        return json.loads(line)
+
+
 def _plain(row: Mapping[str, Any]) -> _Row:
-    logprobs = [float(one) for one in row["logprobs"]]
-    top = row.get("top_logprobs")
-    seconds: list[float | None] = [None] * len(logprobs) if top is None else [_second(one) for one in top]
-    require(len(seconds) == len(logprobs), "logprobs and top_logprobs differ in length")
-    require(bool(logprobs), "logprobs is empty")
+    logprobs, seconds = _logprobs(row)
     return _Row(
-        str(row["id"]),
+        _id(row["id"]),
         _score(row),
         logprobs,
         seconds,
-        _tokens(row.get("prompt_tokens"), str(row.get("prompt", ""))),
-        int(row.get("output_tokens", len(logprobs))),
+        _tokens(row.get("prompt_tokens"), "prompt_tokens", str(row.get("prompt", ""))),
+        _tokens(row.get("output_tokens", len(logprobs)), "output_tokens", least=0),
     )
+
+
+def _logprobs(row: Mapping[str, Any]) -> tuple[list[float], list[float | None]]:
+    """Those of the tokens, and of the likeliest other ones: as lists, or as OpenAI's chats and texts have them."""
+    given, top = row["logprobs"], row.get("top_logprobs")
+    if isinstance(given, Mapping):
+        top = given.get("top_logprobs")
+        given = given["token_logprobs"] if given.get("content") is None else given["content"]
+    if all(isinstance(one, Mapping) for one in given):
+        top = [one.get("top_logprobs") for one in given]
+    logprobs = [_number(one) for one in given]
+    seconds: list[float | None] = [None] * len(logprobs) if top is None else [_second(one) for one in top]
+    require(len(seconds) == len(logprobs), "logprobs and top_logprobs differ in length")
+    require(bool(logprobs), "logprobs is empty")
+    require(not any(map(math.isnan, logprobs)), "a log-probability is NaN")
+    return logprobs, seconds
+
+
+def _number(one: Any) -> float:
+    return float(one["logprob"] if isinstance(one, Mapping) else one)
+
+
+def _id(given: Any) -> str:
+    require(isinstance(given, (str, int)), f"the id is {str(given)[:200]}", remedy="give a text or a number")
+    return str(given)
 
 
 def _of_harness(row: Mapping[str, Any]) -> _Row:
@@ -175,10 +216,11 @@ def _of_harness(row: Mapping[str, Any]) -> _Row:
         remedy="use a multiple-choice task, or profile the endpoint with these prompts",
     )
     values = np.array([float(one[0]) for one in choices])
-    normal = values - np.logaddexp.reduce(values)
+    normal = values - np.logaddexp.reduce(values) if np.isfinite(values.max()) else values * math.nan
+    require(not np.isnan(normal).any(), "the row has no likely choice")
     best, second = sorted(normal.tolist())[-1], sorted(normal.tolist())[-2]
     context = str(row.get("arguments", ""))
-    return _Row(str(row["doc_id"]), _score(row), [best], [second], _tokens(None, context), 1)
+    return _Row(_id(row["doc_id"]), _score(row), [best], [second], _tokens(None, "", context), 1)
 
 
 def _score(row: Mapping[str, Any]) -> float:
@@ -191,12 +233,16 @@ def _score(row: Mapping[str, Any]) -> float:
 
 
 def _second(top: Any) -> float | None:
-    values = sorted(float(one) for one in (top.values() if isinstance(top, Mapping) else top))
+    values = sorted(_number(one) for one in (top.values() if isinstance(top, Mapping) else top or ()))
     return values[-2] if len(values) >= 2 else None
 
 
-def _tokens(given: Any, text: str) -> int:
-    return max(1, math.ceil(len(text.encode()) / BYTES_PER_TOKEN)) if given is None else int(given)
+def _tokens(given: Any, name: str, text: str = "", *, least: int = 1) -> int:
+    if given is None:
+        return max(1, math.ceil(len(text.encode()) / BYTES_PER_TOKEN))
+    count = int(given)
+    require(least <= count <= MOST_TOKENS, f"{name} is {given}", remedy=f"give a number from {least} to {MOST_TOKENS}")
+    return count
 
 
 def _answered(row: _Row) -> Answered:

@@ -12,6 +12,7 @@ from gearshift.hardware import identical_devices
 from gearshift.measuring.engines.imports import has_language_records, language_profile_from_records
 from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from tests.unit.cli.little import run
 
@@ -92,7 +93,7 @@ def test_the_sample_log_of_the_harness_is_read(tmp_path: Path) -> None:
     [
         ({"id": 1, "score": 8, "logprobs": [-1.0]}, "score is 8"),
         ({"id": 1, "logprobs": [-1.0]}, "the row has no score"),
-        ({"id": 1, "score": 1}, "the row cannot be used ('logprobs')"),
+        ({"id": 1, "score": 1}, "the row has no 'logprobs'"),
         ({"id": 1, "score": 1, "logprobs": []}, "logprobs is empty"),
         ({"id": 1, "score": 1, "logprobs": [-1.0], "top_logprobs": []}, "differ in length"),
         ({"doc_id": 1, "acc": 1, "resps": [["a text"]]}, "keeps none of generated answers"),
@@ -242,3 +243,77 @@ def test_a_certainty_without_records_is_refused(tmp_path: Path) -> None:
     done = run("profile", tmp_path, "--certainty", "margin")
     assert done.exit_code == 2
     assert "write certainty into the project file" in done.output
+
+
+ROW = {"id": "a", "score": 1, "logprobs": [-0.1, -0.5], "prompt_tokens": 20}
+CHOICES = {"doc_id": 1, "acc": 1.0, "resps": [[[-math.inf, False]], [[-math.inf, False]]]}
+
+
+def imported(folder: Path, *lines: str, certainty: str = "mean_logprob") -> LanguageProfile:
+    """Of model `small` with these lines, beside a `large` one."""
+    (folder / "small.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for model in ("small", "large"):
+        write_engine(folder, model)
+    write_rows(folder, "large", [ROW, {**ROW, "id": "b"}])
+    return language_profile_from_records(folder, operator="chat", certainty=certainty)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"prompt_tokens": -5}, "prompt_tokens is -5"),
+        ({"prompt_tokens": 0}, "prompt_tokens is 0"),
+        ({"prompt_tokens": 10**30}, "prompt_tokens is 1000"),
+        ({"output_tokens": -1}, "output_tokens is -1"),
+        ({"logprobs": [10**400]}, "too large"),
+        ({"logprobs": [math.nan]}, "is NaN"),
+        ({"logprobs": [None]}, "cannot be used"),
+        ({"score": math.nan}, "score is nan"),
+        ({"id": None}, "the id is None"),
+        (CHOICES, "no likely choice"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named_by_its_line(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        imported(tmp_path, json.dumps({**ROW, "id": "b"}), json.dumps({**ROW, **fields}))
+    assert "small.jsonl, line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(("line", "said"), [("[" * 100_000, "cannot be used"), ("{}", "has no 'logprobs'")])
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        imported(tmp_path, json.dumps(ROW), line)
+    assert "small.jsonl, line 2" in str(caught.value)
+
+
+def test_an_id_comes_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="the id 'a' comes twice"):
+        imported(tmp_path, json.dumps(ROW), json.dumps(ROW))
+
+
+def test_a_mark_of_the_byte_order_and_pythons_infinity_are_read(tmp_path: Path) -> None:
+    rows = ROW, {**ROW, "id": "b", "logprobs": [-math.inf]}
+    made = imported(tmp_path, "\ufeff" + json.dumps(rows[0]), json.dumps(rows[1]))
+    assert np.isfinite(made.answers.certainty).all()
+
+
+OTHERS = [{"token": "x", "logprob": -0.1}, {"token": "y", "logprob": -3}]
+TOKEN = {"token": "x", "logprob": -0.1, "top_logprobs": OTHERS}
+TOPS = [{"x": -0.1, "y": -3}]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logprobs": {"content": [TOKEN]}},
+        {"logprobs": [TOKEN]},
+        {"logprobs": {"content": None, "token_logprobs": [-0.1], "top_logprobs": TOPS}},
+        {"logprobs": {"token_logprobs": [-0.1], "tokens": ["x"], "top_logprobs": TOPS}},
+    ],
+)
+def test_log_probabilities_may_be_as_openai_gives_them(tmp_path: Path, fields: dict[str, Any]) -> None:
+    plain = {"logprobs": [-0.1], "top_logprobs": TOPS}
+    made = imported(tmp_path, *(json.dumps({**ROW, "id": id, **fields}) for id in "ab"), certainty="margin")
+    same = imported(tmp_path, *(json.dumps({**ROW, "id": id, **plain}) for id in "ab"), certainty="margin")
+    assert np.array_equal(made.answers.certainty, same.answers.certainty)
+    assert made.answers.certainty[made.models.index("small")].max() < 1
