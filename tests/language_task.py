@@ -14,7 +14,7 @@ from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing, StepCurve
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, AnswerRecords, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
@@ -127,7 +127,13 @@ def language_cases(draw: st.DrawFn) -> tuple[EngineTables, LanguageProfile, Lang
         for model in models
     )
     tight = tuple(_tight(one) if draw(st.booleans()) else one for one in engines)
-    profile = LanguageProfile(operator="chat", engines=tight, answers=answers, overhead_s=0.001)
+    sharing = tuple(
+        Sharing(model=one, beside=other, device_kind="gpu", factor=draw(st.sampled_from([0.4, 1.0, 1.3, 2.0])))
+        for one in models
+        for other in models
+        if draw(st.booleans())
+    )
+    profile = LanguageProfile(operator="chat", engines=tight, answers=answers, sharing=sharing, overhead_s=0.001)
     placed = {f"{model}-{i}": f"d{draw(st.integers(0, 1)) + 2 * i}" for model in models for i in range(draw(COPIES))}
     edges = sorted(draw(st.sets(st.sampled_from([0.02, 0.1, 0.3, 2.0, 5.0, 20.0]), max_size=2)))
     gears = [

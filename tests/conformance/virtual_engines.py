@@ -9,6 +9,7 @@ from gearshift.clock import NEVER_NS, ManualClock, to_ns
 from gearshift.decisions import LogRow
 from gearshift.language_workload import LanguageWorkload
 from gearshift.policies.engines.deciding import DECIDES_AT_END
+from gearshift.policies.engines.sharing import step_ends_ns, stretch_of, work_left_ns
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
@@ -23,6 +24,9 @@ class VirtualEngine:
     requests: dict[Generation, EngineRequest] = field(default_factory=dict)
     step: Step | None = None
     ends_ns: int = NEVER_NS
+    left_ns: int = 0
+    since_ns: int = 0
+    stretch: float = 0.0
 
     def of(self, request: EngineRequest) -> Generation:
         return next(generation for generation, one in self.requests.items() if one is request)
@@ -36,7 +40,6 @@ class VirtualEngines:
         self.clock, self.log = ManualClock(), list[LogRow]()
         self.router = EngineRouter(tables, self, log=self.log.append)
         self.replicas = [VirtualEngine(Engine(engine)) for engine in tables.engines]
-        self.last = [-1] * len(tables.device_groups)
         self.shown_ns, self.finished_ns = np.zeros(len(workload), np.int64), np.zeros(len(workload), np.int64)
         self.left = len(workload)
 
@@ -82,8 +85,8 @@ class VirtualEngines:
                 self.router.tick(now_ns)
                 next_tick_ns += METER_WINDOW_NS
             self.router.dispatch(now_ns)
-            for group in range(len(self.last)):
-                self.begin_step(group, now_ns)
+            for group in range(len(self.tables.device_groups)):
+                self.begin_steps(group, now_ns)
 
     def request(self, number: int) -> EngineRequest:
         models, given = len(self.tables.models), self.workload.prompt_tokens
@@ -91,18 +94,23 @@ class VirtualEngines:
         prompts = recorded if given is None else [int(given[number])] * models
         return EngineRequest(number, float(self.workload.by_id[number]), prompts)
 
-    def begin_step(self, group: int, now_ns: int) -> None:
+    def begin_steps(self, group: int, now_ns: int) -> None:
         sharing = np.flatnonzero(self.tables.device == group).tolist()
-        if any(self.replicas[number].step is not None for number in sharing):
-            return
-        later = [number for number in sharing if number > self.last[group]]
-        for number in (*later, *sharing[: len(sharing) - len(later)]):
+        for number in sharing:
             replica = self.replicas[number]
-            replica.step = replica.engine.begin_step()
-            if replica.step is not None:
-                replica.ends_ns = now_ns + to_ns(replica.engine.profile.step_s(replica.step.work))
-                self.last[group] = number
-                return
+            if replica.step is None and (step := replica.engine.begin_step()) is not None:
+                replica.step, replica.stretch = step, 0.0
+                replica.left_ns = to_ns(replica.engine.profile.step_s(step.work))
+        at_work = [int(replica.step is not None) for replica in self.replicas]
+        for number in sharing:
+            replica = self.replicas[number]
+            stretch = stretch_of(number, 0, len(sharing), sharing, at_work, self.tables.sharing)
+            if replica.step is None or stretch == replica.stretch:
+                continue
+            if replica.stretch:
+                replica.left_ns = work_left_ns(replica.left_ns, now_ns - replica.since_ns, replica.stretch)
+            replica.since_ns, replica.stretch = now_ns, stretch
+            replica.ends_ns = step_ends_ns(now_ns, replica.left_ns, stretch)
 
     def end_step(self, replica: VirtualEngine, now_ns: int) -> None:
         assert replica.step is not None

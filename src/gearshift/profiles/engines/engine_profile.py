@@ -1,5 +1,6 @@
 """How long the steps of an engine with continuous batching take, and how much it holds."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -107,6 +108,25 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             self.overhead_per_step_s,
             self.overhead_per_request_s,
         )
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How much longer steps of `model` take while `beside` is at work on the same devices.
+
+    Two engines have half of the time each, so steps take twice as long as alone, times `factor`,
+    which lies between those of `interval` in all repeats; without an interval it was declared.
+    """
+
+    model: str
+    beside: str
+    device_kind: str
+    tensor_parallel: int = 1
+    factor: float
+    interval: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        usable = 0 < self.factor < math.inf
+        require(usable, f"the factor of {self.model!r} beside {self.beside!r} is {self.factor}, needs more than 0")
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class EngineTables:
     """Models are numbered as in the profile, replicas by model and then as in the placement.
 
     Model m has replicas `replica_begin[m]` to `replica_begin[m + 1]`; replicas with the same
-    `device` take turns in steps. Gear g's cascade is `stage_count[g]` entries of `stage_models`,
+    `device` share its time, by the factors of `sharing` from `replica * len(replicas)`. Gear g's cascade is `stage_count[g]` entries of `stage_models`,
     `thresholds` and `decide_at` from `g * most_stages`; its settings are `shares` and
     `most_outstanding` from `g * len(replicas)`. `expected_output` has the bins of model m from
     `m * len(BIN_EDGES)`. `prompt_token_ns` and `output_token_ns` are of each replica at work.
@@ -54,6 +54,7 @@ class EngineTables:
     replica_model: NDArray[np.int64]
     replica_begin: NDArray[np.int64]
     device: NDArray[np.int64]
+    sharing: NDArray[np.float64]
     prompt_token_ns: NDArray[np.int64]
     output_token_ns: NDArray[np.int64]
     most_stages: int
@@ -123,6 +124,7 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
         replica_model=np.array([models.index(replica.model) for replica in placed]),
         replica_begin=np.searchsorted([models.index(one.model) for one in placed], np.arange(len(models) + 1)),
         device=np.array([groups[tuple(sorted(replica.device_ids))] for replica in placed]),
+        sharing=_sharing(engines, profile),
         prompt_token_ns=np.array([to_ns(prompt_s) for prompt_s, _ in rates]),
         output_token_ns=np.array([to_ns(output_s) for _, output_s in rates]),
         most_stages=most_stages,
@@ -155,6 +157,19 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
     chunk = engine.largest_batched_tokens
     filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
     return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
+
+
+def _sharing(engines: Sequence[EngineProfile], profile: LanguageProfile) -> NDArray[np.float64]:
+    """The factor of each replica beside each other (replicas x replicas,), 1 where none is known."""
+    rows = [
+        [
+            profile.factor(one.model, other.model, device_kind=one.device_kind, tensor_parallel=one.tensor_parallel)
+            or 1.0
+            for other in engines
+        ]
+        for one in engines
+    ]
+    return np.array(rows).ravel()
 
 
 def _shares(gears: tuple[Gear, ...], placed: Sequence[Replica]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import require_operator_name
 from gearshift.profiles.engines.certainty import TextCertainty, TokenCertainty
-from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.profile import PART_A, PART_B
 
@@ -75,6 +75,8 @@ class LanguageProfile:
     `DECIDE_AT_TOKENS` at which it does, all where it is empty; elsewhere requests are split by
     their id. `prompt_keys` has `Prompt.key` of each recorded prompt, or is empty where those are
     not known.
+    `sharing` has engines that were timed beside each other on the same devices; others are taken to
+    share these without loss.
     `overhead_s` is what a lone request takes beside its engine, from arrival to its first byte.
     `sha256` is a hash of the content; `project` as in `Profile`.
     """
@@ -87,6 +89,7 @@ class LanguageProfile:
     ranks_at: tuple[tuple[str, int | None], ...] = ()
     prompt_keys: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
+    sharing: tuple[Sharing, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None
     sha256: str = ""
@@ -102,6 +105,10 @@ class LanguageProfile:
         require(not lacking, f"models {lacking} have answers or an engine, and need both")
         known = len(self.prompt_keys) in (0, len(self.answers.part))
         require(known, f"there are {len(self.prompt_keys)} keys of {len(self.answers.part)} prompts")
+        pairs = [(one.model, one.beside, one.device_kind, one.tensor_parallel) for one in self.sharing]
+        require(len(set(pairs)) == len(pairs), "the profile says twice how two engines share devices")
+        strangers = sorted({name for one in self.sharing for name in (one.model, one.beside)} - set(self.models))
+        require(not strangers, f"the profile says how {strangers} share devices, and has {list(self.models)}")
         judged = {one.model for one in self.judges}
         complete = judged == set(self.models) if self.certainty == "judge" else not judged
         require(complete, f"certainty is {self.certainty!r}, and there are judges of models {sorted(judged)}")
@@ -120,6 +127,12 @@ class LanguageProfile:
             judge = next(one for one in self.judges if one.model == model)
             return judge.quality(DECIDE_AT_TOKENS.index(decide_at), so_far.features(prompt_tokens))
         return so_far.value(self.certainty)
+
+    def factor(self, model: str, beside: str, *, device_kind: str, tensor_parallel: int = 1) -> float | None:
+        """`Sharing.factor` of both; None where they were not timed together."""
+        place = model, beside, device_kind, tensor_parallel
+        found = (one for one in self.sharing if (one.model, one.beside, one.device_kind, one.tensor_parallel) == place)
+        return next((one.factor for one in found), None)
 
     def engine(self, model: str, *, device_kind: str, tensor_parallel: int = 1) -> EngineProfile:
         """Raises `InvalidInput` where that combination was not measured."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from gearshift.errors import InvalidInput, require
 from gearshift.profiles.engines.certainty import TextCertainty
-from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.judge import FittedJudge
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.support.files import PathLike
@@ -39,6 +39,7 @@ class _Metadata(StoredMetadata, frozen=True, kw_only=True, forbid_unknown_fields
     ranks_at: tuple[tuple[str, int | None], ...] = ()
     prompt_keys: tuple[str, ...] = ()
     judges: tuple[FittedJudge, ...] = ()
+    sharing: tuple[Sharing, ...] = ()
     overhead_s: float = 0.0
     project: str | None = None
     notes: dict[str, str] = msgspec.field(default_factory=dict)

@@ -36,8 +36,6 @@ def make_plan(tables: EngineTables, curve_s: NDArray[np.float64]) -> Plan:
         stage_of[gear, row[:stages]] = np.arange(stages)
     members = np.argsort(tables.device, kind="stable")
     first_member = np.searchsorted(tables.device[members], np.arange(groups + 1))
-    turn = np.empty_like(members)
-    turn[members] = np.arange(len(members)) - first_member[tables.device[members]]
     columns = {DECIDES_AT_END if at is None else at: column for column, at in enumerate(DECIDE_AT_TOKENS, CERTAINTY)}
     columns[DECIDES_BY_ID] = CERTAINTY
     return Plan(
@@ -51,7 +49,7 @@ def make_plan(tables: EngineTables, curve_s: NDArray[np.float64]) -> Plan:
         curve_s=curve_s,
         members=members,
         first_member=first_member,
-        turn=turn,
+        factors=tables.sharing,
     )
 
 
@@ -141,8 +139,11 @@ def make_state(tables: EngineTables, engines: Any, n: int) -> State:
         outstanding=np.zeros(replicas, dtype=np.int64),
         work_ns=np.zeros(replicas, dtype=np.int64),
         lost=np.zeros(replicas, dtype=np.bool_),
-        stepping=np.full(groups, NONE, dtype=np.int64),
-        last=np.full(groups, NONE, dtype=np.int64),
+        at_work=np.zeros(replicas, dtype=np.int64),
+        left_ns=np.zeros(replicas, dtype=np.int64),
+        since_ns=np.zeros(replicas, dtype=np.int64),
+        stretch=np.zeros(replicas),
+        busy_since_ns=np.full(groups, NEVER_NS),
         touched=np.zeros(groups, dtype=np.int64),
         is_touched=np.zeros(groups, dtype=np.int8),
     )

@@ -175,7 +175,7 @@ def send(state: State, out: Outcome, place: int, replica: int, now_ns: int) -> N
     engine.last_waiting = place
     state.outstanding[replica] += 1
     state.work_ns[replica] += request.prompt * engine.prompt_token_ns + request.expected * engine.output_token_ns
-    if state.stepping[engine.group] == NONE:
+    if state.at_work[replica] == 0:
         touch(state, engine.group)
     write(state, out, now_ns, SEND, request.number, replica, state.outstanding[replica])
 

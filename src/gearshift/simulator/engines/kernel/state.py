@@ -13,7 +13,7 @@ class Run:
     """Where a run stands: requests `arrived`, `done` and `waiting`, rows in `log` and in `shifts`.
 
     `prompt_tokens` are those of prompts that no first token came for; `touched` counts groups of
-    devices on which a step may begin. The replica `begun` has begun a step last, which is not in
+    devices on which a step may begin or has ended. The replica `begun` has begun a step last, which is not in
     `State.ends_ns` yet, so that finding the next of the others does not wait for its computation.
     Requests that are not finished have a place among `used` ones; those that are free again are
     chained from `free`.
@@ -139,7 +139,7 @@ class Plan(NamedTuple):
 
     `bin_edges` are repeated for each model. `certainty_of` has the column of each stage's certainty,
     `curve_s` the times of engines by tokens, `members` the replicas of each group of devices from
-    `first_member` on, and `turn` a replica's place among them.
+    `first_member` on; `factors` are those of `EngineTables.sharing`.
     """
 
     models: int
@@ -163,7 +163,7 @@ class Plan(NamedTuple):
     curve_s: Any
     members: Any
     first_member: Any
-    turn: Any
+    factors: Any
 
 
 class Samples(NamedTuple):
@@ -192,8 +192,10 @@ class State(NamedTuple):
 
     `soonest` has for each count the oldest request of which something happens then, of an engine
     from `first_slot` on and modulo its `slots`. Per replica `ends_ns` of its step, `outstanding`
-    requests and their `work_ns`. Per group of devices the replica that is `stepping`, else `NONE`,
-    the one that stepped `last`, and whether it `is_touched`; `touched` lists those.
+    requests and their `work_ns`, and whether a step is `at_work`: one on shared devices had
+    `left_ns` to do at `since_ns`, and takes `stretch` times as long (0 before that is known). Per
+    group of devices whether it `is_touched`; `touched` lists those; `busy_since_ns` is of those
+    that several replicas share.
     """
 
     run: Run
@@ -206,8 +208,11 @@ class State(NamedTuple):
     outstanding: Any
     work_ns: Any
     lost: Any
-    stepping: Any
-    last: Any
+    at_work: Any
+    left_ns: Any
+    since_ns: Any
+    stretch: Any
+    busy_since_ns: Any
     touched: Any
     is_touched: Any
 

@@ -4,6 +4,7 @@ Read that module first. Only where memory runs out does a step look at each runn
 """
 
 from gearshift.clock import NEVER_NS
+from gearshift.policies.engines import sharing
 from gearshift.policies.engines import steps as steps_module
 from gearshift.simulator.engines.kernel.routing import token_came
 from gearshift.simulator.engines.kernel.running import (
@@ -23,32 +24,70 @@ may_enter = inlined(steps_module.may_enter)
 decodes_beside = inlined(steps_module.decodes_beside)
 pairs_of = inlined(steps_module.pairs_of)
 step_seconds = inlined(steps_module.step_seconds)
+stretch_of = inlined(sharing.stretch_of)
+work_left_ns = inlined(sharing.work_left_ns)
+step_ends_ns = inlined(sharing.step_ends_ns)
 
 
 @inlined
 def begin_steps(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
-    """On each group of devices that stands still, the next of its replicas with work begins a step."""
-    for i in range(state.run.touched):
+    """The engines with work of each group of devices on which something changed begin their steps."""
+    run = state.run
+    for i in range(run.touched):
         group = state.touched[i]
         state.is_touched[group] = 0
         first, end = plan.first_member[group], plan.first_member[group + 1]
-        member = first
-        if end - first > 1 and state.last[group] != NONE:
-            member = first + plan.turn[state.last[group]] + 1
-        for _ in range(end - first):
-            if member == end:
-                member = first
-            if begin_step(plan, state, out, plan.members[member], now_ns):
-                break
-            member += 1
-    state.run.touched = 0
+        for place in range(first, end):
+            replica = plan.members[place]
+            if state.at_work[replica] != 0:
+                continue
+            took_ns = begin_step(plan, state, out, replica)
+            if took_ns == NONE:
+                continue
+            state.at_work[replica] = 1
+            out.steps[replica] += 1
+            if end - first == 1:
+                if run.begun != NONE:
+                    state.ends_ns[run.begun] = run.begun_ends_ns
+                run.begun, run.begun_ends_ns = replica, now_ns + took_ns
+                out.busy_ns[group] += took_ns
+            else:
+                state.left_ns[replica], state.stretch[replica] = took_ns, 0.0
+        if end - first > 1:
+            share_devices(plan, state, out, group, first, end, now_ns)
+    run.touched = 0
+
+
+@apart
+def share_devices(plan: Plan, state: State, out: Outcome, group: int, first: int, end: int, now_ns: int) -> None:
+    """When steps end, as engines on the same devices slow each other from now on."""
+    at_work = 0
+    for place in range(first, end):
+        replica = plan.members[place]
+        if state.at_work[replica] == 0:
+            continue
+        at_work += 1
+        stretch = stretch_of(replica, first, end, plan.members, state.at_work, plan.factors)
+        if stretch == state.stretch[replica]:
+            continue
+        if state.stretch[replica] > 0:
+            elapsed_ns = now_ns - state.since_ns[replica]
+            state.left_ns[replica] = work_left_ns(state.left_ns[replica], elapsed_ns, state.stretch[replica])
+        state.since_ns[replica], state.stretch[replica] = now_ns, stretch
+        state.ends_ns[replica] = step_ends_ns(now_ns, state.left_ns[replica], stretch)
+    if at_work > 0 and state.busy_since_ns[group] == NEVER_NS:
+        state.busy_since_ns[group] = now_ns
+    elif at_work == 0 and state.busy_since_ns[group] != NEVER_NS:
+        out.busy_ns[group] += now_ns - state.busy_since_ns[group]
+        state.busy_since_ns[group] = NEVER_NS
 
 
 @inlined
-def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int) -> bool:
+def begin_step(plan: Plan, state: State, out: Outcome, replica: int) -> int:
+    """The nanoseconds that the next step takes alone; `NONE` where there is nothing to do."""
     engine = state.engines[replica]
     if engine.running == 0 and engine.first_waiting == NONE:
-        return False
+        return NONE
     beside = True
     if engine.prefill_first != 0:
         beside = decodes_beside(engine.filling != NONE or first_may_enter(state, engine, 1), True)
@@ -88,7 +127,7 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int
         if tokens != request.prompt + request.given:
             engine.filling = place
     if prompts + decoding == 0:
-        return False
+        return NONE
     engine.step_decodes = decoding
     curve = engine.decode_curve if prompts == 0 else engine.prefill_curve
     seconds = step_seconds(
@@ -101,15 +140,7 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int, now_ns: int
         engine.overhead_per_step_s,
         engine.overhead_per_request_s,
     )
-    took_ns = round(seconds * 1e9)
-    if state.run.begun != NONE:
-        state.ends_ns[state.run.begun] = state.run.begun_ends_ns
-    state.run.begun, state.run.begun_ends_ns = replica, now_ns + took_ns
-    state.stepping[engine.group] = replica
-    state.last[engine.group] = replica
-    out.busy_ns[engine.group] += took_ns
-    out.steps[replica] += 1
-    return True
+    return round(seconds * 1e9)
 
 
 @inlined
@@ -165,7 +196,7 @@ def preempt(state: State, out: Outcome, engine: Engine, place: int) -> None:
 def end_step(plan: Plan, state: State, samples: Samples, out: Outcome, replica: int, now_ns: int) -> None:
     engine = state.engines[replica]
     state.ends_ns[replica] = NEVER_NS
-    state.stepping[engine.group] = NONE
+    state.at_work[replica] = 0
     touch(state, engine.group)
     if engine.step_decodes != 0:
         engine.count += 1
