@@ -181,7 +181,8 @@ class EngineMeasuring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     `prompt_tokens` are the lengths of prompts at which prefill is timed; those that fit no context
     are left out. `concurrency` are the numbers of requests whose tokens are timed together, at
-    each of `contexts`. Nothing is asked beyond `most_calls` calls, where that is given.
+    each of `contexts`. With `sharing`, engines that plans may put on the same devices are timed
+    beside each other, too. Nothing is asked beyond `most_calls` calls, where that is given.
     """
 
     prompt_tokens: tuple[int, ...] = (16, 64, 256, 1024, 2048)
@@ -191,6 +192,7 @@ class EngineMeasuring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     repeats: int = 5
     at_once: int = 8
     """Answers to prompts are asked for this many at a time."""
+    sharing: bool = True
     most_calls: int | None = None
 
     def __post_init__(self) -> None:

@@ -37,18 +37,22 @@ class BrokenAnswer(InvalidInput):
 class _Waiter:
     """Collects one streamed answer."""
 
-    def __init__(self) -> None:
-        self.heard = Heard()
+    def __init__(self, into: Heard | None = None) -> None:
+        self.heard = Heard() if into is None else into
         self.over: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
 
     def event(self, data: bytes) -> None:
         self.heard.event(data)
 
     def ended(self) -> None:
-        self.over.set_result(None)
+        self._end(None)
 
     def failed(self, fault: Fault) -> None:
-        self.over.set_result(fault)
+        self._end(fault)
+
+    def _end(self, fault: Fault | None) -> None:
+        if not self.over.done():  # whoever waited may have left in the same turn of the loop
+            self.over.set_result(fault)
 
 
 class Endpoint:
@@ -64,9 +68,15 @@ class Endpoint:
         self._link.close()
 
     async def ask(
-        self, prompt: Prompt, *, most_tokens: int, temperature: float = 0.0, more: Mapping[str, Any] | None = None
+        self,
+        prompt: Prompt,
+        *,
+        most_tokens: int,
+        temperature: float = 0.0,
+        more: Mapping[str, Any] | None = None,
+        into: Heard | None = None,
     ) -> Heard:
-        """One answer with its log-probabilities.
+        """One answer with its log-probabilities, put into `into` as it comes, where that is given.
 
         Raises `Refused` where the endpoint refuses the request, `NoAnswer` where it cannot be
         reached, has no answer in time, or closes the connection, `BrokenAnswer` where the answer has
@@ -86,7 +96,7 @@ class Endpoint:
         if prompt.messages:
             body["top_logprobs"] = TOP_LOGPROBS
         path = "/chat/completions" if prompt.messages else "/completions"
-        heard = await self._posted(path, msgspec.json.encode(body))
+        heard = await self._posted(path, msgspec.json.encode(body), into)
         self._check_model(heard)
         if not heard.finish:
             raise BrokenAnswer(
@@ -128,8 +138,8 @@ class Endpoint:
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
         raise AssertionError("not reached")
 
-    async def _posted(self, path: str, body: bytes) -> Heard:
-        waiter = _Waiter()
+    async def _posted(self, path: str, body: bytes, into: Heard | None) -> Heard:
+        waiter = _Waiter(into)
         self.calls += 1
         waiter.heard.sent_ns = time.perf_counter_ns()
         call = self._link.post(path, body, waiter)

@@ -50,7 +50,16 @@ class TimedDecode(msgspec.Struct, frozen=True, kw_only=True, tag="decode"):
     run: DecodeRun
 
 
-Row = Answered | TimedPrefill | TimedDecode
+class TimedBeside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
+    """This model and another, whose file has the name `other`, alone and at the same time: tokens a second of both."""
+
+    other: str
+    repeat: int
+    alone: tuple[float, float]
+    together: tuple[float, float]
+
+
+Row = Answered | TimedPrefill | TimedDecode | TimedBeside
 
 
 class KeptRows:
@@ -60,17 +69,19 @@ class KeptRows:
     """
 
     def __init__(self, folder: Path | None, project: LanguageProject, model: str, settings: EngineSettings) -> None:
-        self._path = None if folder is None else folder / f"language-{_key(project, model, settings)}.jsonl"
+        self.name = _key(project, model, settings)
+        self._path = None if folder is None else folder / f"language-{self.name}.jsonl"
         self.answers: dict[str, Answered] = {}
         self.prefills: dict[tuple[int, int], TimedPrefill] = {}
         self.decodes: dict[tuple[int, int, int], TimedDecode] = {}
+        self.beside: dict[tuple[str, int], TimedBeside] = {}
         if self._path is not None and self._path.exists():
             for line in self._path.read_bytes().splitlines():
                 with suppress(msgspec.MsgspecError):
                     self._take(msgspec.json.decode(line, type=Row))
 
     def __len__(self) -> int:
-        return len(self.answers) + len(self.prefills) + len(self.decodes)
+        return len(self.answers) + len(self.prefills) + len(self.decodes) + len(self.beside)
 
     def keep(self, row: Row) -> None:
         self._take(row)
@@ -87,6 +98,8 @@ class KeptRows:
                 self.prefills[row.wanted, row.repeat] = row
             case TimedDecode():
                 self.decodes[row.requests, row.context, row.repeat] = row
+            case TimedBeside():
+                self.beside[row.other, row.repeat] = row
 
 
 def partial_folder(profile_folder: Path) -> Path:

@@ -2,32 +2,38 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from gearshift.errors import require
-from gearshift.hardware import identical_devices, is_cuda, is_remote
+from gearshift.errors import GearshiftError, require
 from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
-from gearshift.measuring.engines.kept import Answered, KeptRows, TimedDecode, TimedPrefill, partial_folder
-from gearshift.measuring.engines.reached import Said, doubts_about_urls, said_by, said_by_others
+from gearshift.measuring.engines.kept import Answered, KeptRows, TimedBeside, TimedDecode, TimedPrefill, partial_folder
+from gearshift.measuring.engines.reached import Said, doubts_about_urls, running, said_by, said_by_others
 from gearshift.measuring.engines.records import records_of
+from gearshift.measuring.engines.sharing import (
+    Beside,
+    Started,
+    beside_of,
+    calls_of_pair,
+    factors_of,
+    pairs_of,
+    seconds_of_pair,
+    timed_beside,
+    window_s,
+)
 from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
 from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
-from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.profiles.engines.ranking import rankings, with_ranks
-from gearshift.runtime.backends.local import assign_cores, available_cores
-from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
-from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.identity import noted
 
 Progress = Callable[[str, float], None]
@@ -93,7 +99,7 @@ def profile_language(
         task.kept[place] = KeptRows(partial, project, place[0], task.settings(place))
     works = _announce(task, partial)
     try:
-        measured = asyncio.run(_measure_all(task, works))
+        measured, sharing = asyncio.run(_measure_all(task, works))
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     models = [*project.models]
@@ -116,12 +122,13 @@ def profile_language(
         answers=records,
         certainty=project.certainty,
         judges=judges,
+        sharing=tuple(sharing.found),
         prompt_keys=tuple(prompts[i].key for i in usable),
         overhead_s=float(np.mean([one.overhead_s for one in measured])),
         notes={what: value for name, said in task.said.items() for what, value in noted(name, said).items()},
         project=str(path) if folder is None else os.path.relpath(path, folder.resolve()),
     )
-    doubts = [*warnings, *(text for one in measured for text in one.warnings), *doubts_about(made)]
+    doubts = [*warnings, *(text for one in measured for text in one.warnings), *sharing.warnings, *doubts_about(made)]
     return with_ranks(replace(made, warnings=tuple(dict.fromkeys(doubts))), rankings(made, seed=seed))
 
 
@@ -157,6 +164,12 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
             f"{_named(task, place)}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
             f"{answers + most:,} of answers"
         )
+    for pair in _pairs(task, works):
+        most = calls_of_pair(pair, project.profile)
+        calls += most
+        prompts = sum(one.most_calls * one.context for one in pair) * project.profile.repeats
+        answers = sum(one.most_calls * one.tokens for one in pair) * project.profile.repeats
+        texts.append(f"{_both(pair)}: at most {most} calls, {prompts:,} tokens of prompts and {answers:,} of answers")
     task.planned = calls
     done = sum(len(rows) for rows in task.kept.values())
     for text in texts:
@@ -182,13 +195,65 @@ class Measured(NamedTuple):
     answers: dict[str, Answered] | None
 
 
-async def _measure_all(task: Task, works: dict[Place, Work]) -> list[Measured]:
-    return [await _measure(task, place, works[place]) for place in task.places]
+@dataclass(slots=True)
+class Shared:
+    """How engines slow each other, as far as it could be measured."""
+
+    found: list[Sharing] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measured], Shared]:
+    measured = [await _measure(task, place, works[place]) for place in task.places]
+    engines = {(one.engine.model, one.engine.tensor_parallel): one.engine for one in measured}
+    shared = Shared()
+    for pair in _pairs(task, works):
+        places = [(one.name, one.settings.degrees[0]) for one in pair]
+        both = engines[places[0]], engines[places[1]]
+        kept, other = task.kept[places[0]], task.kept[places[1]].name
+        try:
+            await _measure_beside(task, pair, both, kept, other)
+        except GearshiftError as error:
+            shared.warnings.append(
+                f"{_both(pair)} could not be timed, and are predicted to share devices without loss: {error}"
+            )
+            continue
+        shared.found += factors_of(both, [row for (name, _), row in sorted(kept.beside.items()) if name == other])
+    return measured, shared
+
+
+def _pairs(task: Task, works: dict[Place, Work]) -> list[tuple[Beside, Beside]]:
+    if not task.project.profile.sharing:
+        return []
+    return pairs_of([beside_of(place[0], task.settings(place), work) for place, work in works.items()])
+
+
+async def _measure_beside(
+    task: Task, pair: tuple[Beside, Beside], engines: tuple[EngineProfile, EngineProfile], kept: KeptRows, other: str
+) -> None:
+    how, most = task.project.profile, sum(one.most_calls for one in pair)
+    left = [repeat for repeat in range(how.repeats) if (other, repeat) not in kept.beside]
+    task.step(f"{_both(pair)}", calls_of_pair(pair, how) - most * len(left))
+    if not left:
+        return
+    task.notice(f"{_both(pair)}: about {seconds_of_pair(engines, how) * len(left) / how.repeats:.0f} s of timing")
+    async with Started(pair, task.path.parent, chat=bool(task.prompts[0].messages)) as timers:
+        for repeat in left:
+            alone, together = await timed_beside(pair, timers, window_s(engines))
+            kept.keep(TimedBeside(other=other, repeat=repeat, alone=alone, together=together))
+            task.step(f"{_both(pair)}", most)
+
+
+def _both(pair: tuple[Beside, Beside]) -> str:
+    degree = pair[0].settings.degrees[0]
+    return f"models {pair[0].name!r} and {pair[1].name!r} beside each other" + (
+        f", tensor_parallel {degree}" if degree > 1 else ""
+    )
 
 
 async def _measure(task: Task, place: Place, work: Work) -> Measured:
     (name, _), settings = place, task.settings(place)
-    async with _running(name, settings, task.path.parent) as url:
+    async with running(name, settings, task.path.parent) as url:
         endpoint = Endpoint(name, settings, url)
         try:
             engine, overhead_s, warnings = await _timed(task, endpoint, place, work)
@@ -248,44 +313,3 @@ def _named(task: Task, place: Place) -> str:
     name, degree = place
     several = len(task.project.models[name].engine.degrees) > 1
     return f"model {name!r}" + (f", tensor_parallel {degree}" if several else "")
-
-
-@asynccontextmanager
-async def _running(name: str, settings: EngineSettings, folder: Path) -> AsyncIterator[str]:
-    """The endpoint's URL; an engine with a command is started, and stopped in the end."""
-    if settings.urls:
-        yield settings.urls[0]
-        return
-    cores = _cores_as_served(settings)
-    environment = engine_environment(None, len(cores))
-
-    def make() -> EngineProcess:
-        return EngineProcess(
-            name, lambda port: settings.argv(port=port), folder=folder, environment=environment, cores=cores
-        )
-
-    replica = EngineReplica(
-        name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
-        longest_start_s=settings.longest_start_s,
-    )  # fmt: skip
-    try:
-        await replica.start()
-        yield replica.link.url
-    finally:
-        await replica.stop()
-
-
-def _cores_as_served(settings: EngineSettings) -> frozenset[int]:
-    """The processors that an engine of kind `cpu` has where it is served; none are set for other kinds."""
-    if is_cuda(settings.kind) or is_remote(settings.kind):
-        return frozenset()
-    there = available_cores()
-    (degree,) = settings.degrees
-    wanted = settings.cores * degree
-    require(
-        wanted <= len(there),
-        f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(there)}",
-        remedy="lower its cores",
-    )
-    devices = identical_devices(degree, kind=settings.kind, cores=settings.cores)
-    return frozenset().union(*assign_cores(devices, there).values())

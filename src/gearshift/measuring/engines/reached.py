@@ -1,11 +1,19 @@
-"""Whether every endpoint of a model is the one that the project names, and the words of each about itself."""
+"""Endpoints and engines as they are reached: started where they have a command, and what each says of itself."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
+from gearshift.errors import require
+from gearshift.hardware import identical_devices, is_cuda, is_remote
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.timing import require_logprobs
+from gearshift.models.language_config import MEMORY_SHARE, EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
+from gearshift.runtime.backends.local import assign_cores, available_cores
+from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT, LISTED, listed_as
 
 PROBE, PROBE_TOKENS = "Say yes.", 4
@@ -48,3 +56,50 @@ def doubts_about_urls(name: str, urls: Sequence[str], said: Sequence[Said]) -> l
         for what, first in said[0].items()
         if of_url.get(what, "") != first
     ]
+
+
+@asynccontextmanager
+async def running(
+    name: str, settings: EngineSettings, folder: Path, *, memory_share: float = MEMORY_SHARE
+) -> AsyncIterator[str]:
+    """The endpoint's URL; an engine with a command is started, and stopped in the end."""
+    if settings.urls:
+        yield settings.urls[0]
+        return
+    cores = _cores_as_served(settings)
+    environment = engine_environment(None, len(cores))
+
+    def make() -> EngineProcess:
+        return EngineProcess(
+            name,
+            lambda port: settings.argv(port=port, memory_share=memory_share),
+            folder=folder,
+            environment=environment,
+            cores=cores,
+        )
+
+    replica = EngineReplica(
+        name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
+        longest_start_s=settings.longest_start_s,
+    )  # fmt: skip
+    try:
+        await replica.start()
+        yield replica.link.url
+    finally:
+        await replica.stop()
+
+
+def _cores_as_served(settings: EngineSettings) -> frozenset[int]:
+    """The processors that an engine of kind `cpu` has where it is served; none are set for other kinds."""
+    if is_cuda(settings.kind) or is_remote(settings.kind):
+        return frozenset()
+    there = available_cores()
+    (degree,) = settings.degrees
+    wanted = settings.cores * degree
+    require(
+        wanted <= len(there),
+        f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(there)}",
+        remedy="lower its cores",
+    )
+    devices = identical_devices(degree, kind=settings.kind, cores=settings.cores)
+    return frozenset().union(*assign_cores(devices, there).values())

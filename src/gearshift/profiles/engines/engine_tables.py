@@ -36,10 +36,11 @@ class EngineTables:
     """Models are numbered as in the profile, replicas by model and then as in the placement.
 
     Model m has replicas `replica_begin[m]` to `replica_begin[m + 1]`; replicas with the same
-    `device` share its time, by the factors of `sharing` from `replica * len(replicas)`. Gear g's cascade is `stage_count[g]` entries of `stage_models`,
-    `thresholds` and `decide_at` from `g * most_stages`; its settings are `shares` and
-    `most_outstanding` from `g * len(replicas)`. `expected_output` has the bins of model m from
-    `m * len(BIN_EDGES)`. `prompt_token_ns` and `output_token_ns` are of each replica at work.
+    `device` share its time, by the factors of `sharing` from `replica * len(replicas)`. Gear g's
+    cascade is `stage_count[g]` entries of `stage_models`, `thresholds` and `decide_at` from
+    `g * most_stages`; its settings are `shares` and `most_outstanding` from `g * len(replicas)`.
+    `expected_output` has the bins of model m from `m * len(BIN_EDGES)`. `prompt_token_ns` and
+    `output_token_ns` are of each replica at work, alone on its devices.
     """
 
     pipeline: str

@@ -43,6 +43,9 @@ class Replica:
     requests: dict[Generation, Request] = field(default_factory=dict)
     step: Step | None = None
     ends_ns: int = NEVER_NS
+    left_ns: int = 0
+    since_ns: int = 0
+    stretch: float = 0.0
 
 
 class PlainSimulation:
@@ -55,7 +58,7 @@ class PlainSimulation:
         self.queues: list[deque[Request]] = [deque() for _ in tables.models]
         self.outstanding = [0] * len(self.replicas)
         self.work_ns = [0] * len(self.replicas)
-        self.last_of = [-1] * len(tables.device_groups)
+        self.busy_since_ns = [NEVER_NS] * len(tables.device_groups)
         self.gear = self.eased = self.arrived = self.done = self.most_waiting = 0
         self.log: list[LogRow] = []
         self.shifts: list[tuple[int, int]] = []
@@ -181,21 +184,33 @@ class PlainSimulation:
         return request.expected * int(self.tables.output_token_ns[replica])
 
     def begin_steps(self, now_ns: int) -> None:
-        """Replicas on the same devices take turns."""
-        for group, last in enumerate(self.last_of):
-            sharing = [int(number) for number in np.flatnonzero(self.tables.device == group)]
-            if any(self.replicas[number].step is not None for number in sharing):
-                continue
-            for number in [*(one for one in sharing if one > last), *(one for one in sharing if one <= last)]:
-                replica = self.replicas[number]
-                step = replica.engine.begin_step()
-                if step is not None:
-                    took_ns = to_ns(replica.engine.profile.step_s(step.work))
-                    replica.step, replica.ends_ns = step, now_ns + took_ns
-                    self.busy_ns[group] += took_ns
-                    self.steps[number] += 1
-                    self.last_of[group] = number
-                    break
+        for number, replica in enumerate(self.replicas):
+            if replica.step is None and (step := replica.engine.begin_step()) is not None:
+                replica.step, replica.stretch = step, 0.0
+                replica.left_ns = to_ns(replica.engine.profile.step_s(step.work))
+                self.steps[number] += 1
+        for group in range(len(self.busy_since_ns)):
+            self.share(group, [int(number) for number in np.flatnonzero(self.tables.device == group)], now_ns)
+
+    def share(self, group: int, members: list[int], now_ns: int) -> None:
+        """Replicas on the same devices have an equal part of the time, and slow each other beyond that."""
+        at_work = [number for number in members if self.replicas[number].step is not None]
+        for number in at_work:
+            replica, others = self.replicas[number], [one for one in at_work if one != number]
+            factors = [float(self.tables.sharing[number * len(self.replicas) + one]) for one in others]
+            stretch = max(1.0, len(at_work) * max(factors)) if others else 1.0
+            if stretch != replica.stretch:
+                if replica.stretch:
+                    done_ns = int((now_ns - replica.since_ns) / replica.stretch)
+                    replica.left_ns = max(0, replica.left_ns - done_ns)
+                replica.since_ns, replica.stretch = now_ns, stretch
+                replica.ends_ns = now_ns + int(replica.left_ns * stretch)
+        since_ns = self.busy_since_ns[group]
+        if at_work and since_ns == NEVER_NS:
+            self.busy_since_ns[group] = now_ns
+        elif not at_work and since_ns != NEVER_NS:
+            self.busy_ns[group] += now_ns - since_ns
+            self.busy_since_ns[group] = NEVER_NS
 
     def end_step(self, number: int, now_ns: int) -> None:
         replica = self.replicas[number]

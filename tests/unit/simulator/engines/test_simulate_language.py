@@ -1,5 +1,6 @@
 """Plans of language models, by hand; and what holds for all of them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Objective
-from gearshift.profiles.engines.engine_profile import StepCurve
+from gearshift.profiles.engines.engine_profile import Sharing, StepCurve
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.simulator.engines import LanguageSimulation, simulate_language
@@ -49,9 +50,11 @@ def answers(outputs: list[list[int]], certainty: list[float]) -> AnswerRecords:
     )
 
 
-def serve(plan: GearPlan, recorded: AnswerRecords, workload: LanguageWorkload) -> LanguageSimulation:
+def serve(
+    plan: GearPlan, recorded: AnswerRecords, workload: LanguageWorkload, sharing: tuple[Sharing, ...] = ()
+) -> LanguageSimulation:
     engines = tuple(small_engine(model, prefill=CONSTANT, decode=CONSTANT) for model in recorded.models)
-    profile = LanguageProfile(operator="chat", engines=engines, answers=recorded)
+    profile = LanguageProfile(operator="chat", engines=engines, answers=recorded, sharing=sharing)
     return simulate_language(engine_tables(plan, profile), profile, workload, log=True)
 
 
@@ -128,19 +131,43 @@ def test_a_shift_moves_what_waits_and_has_run_nowhere_and_decides_the_rest_by_th
     assert made.shifts.tolist() == [[100 * MS, 1], [200 * MS, 0]]
 
 
-def test_replicas_on_the_same_device_take_turns_in_steps():
+def beside_each_other(*sharing: Sharing, arrivals_ms: Sequence[float] = (0, 0)) -> LanguageSimulation:
+    """A request of each model, of three steps that take 10 ms alone, on one device."""
     shared = {"small-0": "d0", "large-0": "d0"}
-    cascade = small_then_large(0, 0.5)
-    plan = language_plan(shared, language_gear(shared, cascade))
-    workload = language_workload([0, 0], [0, 1])
-    both = LanguageWorkload(
-        arrivals_ns=workload.arrivals_ns, record=workload.record, by_id=np.array([0.9, 0.1]), duration_s=1.0
-    )
-    made = serve(plan, answers([[3, 3], [3, 3]], [0.0, 0.0]), both)
+    plan = language_plan(shared, language_gear(shared, small_then_large(0, 0.5)))
+    workload = replace(language_workload(arrivals_ms, [0, 1]), by_id=np.array([0.9, 0.1]))
+    made = serve(plan, answers([[3, 3], [3, 3]], [0.0, 0.0]), workload, sharing)
     assert made.model.tolist() == [0, 1]
-    assert (made.ttft_ns // MS).tolist() == [10, 20]
-    assert (made.total_ns // MS).tolist() == [50, 60]
+    return made
+
+
+def test_replicas_at_work_on_the_same_device_have_half_of_its_time_each():
+    made = beside_each_other()
+    assert (made.ttft_ns // MS).tolist() == [20, 20]
+    assert (made.total_ns // MS).tolist() == [60, 60]
     assert (made.busy_ns // MS).tolist() == [60]
+
+
+def test_a_step_is_slowed_only_while_another_is_at_work_on_its_device():
+    made = beside_each_other(arrivals_ms=(0, 15))
+    # 10 ms alone, half of the second step alone, then 25 ms of work at half the speed
+    assert (made.total_ns // MS).tolist() == [45, 45]
+    assert (made.busy_ns // MS).tolist() == [60]
+
+
+def test_replicas_slow_each_other_by_the_factor_that_was_measured_for_both():
+    slower = Sharing(model="small", beside="large", device_kind="gpu", factor=1.5)
+    made = beside_each_other(slower)
+    # the small one's steps take 30 ms while the large one works: a part of 60 / 30 of them, the rest alone
+    assert (made.total_ns // MS).tolist() == [70, 60]
+
+
+def test_no_factor_makes_a_step_faster_than_alone():
+    both = [
+        Sharing(model=one, beside=other, device_kind="gpu", factor=0.1)
+        for one, other in (("small", "large"), ("large", "small"))
+    ]
+    assert (beside_each_other(*both).total_ns // MS).tolist() == [30, 30]
 
 
 def test_token_counts_of_a_trace_take_the_place_of_the_records():
