@@ -32,11 +32,10 @@ from gearshift.verbs.plan import plan
 ENGINE = "llama-server-vulkan"
 DEVICES, EMULATED_DEVICES = 1, 2
 """Real engines share one processor, as router and load generator take the other; emulated ones cannot share."""
-BASE_SHARE, PEAK_LOAD, BURSTS = 0.2, 1.3, 2
+BASE_SHARE, PEAK_LOAD, BURSTS = 0.2, 2.0, 2
 MOST_OF_SMALLEST = 0.7, 0.5
 """Bursts come at `PEAK_LOAD` times what the largest model alone carries, but at most at these shares of what the
 smallest does: the second where no plan keeps the objective at the first."""
-LEAST_MARGIN = 2.0
 QUICKER = ("decoded_tokens = 64", "decoded_tokens = 64\nrepeats = 3")
 """The demo's changes to the project that `init` writes."""
 
@@ -76,7 +75,6 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
                 folder / "trace.csv",
                 ttft_s=ttft_s,
                 devices=devices,
-                least_margin=LEAST_MARGIN,
                 out=folder / "plan.json",
             )
             break

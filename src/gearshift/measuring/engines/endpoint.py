@@ -37,8 +37,8 @@ class BrokenAnswer(InvalidInput):
 class _Waiter:
     """Collects one streamed answer."""
 
-    def __init__(self, into: Heard | None = None) -> None:
-        self.heard = Heard() if into is None else into
+    def __init__(self) -> None:
+        self.heard = Heard()
         self.over: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
 
     def event(self, data: bytes) -> None:
@@ -68,15 +68,9 @@ class Endpoint:
         self._link.close()
 
     async def ask(
-        self,
-        prompt: Prompt,
-        *,
-        most_tokens: int,
-        temperature: float = 0.0,
-        more: Mapping[str, Any] | None = None,
-        into: Heard | None = None,
+        self, prompt: Prompt, *, most_tokens: int, temperature: float = 0.0, more: Mapping[str, Any] | None = None
     ) -> Heard:
-        """One answer with its log-probabilities, put into `into` as it comes, where that is given.
+        """One answer with its log-probabilities.
 
         Raises `Refused` where the endpoint refuses the request, `NoAnswer` where it cannot be
         reached, has no answer in time, or closes the connection, `BrokenAnswer` where the answer has
@@ -96,7 +90,7 @@ class Endpoint:
         if prompt.messages:
             body["top_logprobs"] = TOP_LOGPROBS
         path = "/chat/completions" if prompt.messages else "/completions"
-        heard = await self._posted(path, msgspec.json.encode(body), into)
+        heard = await self._posted(path, msgspec.json.encode(body))
         self._check_model(heard)
         if not heard.finish:
             raise BrokenAnswer(
@@ -138,8 +132,8 @@ class Endpoint:
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
         raise AssertionError("not reached")
 
-    async def _posted(self, path: str, body: bytes, into: Heard | None) -> Heard:
-        waiter = _Waiter(into)
+    async def _posted(self, path: str, body: bytes) -> Heard:
+        waiter = _Waiter()
         self.calls += 1
         waiter.heard.sent_ns = time.perf_counter_ns()
         call = self._link.post(path, body, waiter)

@@ -51,7 +51,7 @@ class TimedDecode(msgspec.Struct, frozen=True, kw_only=True, tag="decode"):
 
 
 class TimedBeside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
-    """This model and another, whose file has the name `other`, alone and at the same time: tokens a second of both."""
+    """Seconds of a step of this model and of that whose file is named `other`: alone, and beside each other."""
 
     other: str
     repeat: int

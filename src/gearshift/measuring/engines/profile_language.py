@@ -21,11 +21,12 @@ from gearshift.measuring.engines.sharing import (
     Started,
     beside_of,
     calls_of_pair,
+    doubts_about_sharing,
     factors_of,
     pairs_of,
     seconds_of_pair,
+    steps_of,
     timed_beside,
-    window_s,
 )
 from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
@@ -219,6 +220,7 @@ async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measu
             )
             continue
         shared.found += factors_of(both, [row for (name, _), row in sorted(kept.beside.items()) if name == other])
+    shared.warnings += doubts_about_sharing(shared.found)
     return measured, shared
 
 
@@ -236,10 +238,10 @@ async def _measure_beside(
     task.step(f"{_both(pair)}", calls_of_pair(pair, how) - most * len(left))
     if not left:
         return
-    task.notice(f"{_both(pair)}: about {seconds_of_pair(engines, how) * len(left) / how.repeats:.0f} s of timing")
+    task.notice(f"{_both(pair)}: about {seconds_of_pair(pair, engines) * len(left):.0f} s of timing")
     async with Started(pair, task.path.parent, chat=bool(task.prompts[0].messages)) as timers:
         for repeat in left:
-            alone, together = await timed_beside(pair, timers, window_s(engines))
+            alone, together = await timed_beside(pair, timers, steps_of(pair, engines))
             kept.keep(TimedBeside(other=other, repeat=repeat, alone=alone, together=together))
             task.step(f"{_both(pair)}", most)
 

@@ -1,40 +1,38 @@
-"""How engines on the same devices slow each other: tokens a second of both, each alone and both at work.
+"""How engines on the same devices slow each other: decoding steps of each, alone and while the other is at work.
 
-Each engine is kept at work by as many requests as were timed together at most, whose answers are as
-long as its context allows. The first is at work alone, then both are, then the second alone.
+What is timed, and what keeps the other at work, are as many requests as were timed together at most.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import combinations
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from gearshift.errors import InvalidInput
-from gearshift.hardware import is_remote
+from gearshift.hardware import is_cuda, is_remote
 from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint
-from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.kept import TimedBeside
 from gearshift.measuring.engines.reached import running
-from gearshift.measuring.engines.timing import MARGIN_TOKENS, EngineTimer, Work
+from gearshift.measuring.engines.timing import MARGIN_TOKENS, EngineTimer, Work, step_seen
 from gearshift.models.language_config import MEMORY_SHARE, EngineMeasuring, EngineSettings
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 
-LEAST_WINDOW_S, LONGEST_WINDOW_S = 0.3, 20.0
-STEPS = 64
-"""Steps of the slower engine, alone, in the time for which tokens are counted."""
+LEAST_S, LEAST_STEPS = 0.3, 32
+"""What is timed takes about this long alone, or so many steps of the slower engine, if its context allows."""
 ANSWERS = 8
-"""The most answers that a request is followed by, in one repeat."""
-LEAST_TOKENS = 16
+"""The most answers that a request is followed by while the other engine is timed."""
 LEAVING_S = 0.2
 """For an engine to notice that its requests have left."""
+BUSY = 0.9
+"""A factor below says that others had the devices meanwhile."""
 
 
 class Beside(NamedTuple):
-    """One engine of a pair: its settings, and the requests, contexts and answers (in tokens) that keep it at work."""
+    """One engine of a pair: the requests, contexts and longest answers (in tokens) that keep it at work."""
 
     name: str
     settings: EngineSettings
@@ -44,7 +42,8 @@ class Beside(NamedTuple):
 
     @property
     def most_calls(self) -> int:
-        return self.requests * ANSWERS
+        """In one repeat: alone, beside the other, and to keep that one company."""
+        return self.requests * (2 + ANSWERS)
 
 
 class NotTimed(InvalidInput):
@@ -74,84 +73,55 @@ def calls_of_pair(pair: tuple[Beside, Beside], how: EngineMeasuring) -> int:
     return 4 + how.repeats * sum(one.most_calls for one in pair)
 
 
-def window_s(engines: tuple[EngineProfile, EngineProfile]) -> float:
-    """The time for which tokens are counted."""
-    slower_s = max(one.decode.step_s[-1] for one in engines)
-    return min(max(STEPS * slower_s, LEAST_WINDOW_S), LONGEST_WINDOW_S)
+def steps_of(pair: tuple[Beside, Beside], engines: tuple[EngineProfile, EngineProfile]) -> tuple[int, int]:
+    """The steps of each that are timed."""
+    steps_s = [one.decode.step_s[-1] for one in engines]
+    wanted_s = max(LEAST_S, LEAST_STEPS * max(steps_s))
+    first, second = (min(one.tokens, ceil(wanted_s / each)) for one, each in zip(pair, steps_s, strict=True))
+    return first, second
 
 
-def seconds_of_pair(engines: tuple[EngineProfile, EngineProfile], how: EngineMeasuring) -> float:
-    """About, beside the engines' start."""
-    return how.repeats * (3 * window_s(engines) + 2 * LEAVING_S)
-
-
-class _AtWork:
-    """Requests that are answered one after another, as soon as the one before is."""
-
-    def __init__(self, timer: EngineTimer, how: Beside) -> None:
-        self._timer, self._how = timer, how
-        self._heard: list[Heard] = []
-        self.tasks = [asyncio.create_task(self._go_on()) for _ in range(how.requests)]
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(one.came_ns) for one in self._heard)
-
-    async def begun(self) -> None:
-        """Until each of its requests has a token, or one has no more answers."""
-        while not any(task.done() for task in self.tasks):
-            if sum(bool(one.came_ns) for one in self._heard) >= self._how.requests:
-                return
-            await asyncio.sleep(0.001)
-
-    async def leave(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-    async def _go_on(self) -> None:
-        for _ in range(ANSWERS):
-            heard = Heard()
-            self._heard.append(heard)
-            with suppress(BrokenAnswer):
-                await self._timer.answer(self._how.context, self._how.tokens, heard)
-
-
-async def _rates(seconds: float, *engines: _AtWork) -> tuple[float, ...]:
-    """Tokens a second of each, until one of their requests has had all its answers."""
-    for one in engines:
-        await one.begun()
-    before, begun_ns = [one.tokens for one in engines], time.perf_counter_ns()
-    tasks = [task for one in engines for task in one.tasks]
-    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    took_s = (time.perf_counter_ns() - begun_ns) / 1e9
-    for task in done:
-        task.result()
-    came = [one.tokens - tokens for one, tokens in zip(engines, before, strict=True)]
-    if min(came) < LEAST_TOKENS:
-        raise NotTimed(f"{min(came)} tokens came in {took_s:.2g} s, and {LEAST_TOKENS} are needed")
-    return tuple(count / took_s for count in came)
+def seconds_of_pair(pair: tuple[Beside, Beside], engines: tuple[EngineProfile, EngineProfile]) -> float:
+    """About, of one repeat: each alone, and each half as fast beside the other."""
+    steps = steps_of(pair, engines)
+    return sum(3 * count * one.decode.step_s[-1] + LEAVING_S for count, one in zip(steps, engines, strict=True))
 
 
 async def timed_beside(
-    pair: tuple[Beside, Beside], timers: tuple[EngineTimer, EngineTimer], seconds: float
+    pair: tuple[Beside, Beside], timers: tuple[EngineTimer, EngineTimer], steps: tuple[int, int]
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Tokens a second of both, alone and together; raises `NotTimed`, and as `Endpoint.ask`."""
-    first = second = None
-    try:
-        first = _AtWork(timers[0], pair[0])
-        (first_alone,) = await _rates(seconds, first)
-        second = _AtWork(timers[1], pair[1])
-        of_first, of_second = await _rates(seconds, first, second)
-        await first.leave()
-        await asyncio.sleep(LEAVING_S)
-        (second_alone,) = await _rates(seconds, second)
-    finally:
-        for one in (first, second):
-            if one is not None:
-                await one.leave()
-        await asyncio.sleep(LEAVING_S)
-    return (first_alone, second_alone), (of_first, of_second)
+    """Seconds of a step of both, alone and beside the other; raises `NotTimed`, and as `Endpoint.ask`."""
+    alone, beside = [], []
+    for i, other in ((0, 1), (1, 0)):
+        alone.append(await _step_s(pair[i], timers[i], steps[i]))
+        company = [asyncio.create_task(_keep_company(pair[other], timers[other])) for _ in range(pair[other].requests)]
+        try:
+            beside.append(await _step_s(pair[i], timers[i], steps[i]))
+            ended = [task for task in company if task.done()]
+            for task in ended:
+                task.result()
+            if ended:
+                raise NotTimed(f"model {pair[other].name!r} ended its answers too early to be at work meanwhile")
+        finally:
+            for task in company:
+                task.cancel()
+            await asyncio.gather(*company, return_exceptions=True)
+            await asyncio.sleep(LEAVING_S)
+    return (alone[0], alone[1]), (beside[0], beside[1])
+
+
+async def _step_s(one: Beside, timer: EngineTimer, steps: int) -> float:
+    step_s = step_seen(await timer.together(one.requests, one.context, steps))
+    if step_s is None:
+        raise NotTimed(f"model {one.name!r} gave too few tokens for a step to be timed")
+    return step_s
+
+
+async def _keep_company(one: Beside, timer: EngineTimer) -> None:
+    """Answers of one request after another."""
+    for _ in range(ANSWERS):
+        with suppress(BrokenAnswer):
+            await timer.together(1, one.context, one.tokens)
 
 
 class Started:
@@ -180,18 +150,33 @@ class Started:
 
 
 def factors_of(engines: tuple[EngineProfile, EngineProfile], rows: Sequence[TimedBeside]) -> list[Sharing]:
-    """The factor of each beside the other: the median of the repeats, and the least and the greatest."""
+    """The factor of each beside the other: the median of the repeats, and the least and the greatest.
+
+    Processes on the same processors cannot have more than half of them each, so less than 1 is
+    taken as 1 there; accelerators may work on several at a time.
+    """
     found = []
     for i, (mine, other) in enumerate((engines, engines[::-1])):
-        each = [row.alone[i] / row.together[i] / 2 for row in rows]
+        each = [row.together[i] / row.alone[i] / 2 for row in rows]
+        least = 0.0 if is_cuda(mine.device_kind) else 1.0
         found.append(
             Sharing(
                 model=mine.model,
                 beside=other.model,
                 device_kind=mine.device_kind,
                 tensor_parallel=mine.tensor_parallel,
-                factor=median(each),
+                factor=max(least, median(each)),
                 interval=(min(each), max(each)),
             )
         )
     return found
+
+
+def doubts_about_sharing(found: Sequence[Sharing]) -> list[str]:
+    """Factors that tell of other work on the same processors."""
+    return [
+        f"steps of model {one.model!r} beside {one.beside!r} took at most {2 * one.interval[1]:.2f} times as long as "
+        "alone, and processors allow no less than twice: other work had them meanwhile, so profile on an idle machine"
+        for one in found
+        if one.interval is not None and not is_cuda(one.device_kind) and one.interval[1] < BUSY
+    ]

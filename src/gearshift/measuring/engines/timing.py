@@ -171,10 +171,10 @@ class EngineTimer:
             seen_s=step_seen(long),
         )
 
-    async def answer(self, context: int, tokens: int, into: Heard) -> None:
-        """An answer that is put into `into` as it comes; raises as `Endpoint.ask`."""
-        prompt = self._wording.of_words(self._wording.words(context))
-        await self._endpoint.ask(prompt, most_tokens=tokens, more=self._more, into=into)
+    async def together(self, requests: int, context: int, tokens: int) -> list[Heard]:
+        """Answers of so many requests at once; raises as `Endpoint.ask`."""
+        heard, _ = await self._together(requests, context, tokens)
+        return heard
 
     async def _ask(self, words: int, tokens: int) -> Heard:
         """As `_ask_once`, again with other words where the engine stumbles over its answer to these.
