@@ -16,6 +16,13 @@ from gearshift.verbs.inputs import plan_and_profiles
 from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 
 
+def profile_beside(plan: GearPlan, path: PathLike) -> LanguageProfile | None:
+    """The profile of a plan of language models that was read from `path`, if it is found."""
+    place = Path(path)
+    found = (place.parent / plan.profile.path).is_dir()
+    return plan_and_language_profile(place)[1] if found else None
+
+
 def inspect(path: PathLike) -> GearPlan | Profile | LanguageProfile:
     """Read and check the plan or profile at `path`; check a plan against its profile, if found."""
     place = Path(path)
@@ -25,8 +32,7 @@ def inspect(path: PathLike) -> GearPlan | Profile | LanguageProfile:
         return read_profile(place)
     made = read_plan(place)
     if plans_language(made):
-        if (place.parent / made.profile.path).is_dir():
-            plan_and_language_profile(place)
+        profile_beside(made, place)
     elif all((place.parent / source.path).is_dir() for source in made.profiles.values()):
         plan_and_profiles(place)
     return made

@@ -9,7 +9,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
-from gearshift.reporting.language.words import cascade_text, limit_of, load_text
+from gearshift.reporting.language.words import cascade_text, limit_of, load_text, placed_sharing_in_words
 from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
@@ -29,6 +29,8 @@ def explain_of_language(
         explained = explain_language(made, arrivals, profile=measured, progress=tell)
     output.json(explained)
     _show(output, explained, made)
+    for told in placed_sharing_in_words(made, measured):
+        output.say(told)
 
 
 def _show(output: Output, explained: "LanguageExplanation", made: GearPlan) -> None:

@@ -17,9 +17,11 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.prices import price_per_hour
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.headline import closing_line
+from gearshift.reporting.language.words import placed_sharing_in_words
 from gearshift.support.files import require_writable
 from gearshift.verbs.language.plan import TIMES, plan_language, plan_language_frontier
 from gearshift.verbs.plan_request import source_file, trace_file
@@ -79,7 +81,7 @@ def plan_of_language(
                 out,
                 budget_s=options["budget_s"],
             )
-        _show(output, made, out, planning_s)
+        _show(output, made, measured, out, planning_s)
     if options["scope"] == "trace":
         output.say(THIS_TRACE_ALONE)
 
@@ -91,12 +93,14 @@ def require_no_language(given: Mapping[str, object]) -> None:
         require(value is None, f"{flag} is given, which is for language models", remedy="leave it out")
 
 
-def _show(output: Output, made: GearPlan, out: Path, planning_s: float) -> None:
+def _show(output: Output, made: GearPlan, measured: LanguageProfile, out: Path, planning_s: float) -> None:
     output.json(facts(made, out, planning_s))
     if made.unfinished:
         output.say("the search was ended early: this is the best so far")
     output.say(language_headline(made))
     output.say(placement_text(made))
+    for told in placed_sharing_in_words(made, measured):
+        output.say(told)
     show_language_gears(output, made)
     output.show(language_results("Predicted for the trace", [("gear plan", made.predictions[made.name])]))
     if made.what_if is not UNSET:

@@ -9,6 +9,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.ranking import Ranking, rankings
+from gearshift.reporting.language.words import sharing_in_words
 
 
 def facts(made: LanguageProfile, out: Path) -> dict[str, object]:
@@ -23,6 +24,7 @@ def facts(made: LanguageProfile, out: Path) -> dict[str, object]:
         "ranks": made.ranks,
         "ranks_at": made.ranks_at,
         "overhead_s": made.overhead_s,
+        "sharing": made.sharing,
         "models": [
             {
                 "model": engine.model,
@@ -45,6 +47,8 @@ def show(output: Output, made: LanguageProfile) -> None:
         output.say("gain: quality gained over a random split between the model and the last one, over all shares")
     if not made.answers.judged:
         output.say("there is neither a judge nor a reference: quality is agreement with the last model")
+    for sentence in sharing_in_words(made):
+        output.say(sentence)
     tell_warnings(output, made.warnings)
 
 

@@ -21,6 +21,7 @@ from gearshift.cli.language.tables import (
 )
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.reporting.language.words import placed_sharing_in_words
 from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.simulate import simulate_language
 
@@ -69,16 +70,19 @@ def inspect_language_profile(output: Output, profile: LanguageProfile) -> None:
             "prompts": len(profile.answers.part),
             "judged": profile.answers.judged,
             "engines": profile.engines,
+            "sharing": profile.sharing,
             "warnings": profile.warnings,
         }
     )
     show_language_profile(output, profile)
 
 
-def inspect_language_plan(output: Output, plan: GearPlan) -> None:
+def inspect_language_plan(output: Output, plan: GearPlan, profile: LanguageProfile | None) -> None:
     output.json(msgspec.to_builtins(plan))
     output.say(language_headline(plan))
     output.say(placement_text(plan))
+    for told in [] if profile is None else placed_sharing_in_words(plan, profile):
+        output.say(told)
     show_language_gears(output, plan)
     if plan.name in plan.predictions:
         output.show(language_results("Predicted", [(plan.name, plan.predictions[plan.name])]))

@@ -11,7 +11,14 @@ from gearshift.gear import GearPlan
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.reporting.headline import asks_for_devices, cost_in_words, counted, percentile_name
-from gearshift.reporting.language.words import cascade_text, discarded_share, limit_of, load_text, most_outstanding
+from gearshift.reporting.language.words import (
+    cascade_text,
+    discarded_share,
+    limit_of,
+    load_text,
+    most_outstanding,
+    sharing_in_words,
+)
 from gearshift.result import ServingResult, TokenFigures
 from gearshift.support.numbers import digits
 
@@ -143,6 +150,8 @@ def show_language_profile(output: Output, profile: LanguageProfile) -> None:
             _ranks_text(profile, engine.model),
         )
     output.show(made)
+    for sentence in sharing_in_words(profile):
+        output.say(sentence)
     tell_warnings(output, profile.warnings)
     certainty = f"certainty is {profile.certainty}"
     output.say(f"{len(profile.answers.part)} prompts; {certainty}; sha256 {profile.sha256[:12]}")

@@ -21,7 +21,7 @@ from gearshift.plans.served import require_served
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import overheads_of
 from gearshift.reporting.headline import counted, headline, refinement_in_words
-from gearshift.verbs.inspect import inspect
+from gearshift.verbs.inspect import inspect, profile_beside
 from gearshift.verbs.language.inputs import plans_language
 
 
@@ -35,7 +35,7 @@ def command(output: Output, path: Path) -> None:
         inspect_language_profile(output, found)
         return
     if isinstance(found, GearPlan) and plans_language(found):
-        inspect_language_plan(output, found)
+        inspect_language_plan(output, found, profile_beside(found, path))
         return
     if not isinstance(found, GearPlan):
         output.json(

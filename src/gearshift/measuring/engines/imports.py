@@ -3,7 +3,7 @@
 A folder has for each model `MODEL.jsonl` with its answers, and `MODEL.engine.json`, an engine's
 times, `MODEL.steps.csv`, times of its steps, with `MODEL.steps.json`, or `MODEL.bench*.json`, results
 of vLLM's benchmark at several concurrencies. `MODEL.tp2.engine.json` and `MODEL.tp2.steps.csv` are
-those on two devices.
+those on two devices. `sharing.json` may declare how engines on the same devices slow each other.
 """
 
 import codecs
@@ -23,12 +23,13 @@ from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.step_times import engine_from_steps
 from gearshift.measuring.engines.vllm_bench import engine_from_results
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
-from gearshift.profiles.engines.engine_profile import EngineProfile
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
+SHARING = "sharing.json"
 ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
@@ -88,10 +89,17 @@ def language_profile_from_records(
         answers=records,
         certainty=certainty,  # type: ignore[arg-type]
         judges=judges,
+        sharing=_declared(folder / SHARING),
         overhead_s=float(np.mean([overhead_s for _, overhead_s, _ in engines])),
         warnings=tuple(told),
     )
     return with_ranks(made, rankings(made, seed=seed))
+
+
+def _declared(path: Path) -> tuple[Sharing, ...]:
+    if not path.exists():
+        return ()
+    return decode_json(read_bytes(path), tuple[Sharing, ...], where=str(path), remedy="mend the file")
 
 
 Imported = tuple[EngineProfile, float, list[str]]

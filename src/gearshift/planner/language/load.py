@@ -20,7 +20,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineRates:
-    """The replicas (replicas,) at work: the model of each, its group of devices, and its seconds for one token."""
+    """The replicas (replicas,) at work: the model of each, its group of devices, and its seconds for one token.
+
+    `beside` is the least factor of each beside another of its group, where it is below 1: together
+    they then do more than one after another.
+    """
 
     replicas: tuple[str, ...]
     model: NDArray[np.int64]
@@ -28,6 +32,7 @@ class EngineRates:
     devices: NDArray[np.int64]
     prompt_token_s: Floats
     output_token_s: Floats
+    beside: Floats
 
     @property
     def models(self) -> set[int]:
@@ -55,7 +60,19 @@ def engine_rates(profile: LanguageProfile, placement: Placement, kinds: Mapping[
         np.array([len(one.device_ids) for one in placement.replicas]),
         np.array([prompt_s for prompt_s, _ in rates]),
         np.array([output_s for _, output_s in rates]),
+        np.array([_least_factor(profile, one, placement, kinds) for one in placement.replicas]),
     )
+
+
+def _least_factor(profile: LanguageProfile, one: Replica, placement: Placement, kinds: Mapping[str, str]) -> float:
+    found = [
+        profile.factor(
+            one.model, other.model, device_kind=kinds[one.device_ids[0]], tensor_parallel=one.tensor_parallel
+        )
+        for other in placement.replicas
+        if other is not one and set(other.device_ids) == set(one.device_ids)
+    ]
+    return min([1.0, *(factor for factor in found if factor is not None)])
 
 
 def request_s(rates: EngineRates, prompts: Floats, outputs: Floats) -> Floats:
@@ -69,7 +86,8 @@ def request_s(rates: EngineRates, prompts: Floats, outputs: Floats) -> Floats:
 def bottleneck_s(rates: EngineRates, table: CandidateTable) -> Floats:
     """Seconds (c,) of the busiest group of devices for a request; infinite where a model has no replica.
 
-    Replicas share a model's work by their speed alone, which `balanced` improves on.
+    Replicas share a model's work by their speed alone, which `balanced` improves on. What engines
+    of a group lose beside each other is left to simulation, as it depends on when both are at work.
     """
     whole = request_s(rates, table.prompt_tokens, table.output_tokens)
     busy = np.zeros((len(whole), int(rates.group.max()) + 1))
@@ -77,7 +95,7 @@ def bottleneck_s(rates: EngineRates, table: CandidateTable) -> Floats:
         mine = np.flatnonzero(rates.model == model)
         speed = 1 / (rates.prompt_token_s[mine] + rates.output_token_s[mine])
         for replica, share in zip(mine, speed / speed.sum(), strict=True):
-            busy[:, rates.group[replica]] += share * whole[:, replica]
+            busy[:, rates.group[replica]] += share * whole[:, replica] * rates.beside[replica]
     worst = np.asarray(busy.max(axis=1))
     used = (table.prompt_tokens + table.output_tokens) > 0
     missing = [model for model in range(len(table.models)) if model not in rates.models]

@@ -5,6 +5,9 @@ from msgspec import UNSET
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
+from gearshift.placement import Replica
+from gearshift.profiles.engines.engine_profile import Sharing
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.headline import NAMES
 from gearshift.result import TokenFigures
 from gearshift.support.numbers import digits
@@ -52,3 +55,49 @@ def most_outstanding(plan: GearPlan, gear: Gear) -> str:
         if one.load_share > 0 and one.most_outstanding is not UNSET
     }
     return ", ".join(f"{model} {bound}" for model, bound in bounds.items())
+
+
+def sharing_in_words(profile: LanguageProfile) -> list[str]:
+    """How engines that were timed beside each other slow each other."""
+    return [
+        f"a step of {one.model}{_on(one)} beside {one.beside} takes {digits(2 * one.factor)} times as long as alone "
+        f"({_interval(one)})"
+        for one in profile.sharing
+    ]
+
+
+def placed_sharing_in_words(plan: GearPlan, profile: LanguageProfile) -> list[str]:
+    """For each group of devices that several engines share, how their steps are predicted to slow each other."""
+    placed: dict[tuple[str, ...], list[Replica]] = {}
+    for replica in plan.placement.replicas:
+        placed.setdefault(tuple(sorted(replica.device_ids)), []).append(replica)
+    kinds = {device.id: device.kind for device in plan.hardware.devices}
+    told = []
+    for devices, replicas in placed.items():
+        if len(replicas) == 1:
+            continue
+        kind, degree = kinds[devices[0]], replicas[0].tensor_parallel
+        parts, unknown = [], False
+        for one in replicas:
+            models = [other.model for other in replicas if other is not one]
+            found = [profile.factor(one.model, model, device_kind=kind, tensor_parallel=degree) for model in models]
+            unknown |= None in found
+            longest = max(2.0 * (factor or 1.0) for factor in found)
+            parts.append(f"{one.model} {digits(max(1.0, longest))}")
+        told.append(
+            f"{' and '.join(one.model for one in replicas)} share {' and '.join(devices)}: while two are at work, a "
+            f"step takes so many times as long as alone: {', '.join(parts)}"
+        )
+        if unknown:
+            told.append("not all of them were timed beside each other: those are taken to share the time without loss")
+    return told
+
+
+def _on(one: Sharing) -> str:
+    return f" on {one.tensor_parallel} devices" if one.tensor_parallel > 1 else ""
+
+
+def _interval(one: Sharing) -> str:
+    if one.interval is None:
+        return "declared"
+    return f"{digits(2 * one.interval[0])} to {digits(2 * one.interval[1])} in the repeats"
