@@ -1,14 +1,18 @@
 """A plan of language models with what is needed to serve it, read from their files."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 
 from gearshift.errors import InvalidInput, require
@@ -183,7 +187,30 @@ def _emulated_command(task: LanguageTask, replica: Replica, held: EngineProfile)
     command = [sys.executable, "-P", "-m", "gearshift.runtime.engines.emulated", str(task.folder)]
     command += ["--model", replica.model, "--device-kind", held.device_kind]
     command += ["--tensor-parallel", str(replica.tensor_parallel), "--kv-tokens", str(_kv_tokens(held))]
+    command += _board(task, replica)
     return lambda port: [*command, "--port", str(port)]
+
+
+def _board(task: LanguageTask, replica: Replica) -> list[str]:
+    """The arguments by which emulated engines on the same devices slow each other."""
+    tables = task.tables
+    mine = tables.replicas.index(replica.id)
+    sharing = np.flatnonzero(tables.device == tables.device[mine]).tolist()
+    if len(sharing) == 1:
+        return []
+    factors = [float(tables.sharing[mine * len(tables.replicas) + other]) for other in sharing]
+    named = [*tables.device_groups[tables.device[mine]], *(tables.replicas[other] for other in sharing)]
+    path = _boards() / sha256("\n".join(named).encode()).hexdigest()[:16]
+    told = ",".join(map(str, factors))
+    return ["--board", str(path), "--place", str(sharing.index(mine)), "--factors", told]
+
+
+@cache
+def _boards() -> Path:
+    """A folder that is removed when this process ends."""
+    folder = tempfile.mkdtemp(prefix="gearshift-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _memory_share(plan: GearPlan, replica: Replica, held: EngineProfile) -> float:

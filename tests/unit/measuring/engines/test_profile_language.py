@@ -419,3 +419,53 @@ def test_the_emulated_engine_comes_back_as_it_is(tmp_path: Path) -> None:
         assert first_token_s == pytest.approx(true.prefill.seconds(tokens), rel=0.1, abs=0.01)
     assert made.answers.output_tokens.tolist() == [[3] * 4]
     assert made.answers.certainty[0, :, 3].tolist() == pytest.approx([-0.5] * 4)
+
+
+@pytest.mark.long
+def test_engines_that_may_share_a_device_are_timed_beside_each_other(tmp_path: Path) -> None:
+    curve = {"prefill": StepCurve(tokens=(1, 32), step_s=(0.004, 0.008))}
+    bounds = {"kv_blocks": 64, "largest_batched_tokens": 32, "largest_running": 2, "device_kind": "cuda"}
+    engines = tuple(
+        EngineProfile(model=model, decode=StepCurve(tokens=(1, 2), step_s=(step_s, step_s)), **curve, **bounds)  # type: ignore[arg-type]
+        for model, step_s in (("small", 0.005), ("large", 0.015))
+    )
+    answers = AnswerRecords(
+        models=("small", "large"),
+        quality=np.ones((2, 4)),
+        certainty=np.full((2, 4, 4), -0.5),
+        prompt_tokens=np.full((2, 4), 20),
+        output_tokens=np.full((2, 4), 3),
+        part=np.array([0, 1, 0, 1], dtype=np.int8),
+    )
+    write_language_profile(tmp_path / "true", LanguageProfile(operator="chat", engines=engines, answers=answers))
+    python = f"{shlex.quote(sys.executable)} -m gearshift.runtime.engines.emulated true --port {{port}} --board board"
+    more = "weights_bytes = 1000\nkv_bytes_per_token = 8\n"
+    small = f'command = "{python} --model small --place 0 --factors 1,1.5"\nmodel = "small"\n{more}'
+    large = f'command = "{python} --model large --place 1 --factors 1.0,1"\nmodel = "large"\n{more}'
+    path = project(tmp_path, {"small": small, "large": large}, quick=QUICK.replace("repeats = 1", "repeats = 2"))
+    said: list[str] = []
+    made = profile_language(path, folder=tmp_path / "profile", notice=said.append)
+    assert [(one.model, one.beside) for one in made.sharing] == [("small", "large"), ("large", "small")]
+    assert [one.factor for one in made.sharing] == pytest.approx([1.5, 1.0], rel=0.1)
+    for one in made.sharing:
+        assert one.interval is not None
+        assert one.interval[0] <= one.factor <= one.interval[1]
+    assert said[2] == (
+        "models 'small' and 'large' beside each other: at most 84 calls, 1,280 tokens of prompts and 17,920 of answers"
+    )
+    said.clear()
+    again = profile_language(path, folder=tmp_path / "profile", notice=said.append)  # all times are kept
+    assert again.sharing == made.sharing
+    assert not any("beside each other: about" in text for text in said)
+
+
+def test_the_budget_counts_the_calls_of_engines_beside_each_other(tmp_path: Path) -> None:
+    more = "weights_bytes = 1000\nkv_bytes_per_token = 8\n"
+    engines = {name: f'command = "none {{port}}"\nmodel = "{name}"\n{more}' for name in ("small", "large")}
+    alone, pair = 2 * CALLS, 4 + 2 * 20
+    path = project(tmp_path, engines, quick=QUICK + f"most_calls = {alone + pair - 1}\n")
+    with pytest.raises(InvalidInput, match=f"{alone + pair} calls are left to be made"):
+        profile_language(path)
+    path = project(tmp_path, engines, quick=QUICK + f"sharing = false\nmost_calls = {alone - 1}\n")
+    with pytest.raises(InvalidInput, match=f"{alone} calls are left to be made"):
+        profile_language(path)

@@ -144,6 +144,24 @@ def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(
     assert [command[4] for command in commands_on_eight_cores(task, monkeypatch)] == ["0.45", "0.45"]
 
 
+def test_emulated_engines_on_the_same_devices_know_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
+    assert small[small.index("--board") + 1] == large[large.index("--board") + 1]
+    assert [one[one.index("--place") + 1] for one in (small, large)] == ["0", "1"]
+    assert [one[one.index("--factors") + 1] for one in (small, large)] == ["1.0,1.0", "1.0,1.0"]
+
+
+def test_an_emulated_engine_that_has_its_devices_for_itself_has_no_board(tmp_path: Path) -> None:
+    task = read_language_task(write_language_plan(tmp_path, [SMALL_ALONE], profile=language_profile()), "emulated")
+
+    async def commands() -> list[str]:
+        return [str(engine.origin) for engine in make_replicas(task, ServerSettings())]
+
+    assert not [command for command in asyncio.run(commands()) if "--board" in command]
+
+
 def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small, _ = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
     assert small[small.index("--kv-tokens") + 1] == str(384 << 10)

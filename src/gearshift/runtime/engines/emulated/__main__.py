@@ -3,11 +3,13 @@
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
 import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.store import read_language_profile
+from gearshift.runtime.engines.emulated.board import Board
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
 from gearshift.support.event_loop import allow_many_connections, loop_factory
 
@@ -23,6 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--kv-tokens", type=int, default=0, help="tokens that its memory holds; by default as profiled")
     parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--board", type=Path, help="a file that engines on the same devices share")
+    parser.add_argument("--place", type=int, default=0, help="its place among these")
+    parser.add_argument("--factors", default="1", help="how it is slowed beside each of these, with commas between")
     options = parser.parse_args(arguments)
     try:
         profile = read_language_profile(options.profile)
@@ -37,7 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
     async def serve() -> None:
-        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed)
+        factors = [float(one) for one in options.factors.split(",")]
+        board = Board(options.board, options.place, factors) if options.board is not None else None
+        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board)
         port = await emulated.start(options.host, options.port)
         print(f"serving {emulated.name} at http://{options.host}:{port}/v1", flush=True)  # noqa: T201
         await asyncio.Event().wait()

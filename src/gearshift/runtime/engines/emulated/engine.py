@@ -1,32 +1,47 @@
 """An emulated engine that speaks OpenAI's API over real sockets: its steps take the times of an engine profile."""
 
 import asyncio
+import time
 from itertools import count
 from typing import Any, cast
 
 import httptools
 import msgspec
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput
+from gearshift.policies.engines.sharing import step_ends_ns, work_left_ns
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation
 from gearshift.runtime.engines.emulated.answers import RecordedAnswers
+from gearshift.runtime.engines.emulated.board import Board
 from gearshift.runtime.engines.emulated.replies import JSON, Body, Reply
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.support.fine_timer import FineSleeper
 
 PREFIX = "/v1"
+PIECE_NS = 5_000_000
+"""A step beside others goes on for this long before it is looked who is at work."""
 
 
 class EmulatedEngine:
     """Runs the steps of an engine in real time; `name` is its model's at this endpoint.
 
-    With `speed` 2 it takes half the time. Steps are begun one after another without drift.
+    With `speed` 2 it takes half the time. Steps are begun one after another without drift. With a
+    `board`, other engines on its devices slow it.
     """
 
-    def __init__(self, profile: LanguageProfile, engine: EngineProfile, *, name: str = "", speed: float = 1.0) -> None:
-        self._engine, self._speed = Engine(engine), speed
+    def __init__(
+        self,
+        profile: LanguageProfile,
+        engine: EngineProfile,
+        *,
+        name: str = "",
+        speed: float = 1.0,
+        board: Board | None = None,
+    ) -> None:
+        self._engine, self._speed, self._board = Engine(engine), speed, board
         self.answers, self.name = RecordedAnswers(profile, engine.model), name or engine.model
         self._replies: dict[Generation, Reply] = {}
         self._leaving: list[Generation] = []
@@ -101,19 +116,28 @@ class EmulatedEngine:
             self._work.set()
 
     async def _run(self) -> None:
-        sleeper, loop = FineSleeper(), asyncio.get_running_loop()
-        ended_s = loop.time()
+        sleeper, at_ns = FineSleeper(), time.monotonic_ns()
         try:
             while True:
                 step = self._engine.begin_step()
                 if step is None:
+                    if self._board is not None:
+                        self._board.rest()
                     self._work.clear()
                     await self._work.wait()
                     self._let_go()
-                    ended_s = loop.time()
+                    at_ns = time.monotonic_ns()
                     continue
-                ended_s += self._engine.profile.step_s(step.work) / self._speed
-                await sleeper.sleep(round((ended_s - loop.time()) * 1e9))
+                left_ns = round(self._engine.profile.step_s(step.work) / self._speed * NS_PER_S)
+                while left_ns > 0:
+                    stretch = 1.0 if self._board is None else self._board.stretch()
+                    took_ns = step_ends_ns(0, left_ns, stretch)
+                    if self._board is not None:
+                        took_ns = min(took_ns, PIECE_NS)
+                        self._board.work_until(at_ns + took_ns)
+                    at_ns += took_ns
+                    await sleeper.sleep(at_ns - time.monotonic_ns())
+                    left_ns = work_left_ns(left_ns, took_ns, stretch) if took_ns == PIECE_NS else 0
                 for generation in self._engine.end_step(step):
                     self._token(generation)
                 self._let_go()
