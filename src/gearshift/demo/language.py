@@ -30,8 +30,8 @@ from gearshift.verbs.language.validate import LanguageValidation, validate_langu
 from gearshift.verbs.plan import plan
 
 ENGINE = "llama-server-vulkan"
-DEVICES, EMULATED_DEVICES = 1, 2
-"""Real engines share one processor, as router and load generator take the other; emulated ones cannot share."""
+DEVICES = 1
+"""Engines share one processor, as router and load generator take the other."""
 BASE_SHARE, PEAK_LOAD, BURSTS = 0.2, 2.0, 2
 MOST_OF_SMALLEST = 0.7, 0.5
 """Bursts come at `PEAK_LOAD` times what the largest model alone carries, but at most at these shares of what the
@@ -62,11 +62,10 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
     with compiling(module=KERNEL_OF_LANGUAGE):
         profile = _recorded(folder) if emulated else _profiled(folder, tell)
         tell("compiling the simulator, once after an install", 0.40)
-    devices = EMULATED_DEVICES if emulated else DEVICES
-    capacity_qps = devices * capacity_of_device_qps(profile, profile.models[-1])
+    capacity_qps = DEVICES * capacity_of_device_qps(profile, profile.models[-1])
     tell("planning", 0.45)
     for share in MOST_OF_SMALLEST:
-        smallest_qps = devices * capacity_of_device_qps(profile, profile.models[0])
+        smallest_qps = DEVICES * capacity_of_device_qps(profile, profile.models[0])
         peak_qps = min(PEAK_LOAD * capacity_qps, share * smallest_qps)
         write_trace(bursty(BASE_SHARE * peak_qps, peak_qps, trace_s, bursts=BURSTS, seed=SEED), folder / "trace.csv")
         try:
@@ -74,7 +73,7 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
                 folder / "profile",
                 folder / "trace.csv",
                 ttft_s=ttft_s,
-                devices=devices,
+                devices=DEVICES,
                 out=folder / "plan.json",
             )
             break
