@@ -14,6 +14,7 @@ from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
+from gearshift.reporting.language.words import sharing_in_words
 from tests.unit.cli.little import run
 
 
@@ -55,6 +56,36 @@ def test_rows_with_logprobs_and_a_score_make_a_profile(tmp_path: Path) -> None:
     assert made.answers.prompt_tokens[0].tolist() == [20 + i for i in range(8)]
     assert made.answers.output_tokens[1].tolist() == [2] * 8
     assert made.ranks == ("small",)
+
+
+def test_how_engines_slow_each_other_may_be_declared(tmp_path: Path) -> None:
+    for model, right in (("small", [1.0, 0.0] * 2), ("large", [1.0] * 4)):
+        write_rows(tmp_path, model, plain_rows(right))
+        write_engine(tmp_path, model)
+    declared = {"model": "small", "beside": "large", "device_kind": "cuda", "factor": 1.25}
+    (tmp_path / "sharing.json").write_text(json.dumps([declared]))
+    made = language_profile_from_records(tmp_path, operator="chat")
+    assert made.factor("small", "large", device_kind="cuda") == 1.25
+    assert made.factor("large", "small", device_kind="cuda") is None
+    assert sharing_in_words(made) == ["a step of small beside large takes 2.5 times as long as alone (declared)"]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"factor": 0}, "the factor of 'small' beside 'large' is 0"),
+        ({"beside": "huge"}, r"how \['huge'\] share devices"),
+        ({"times": 2}, "times"),
+    ],
+)
+def test_a_bad_declaration_of_sharing_is_a_sentence(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
+    for model, right in (("small", [1.0, 0.0] * 2), ("large", [1.0] * 4)):
+        write_rows(tmp_path, model, plain_rows(right))
+        write_engine(tmp_path, model)
+    declared = {"model": "small", "beside": "large", "device_kind": "cuda", "factor": 1.25} | more
+    (tmp_path / "sharing.json").write_text(json.dumps([declared]))
+    with pytest.raises(InvalidInput, match=sentence):
+        language_profile_from_records(tmp_path, operator="chat")
 
 
 def test_prompts_without_all_answers_are_left_out_and_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing, StepCurve
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile, write_language_profile
 
@@ -40,6 +40,7 @@ def small_profile() -> LanguageProfile:
         ranks=("small",),
         ranks_at=(("small", 4), ("small", None)),
         prompt_keys=("a", "b", "c"),
+        sharing=(Sharing(model="small", beside="large", device_kind="gpu", factor=1.2, interval=(1.1, 1.4)),),
         project="../gearshift.toml",
         warnings=("a sentence",),
         notes={"seen": "yes"},
