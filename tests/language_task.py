@@ -131,7 +131,7 @@ def language_cases(draw: st.DrawFn) -> tuple[EngineTables, LanguageProfile, Lang
         Sharing(model=one, beside=other, device_kind="gpu", factor=draw(st.sampled_from([0.4, 1.0, 1.3, 2.0])))
         for one in models
         for other in models
-        if draw(st.booleans())
+        if draw(st.integers(0, 4))
     )
     profile = LanguageProfile(operator="chat", engines=tight, answers=answers, sharing=sharing, overhead_s=0.001)
     placed = {f"{model}-{i}": f"d{draw(st.integers(0, 1)) + 2 * i}" for model in models for i in range(draw(COPIES))}

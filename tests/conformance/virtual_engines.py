@@ -41,6 +41,7 @@ class VirtualEngines:
         self.router = EngineRouter(tables, self, log=self.log.append)
         self.replicas = [VirtualEngine(Engine(engine)) for engine in tables.engines]
         self.shown_ns, self.finished_ns = np.zeros(len(workload), np.int64), np.zeros(len(workload), np.int64)
+        self.last = [-1] * len(tables.device_groups)
         self.left = len(workload)
 
     def send(self, replica: int, request: EngineRequest) -> None:
@@ -96,6 +97,9 @@ class VirtualEngines:
 
     def begin_steps(self, group: int, now_ns: int) -> None:
         sharing = np.flatnonzero(self.tables.device == group).tolist()
+        if self.tables.in_turn[group]:
+            self.take_turns(group, sharing, now_ns)
+            return
         for number in sharing:
             replica = self.replicas[number]
             if replica.step is None and (step := replica.engine.begin_step()) is not None:
@@ -111,6 +115,18 @@ class VirtualEngines:
                 replica.left_ns = work_left_ns(replica.left_ns, now_ns - replica.since_ns, replica.stretch)
             replica.since_ns, replica.stretch = now_ns, stretch
             replica.ends_ns = step_ends_ns(now_ns, replica.left_ns, stretch)
+
+    def take_turns(self, group: int, sharing: list[int], now_ns: int) -> None:
+        if any(self.replicas[number].step is not None for number in sharing):
+            return
+        later = [number for number in sharing if number > self.last[group]]
+        for number in (*later, *sharing[: len(sharing) - len(later)]):
+            replica = self.replicas[number]
+            replica.step = replica.engine.begin_step()
+            if replica.step is not None:
+                replica.ends_ns = now_ns + to_ns(replica.engine.profile.step_s(replica.step.work))
+                self.last[group] = number
+                return
 
     def end_step(self, replica: VirtualEngine, now_ns: int) -> None:
         assert replica.step is not None

@@ -216,7 +216,7 @@ async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measu
             await _measure_beside(task, pair, both, kept, other)
         except GearshiftError as error:
             shared.warnings.append(
-                f"{_both(pair)} could not be timed, and are predicted to share devices without loss: {error}"
+                f"{_both(pair)} could not be timed, and are predicted to take turns in steps, without loss: {error}"
             )
             continue
         shared.found += factors_of(both, [row for (name, _), row in sorted(kept.beside.items()) if name == other])

@@ -65,10 +65,9 @@ def engine_rates(profile: LanguageProfile, placement: Placement, kinds: Mapping[
 
 
 def _least_factor(profile: LanguageProfile, one: Replica, placement: Placement, kinds: Mapping[str, str]) -> float:
+    mine = placed_engine(profile, one, kinds)
     found = [
-        profile.factor(
-            one.model, other.model, device_kind=kinds[one.device_ids[0]], tensor_parallel=one.tensor_parallel
-        )
+        profile.factor_of(mine, placed_engine(profile, other, kinds))
         for other in placement.replicas
         if other is not one and set(other.device_ids) == set(one.device_ids)
     ]

@@ -36,7 +36,9 @@ class EngineTables:
     """Models are numbered as in the profile, replicas by model and then as in the placement.
 
     Model m has replicas `replica_begin[m]` to `replica_begin[m + 1]`; replicas with the same
-    `device` share its time, by the factors of `sharing` from `replica * len(replicas)`. Gear g's
+    `device` have an equal part of its time each, slowed beyond that by the factors of `sharing` from
+    `replica * len(replicas)`; or, where some pair of them was not timed together, they take turns in
+    steps: `in_turn` (groups,). Gear g's
     cascade is `stage_count[g]` entries of `stage_models`, `thresholds` and `decide_at` from
     `g * most_stages`; its settings are `shares` and `most_outstanding` from `g * len(replicas)`.
     `expected_output` has the bins of model m from `m * len(BIN_EDGES)`. `prompt_token_ns` and
@@ -56,6 +58,7 @@ class EngineTables:
     replica_begin: NDArray[np.int64]
     device: NDArray[np.int64]
     sharing: NDArray[np.float64]
+    in_turn: NDArray[np.bool_]
     prompt_token_ns: NDArray[np.int64]
     output_token_ns: NDArray[np.int64]
     most_stages: int
@@ -115,6 +118,9 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
             first = sorted(by_id, reverse=True) == by_id
             require(first, f"cascade {cascade} decides by certainty before a stage that decides by the request's id")
     rates = [work_rates(one, profile) for one in engines]
+    device = np.array([groups[tuple(sorted(replica.device_ids))] for replica in placed])
+    sharing = _sharing(engines, profile)
+    unknown_beside = np.isnan(sharing) & (device[:, None] == device) & ~np.eye(len(placed), dtype=bool)
     return EngineTables(
         pipeline=name,
         models=models,
@@ -124,8 +130,9 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
         device_groups=tuple(groups),
         replica_model=np.array([models.index(replica.model) for replica in placed]),
         replica_begin=np.searchsorted([models.index(one.model) for one in placed], np.arange(len(models) + 1)),
-        device=np.array([groups[tuple(sorted(replica.device_ids))] for replica in placed]),
-        sharing=_sharing(engines, profile),
+        device=device,
+        sharing=np.where(np.isnan(sharing), 1.0, sharing).ravel(),
+        in_turn=np.array([bool(unknown_beside[device == group].any()) for group in range(len(groups))]),
         prompt_token_ns=np.array([to_ns(prompt_s) for prompt_s, _ in rates]),
         output_token_ns=np.array([to_ns(output_s) for _, output_s in rates]),
         most_stages=most_stages,
@@ -161,16 +168,9 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
 
 
 def _sharing(engines: Sequence[EngineProfile], profile: LanguageProfile) -> NDArray[np.float64]:
-    """The factor of each replica beside each other (replicas x replicas,), 1 where none is known."""
-    rows = [
-        [
-            profile.factor(one.model, other.model, device_kind=one.device_kind, tensor_parallel=one.tensor_parallel)
-            or 1.0
-            for other in engines
-        ]
-        for one in engines
-    ]
-    return np.array(rows).ravel()
+    """The factor of each replica beside each other (replicas, replicas); NaN where none is known."""
+    rows = [[profile.factor_of(one, other) for other in engines] for one in engines]
+    return np.array([[np.nan if factor is None else factor for factor in row] for row in rows])
 
 
 def _shares(gears: tuple[Gear, ...], placed: Sequence[Replica]) -> NDArray[np.int64]:

@@ -76,7 +76,7 @@ class LanguageProfile:
     their id. `prompt_keys` has `Prompt.key` of each recorded prompt, or is empty where those are
     not known.
     `sharing` has engines that were timed beside each other on the same devices; others are taken to
-    share these without loss.
+    take turns in steps there.
     `overhead_s` is what a lone request takes beside its engine, from arrival to its first byte.
     `sha256` is a hash of the content; `project` as in `Profile`.
     """
@@ -128,9 +128,9 @@ class LanguageProfile:
             return judge.quality(DECIDE_AT_TOKENS.index(decide_at), so_far.features(prompt_tokens))
         return so_far.value(self.certainty)
 
-    def factor(self, model: str, beside: str, *, device_kind: str, tensor_parallel: int = 1) -> float | None:
+    def factor_of(self, engine: EngineProfile, beside: EngineProfile) -> float | None:
         """`Sharing.factor` of both; None where they were not timed together."""
-        place = model, beside, device_kind, tensor_parallel
+        place = engine.model, beside.model, engine.device_kind, engine.tensor_parallel
         found = (one for one in self.sharing if (one.model, one.beside, one.device_kind, one.tensor_parallel) == place)
         return next((one.factor for one in found), None)
 

@@ -5,8 +5,7 @@ from msgspec import UNSET
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
-from gearshift.placement import Replica
-from gearshift.profiles.engines.engine_profile import Sharing
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.headline import NAMES
 from gearshift.result import TokenFigures
@@ -68,29 +67,25 @@ def sharing_in_words(profile: LanguageProfile) -> list[str]:
 
 def placed_sharing_in_words(plan: GearPlan, profile: LanguageProfile) -> list[str]:
     """For each group of devices that several engines share, how their steps are predicted to slow each other."""
-    placed: dict[tuple[str, ...], list[Replica]] = {}
-    for replica in plan.placement.replicas:
-        placed.setdefault(tuple(sorted(replica.device_ids)), []).append(replica)
+    placed: dict[tuple[str, ...], list[EngineProfile]] = {}
     kinds = {device.id: device.kind for device in plan.hardware.devices}
-    told = []
-    for devices, replicas in placed.items():
-        if len(replicas) == 1:
-            continue
-        kind, degree = kinds[devices[0]], replicas[0].tensor_parallel
-        parts, unknown = [], False
-        for one in replicas:
-            models = [other.model for other in replicas if other is not one]
-            found = [profile.factor(one.model, model, device_kind=kind, tensor_parallel=degree) for model in models]
-            unknown |= None in found
-            longest = max(2.0 * (factor or 1.0) for factor in found)
-            parts.append(f"{one.model} {digits(max(1.0, longest))}")
-        told.append(
-            f"{' and '.join(one.model for one in replicas)} share {' and '.join(devices)}: while two are at work, a "
-            f"step takes so many times as long as alone: {', '.join(parts)}"
-        )
-        if unknown:
-            told.append("not all of them were timed beside each other: those are taken to share the time without loss")
-    return told
+    for one in plan.placement.replicas:
+        kind, degree = kinds[one.device_ids[0]], one.tensor_parallel
+        engine = profile.engine(one.model, device_kind=kind, tensor_parallel=degree)
+        placed.setdefault(tuple(sorted(one.device_ids)), []).append(engine)
+    return [_beside_in_words(devices, engines, profile) for devices, engines in placed.items() if len(engines) > 1]
+
+
+def _beside_in_words(devices: tuple[str, ...], engines: list[EngineProfile], profile: LanguageProfile) -> str:
+    named = f"{' and '.join(one.model for one in engines)} share {' and '.join(devices)}"
+    parts = []
+    for one in engines:
+        factors = [profile.factor_of(one, other) for other in engines if other is not one]
+        if None in factors:
+            return f"{named}, and were not timed beside each other: they are taken to take turns in steps, without loss"
+        longest = max(2 * factor for factor in factors if factor is not None)
+        parts.append(f"{one.model} {digits(max(1.0, longest))}")
+    return f"{named}: while two are at work, a step takes so many times as long as alone: {', '.join(parts)}"
 
 
 def _on(one: Sharing) -> str:

@@ -65,8 +65,8 @@ def test_how_engines_slow_each_other_may_be_declared(tmp_path: Path) -> None:
     declared = {"model": "small", "beside": "large", "device_kind": "cuda", "factor": 1.25}
     (tmp_path / "sharing.json").write_text(json.dumps([declared]))
     made = language_profile_from_records(tmp_path, operator="chat")
-    assert made.factor("small", "large", device_kind="cuda") == 1.25
-    assert made.factor("large", "small", device_kind="cuda") is None
+    assert made.factor_of(*made.engines) == 1.25
+    assert made.factor_of(*made.engines[::-1]) is None
     assert sharing_in_words(made) == ["a step of small beside large takes 2.5 times as long as alone (declared)"]
 
 

@@ -36,8 +36,11 @@ def test_a_plan_says_which_engines_share_devices_and_what_their_steps_then_take(
 
 
 def test_engines_that_share_devices_and_were_not_timed_together_are_told() -> None:
-    _, note = told({"small-0": "d0", "large-0": "d0"}, replace(PROFILE, sharing=(BESIDE_LARGE,)))
-    assert note.startswith("not all of them were timed beside each other")
+    (note,) = told({"small-0": "d0", "large-0": "d0"}, replace(PROFILE, sharing=(BESIDE_LARGE,)))
+    assert note == (
+        "small and large share d0, and were not timed beside each other: they are taken to take turns in steps, "
+        "without loss"
+    )
 
 
 def test_nothing_is_said_of_engines_with_devices_of_their_own() -> None:

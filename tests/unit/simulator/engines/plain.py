@@ -58,6 +58,7 @@ class PlainSimulation:
         self.queues: list[deque[Request]] = [deque() for _ in tables.models]
         self.outstanding = [0] * len(self.replicas)
         self.work_ns = [0] * len(self.replicas)
+        self.last_of = [-1] * len(tables.device_groups)
         self.busy_since_ns = [NEVER_NS] * len(tables.device_groups)
         self.gear = self.eased = self.arrived = self.done = self.most_waiting = 0
         self.log: list[LogRow] = []
@@ -184,13 +185,36 @@ class PlainSimulation:
         return request.expected * int(self.tables.output_token_ns[replica])
 
     def begin_steps(self, now_ns: int) -> None:
-        for number, replica in enumerate(self.replicas):
-            if replica.step is None and (step := replica.engine.begin_step()) is not None:
-                replica.step, replica.stretch = step, 0.0
-                replica.left_ns = to_ns(replica.engine.profile.step_s(step.work))
-                self.steps[number] += 1
         for group in range(len(self.busy_since_ns)):
-            self.share(group, [int(number) for number in np.flatnonzero(self.tables.device == group)], now_ns)
+            members = [int(number) for number in np.flatnonzero(self.tables.device == group)]
+            if self.tables.in_turn[group]:
+                self.take_turns(group, members, now_ns)
+                continue
+            for number in members:
+                self.begin(number)
+            self.share(group, members, now_ns)
+
+    def begin(self, number: int) -> bool:
+        """Whether its next step is there, if it had none before."""
+        replica = self.replicas[number]
+        if replica.step is not None or (step := replica.engine.begin_step()) is None:
+            return False
+        replica.step, replica.stretch = step, 0.0
+        replica.left_ns = to_ns(replica.engine.profile.step_s(step.work))
+        self.steps[number] += 1
+        return True
+
+    def take_turns(self, group: int, members: list[int], now_ns: int) -> None:
+        if any(self.replicas[number].step is not None for number in members):
+            return
+        last = self.last_of[group]
+        for number in [*(one for one in members if one > last), *(one for one in members if one <= last)]:
+            if self.begin(number):
+                replica = self.replicas[number]
+                replica.ends_ns = now_ns + replica.left_ns
+                self.busy_ns[group] += replica.left_ns
+                self.last_of[group] = number
+                return
 
     def share(self, group: int, members: list[int], now_ns: int) -> None:
         """Replicas on the same devices have an equal part of the time, and slow each other beyond that."""

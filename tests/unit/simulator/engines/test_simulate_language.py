@@ -131,6 +131,13 @@ def test_a_shift_moves_what_waits_and_has_run_nowhere_and_decides_the_rest_by_th
     assert made.shifts.tolist() == [[100 * MS, 1], [200 * MS, 0]]
 
 
+def factors(small: float = 1.0, large: float = 1.0) -> tuple[Sharing, Sharing]:
+    return (
+        Sharing(model="small", beside="large", device_kind="gpu", factor=small),
+        Sharing(model="large", beside="small", device_kind="gpu", factor=large),
+    )
+
+
 def beside_each_other(*sharing: Sharing, arrivals_ms: Sequence[float] = (0, 0)) -> LanguageSimulation:
     """A request of each model, of three steps that take 10 ms alone, on one device."""
     shared = {"small-0": "d0", "large-0": "d0"}
@@ -141,33 +148,37 @@ def beside_each_other(*sharing: Sharing, arrivals_ms: Sequence[float] = (0, 0)) 
     return made
 
 
+@pytest.mark.parametrize("sharing", [(), factors()[:1]])
+def test_replicas_on_the_same_device_that_were_not_timed_together_take_turns_in_steps(
+    sharing: tuple[Sharing, ...],
+) -> None:
+    made = beside_each_other(*sharing)
+    assert (made.ttft_ns // MS).tolist() == [10, 20]
+    assert (made.total_ns // MS).tolist() == [50, 60]
+    assert (made.busy_ns // MS).tolist() == [60]
+
+
 def test_replicas_at_work_on_the_same_device_have_half_of_its_time_each():
-    made = beside_each_other()
+    made = beside_each_other(*factors())
     assert (made.ttft_ns // MS).tolist() == [20, 20]
     assert (made.total_ns // MS).tolist() == [60, 60]
     assert (made.busy_ns // MS).tolist() == [60]
 
 
 def test_a_step_is_slowed_only_while_another_is_at_work_on_its_device():
-    made = beside_each_other(arrivals_ms=(0, 15))
-    # 10 ms alone, half of the second step alone, then 25 ms of work at half the speed
-    assert (made.total_ns // MS).tolist() == [45, 45]
+    made = beside_each_other(*factors(), arrivals_ms=(0, 15))
+    # 15 ms alone, then 15 ms of work at half the speed, then the other alone
+    assert (made.finished_ns // MS).tolist() == [45, 60]
     assert (made.busy_ns // MS).tolist() == [60]
 
 
 def test_replicas_slow_each_other_by_the_factor_that_was_measured_for_both():
-    slower = Sharing(model="small", beside="large", device_kind="gpu", factor=1.5)
-    made = beside_each_other(slower)
-    # the small one's steps take 30 ms while the large one works: a part of 60 / 30 of them, the rest alone
-    assert (made.total_ns // MS).tolist() == [70, 60]
+    # the small one's steps take 30 ms while the large one works: two of them in its 60 ms, and then one alone
+    assert (beside_each_other(*factors(small=1.5)).total_ns // MS).tolist() == [70, 60]
 
 
 def test_no_factor_makes_a_step_faster_than_alone():
-    both = [
-        Sharing(model=one, beside=other, device_kind="gpu", factor=0.1)
-        for one, other in (("small", "large"), ("large", "small"))
-    ]
-    assert (beside_each_other(*both).total_ns // MS).tolist() == [30, 30]
+    assert (beside_each_other(*factors(0.1, 0.1)).total_ns // MS).tolist() == [30, 30]
 
 
 def test_token_counts_of_a_trace_take_the_place_of_the_records():

@@ -144,6 +144,7 @@ def make_state(tables: EngineTables, engines: Any, n: int) -> State:
         since_ns=np.zeros(replicas, dtype=np.int64),
         stretch=np.zeros(replicas),
         busy_since_ns=np.full(groups, NEVER_NS),
+        last=np.full(groups, NONE, dtype=np.int64),
         touched=np.zeros(groups, dtype=np.int64),
         is_touched=np.zeros(groups, dtype=np.int8),
     )

@@ -139,7 +139,8 @@ class Plan(NamedTuple):
 
     `bin_edges` are repeated for each model. `certainty_of` has the column of each stage's certainty,
     `curve_s` the times of engines by tokens, `members` the replicas of each group of devices from
-    `first_member` on; `factors` are those of `EngineTables.sharing`.
+    `first_member` on; `factors` are those of `EngineTables.sharing`, and
+    the replicas of a group take turns in steps where it is `in_turn`.
     """
 
     models: int
@@ -164,6 +165,7 @@ class Plan(NamedTuple):
     members: Any
     first_member: Any
     factors: Any
+    in_turn: Any
 
 
 class Samples(NamedTuple):
@@ -194,8 +196,8 @@ class State(NamedTuple):
     from `first_slot` on and modulo its `slots`. Per replica `ends_ns` of its step, `outstanding`
     requests and their `work_ns`, and whether a step is `at_work`: one on shared devices had
     `left_ns` to do at `since_ns`, and takes `stretch` times as long (0 before that is known). Per
-    group of devices whether it `is_touched`; `touched` lists those; `busy_since_ns` is of those
-    that several replicas share.
+    group of devices the place among `Plan.members` of the one that stepped `last`, and whether it
+    `is_touched`; `touched` lists those; `busy_since_ns` is of those whose time replicas share.
     """
 
     run: Run
@@ -213,6 +215,7 @@ class State(NamedTuple):
     since_ns: Any
     stretch: Any
     busy_since_ns: Any
+    last: Any
     touched: Any
     is_touched: Any
 

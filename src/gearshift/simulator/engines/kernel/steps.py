@@ -37,8 +37,17 @@ def begin_steps(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
         group = state.touched[i]
         state.is_touched[group] = 0
         first, end = plan.first_member[group], plan.first_member[group + 1]
-        for place in range(first, end):
+        place = first
+        if plan.in_turn[group]:
+            if turn_is_taken(plan, state, first, end):
+                continue
+            if state.last[group] != NONE:
+                place = state.last[group] + 1
+        for _ in range(end - first):
+            if place == end:
+                place = first
             replica = plan.members[place]
+            place += 1
             if state.at_work[replica] != 0:
                 continue
             took_ns = begin_step(plan, state, out, replica)
@@ -46,16 +55,25 @@ def begin_steps(plan: Plan, state: State, out: Outcome, now_ns: int) -> None:
                 continue
             state.at_work[replica] = 1
             out.steps[replica] += 1
-            if end - first == 1:
+            if end - first == 1 or plan.in_turn[group]:
                 if run.begun != NONE:
                     state.ends_ns[run.begun] = run.begun_ends_ns
                 run.begun, run.begun_ends_ns = replica, now_ns + took_ns
                 out.busy_ns[group] += took_ns
-            else:
-                state.left_ns[replica], state.stretch[replica] = took_ns, 0.0
-        if end - first > 1:
+                state.last[group] = place - 1
+                break
+            state.left_ns[replica], state.stretch[replica] = took_ns, 0.0
+        if end - first > 1 and not plan.in_turn[group]:
             share_devices(plan, state, out, group, first, end, now_ns)
     run.touched = 0
+
+
+@inlined
+def turn_is_taken(plan: Plan, state: State, first: int, end: int) -> bool:
+    for place in range(first, end):
+        if state.at_work[plan.members[place]] != 0:
+            return True
+    return False
 
 
 @apart
