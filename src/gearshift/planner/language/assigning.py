@@ -9,18 +9,15 @@ from gearshift.planner.language.choices import Choice, GearChoice
 from gearshift.planner.language.steady import Steady
 
 
-def limits(steady: Steady, margin: float) -> list[float]:
-    """Up to which load (c,) each candidate may serve; 0 where it keeps the objective at no rate."""
-    found = []
-    for candidate in range(len(steady.maker.candidates.stages)):
-        cell = steady.capacity(candidate)
-        found.append(0.0 if cell is None else cell.load / margin)
-    return found
+def limit_of(steady: Steady, candidate: int, margin: float) -> float:
+    """Up to which load a candidate may serve; 0 where it keeps the objective at no rate."""
+    cell = steady.capacity(candidate)
+    return 0.0 if cell is None else cell.load / margin
 
 
 def assigned(steady: Steady, margin: float, among: Sequence[int]) -> Choice:
     """The gears of some candidates: quality and work fall as load rises, and the cheapest has no upper end."""
-    maker, ends = steady.maker, limits(steady, margin)
+    maker, ends = steady.maker, {c: limit_of(steady, c, margin) for c in among}
     work, quality = maker.bottleneck_s, maker.candidates.quality
     cheapest = min(among, key=lambda c: work[c])
     gears: list[GearChoice] = []

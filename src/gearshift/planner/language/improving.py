@@ -1,19 +1,26 @@
-"""Local search on the replayed trace: edges of ranges, candidates, more and fewer gears, and what engines may have."""
+"""Local search on the replayed trace: simulated annealing over gears, from several starts of which fewer go on.
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+All choices are replayed with the same arrivals, prompts and ids, so that differences are the choices' own.
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
 from gearshift.objective import Objective
-from gearshift.planner.language.choices import Choice, GearChoice
+from gearshift.planner.language.choices import Choice
+from gearshift.planner.language.moves import Moves
 from gearshift.planner.language.replays import Replays
 
-EDGE_FACTORS = (0.5, 0.75, 0.9, 1.1, 1.35, 2.0)
-IN_A_ROUND = 32
-KICKS, MISSES, ALL = 3, 2, 1 << 30
+ROUNDS = ((8, 0.4), (3, 0.3), (1, 0.3))
+"""How many starts each round has, the best of the one before, and its share of all tries."""
+HOTTEST, COLDEST = 0.012, 0.001
+"""Temperatures, as shares of the difference between the best and the worst candidate."""
+OVER_LIMIT = 0.3
+"""What a plan that is late by a factor e loses, as such a share."""
 DIGITS = 6
 """The least difference of quality that counts: among choices that differ by less, the faster is better."""
 
@@ -21,124 +28,72 @@ Score = tuple[bool, float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Improvement:
-    """A search from a choice; `limits` (c,) bounds the load up to which each candidate may serve.
-
-    `check` may raise to end it.
-    """
+class Annealing:
+    """Searches on one placement for one objective. `check` may raise to end it."""
 
     replays: Replays
     objective: Objective
-    limits: Sequence[float]
+    moves: Moves
     check: Callable[[], None]
-    kept: Callable[[Choice], None]
-    most_tried: int
-    seed: int = 0
-
-    def from_(self, choice: Choice) -> Choice:
-        """The best choice that is found (iterated local search), no worse than `choice`.
-
-        From the best so far, `KICKS` moves at random are made, and what follows is climbed again.
-        """
-        generator = np.random.default_rng([self.seed, 0x1F])
-        self._tell(best := self._climbed(choice, generator, misses=ALL))
-        until = len(self.replays.seen) + self.most_tried
-        for _ in range(self.most_tried):
-            if len(self.replays.seen) >= until:
-                break
-            found = self._climbed(self._kicked(best, generator), generator, misses=MISSES)
-            if self.score(found) > self.score(best):
-                self._tell(best := found)
-        return best
-
-    def _climbed(self, choice: Choice, generator: np.random.Generator, *, misses: int) -> Choice:
-        """Rounds of some moves drawn at random, of which the best is made; ends after rounds without a better one."""
-        best, score, seen, missed = choice, self._tried(choice), {choice}, 0
-        while missed < misses:
-            moves = [move for move in dict.fromkeys(self.moves(best)) if move not in seen and self.allowed(move)]
-            if not moves:
-                break
-            picked = [moves[place] for place in generator.permutation(len(moves))[:IN_A_ROUND]]
-            seen.update(picked)
-            found, move = max((self._tried(move), move) for move in picked)
-            missed += 1
-            if found > score:
-                best, score, missed = move, found, 0
-        return best
-
-    def _kicked(self, choice: Choice, generator: np.random.Generator) -> Choice:
-        for _ in range(KICKS):
-            moves = [move for move in self.moves(choice) if self.allowed(move)]
-            if moves:
-                choice = moves[int(generator.integers(len(moves)))]
-        return choice
-
-    def _tell(self, best: Choice) -> None:
-        if self.score(best)[0]:
-            self.kept(best)
-
-    def _tried(self, choice: Choice) -> Score:
-        self.check()
-        return self.score(choice)
 
     def score(self, choice: Choice) -> Score:
         """Whether it holds, its quality where it does, and its latency, the lower the better."""
+        self.check()
         found = self.replays.of(choice)
         holds = found.holds(self.objective)
         return holds, round(found.quality, DIGITS) if holds else 0.0, -found.worst_s(self.objective.percentile)
 
-    def allowed(self, choice: Choice) -> bool:
-        """Whether work and load are in order, and each candidate serves no more load than it may."""
-        work = self.replays.maker.bottleneck_s
-        ends = [*(gear.begins for gear in choice[1:]), inf]
-        rising = all(a.begins < b.begins for a, b in itertools.pairwise(choice))
-        falling = all(work[a.candidate] >= work[b.candidate] for a, b in itertools.pairwise(choice))
-        within = all(end <= self.limits[gear.candidate] for gear, end in zip(choice[:-1], ends[:-1], strict=True))
-        return rising and falling and within and len(choice) <= self.replays.request.most_gears
+    def from_(self, choice: Choice, tries: int, generator: np.random.Generator, *, hottest: float) -> Choice:
+        """The best choice that is found in so many tries, no worse than `choice`."""
+        spread = float(np.ptp(self.replays.maker.candidates.quality[list(self.moves.among)])) or 1.0
+        now, best = choice, choice
+        worth, most = self._worth(now, spread), self.score(now)
+        for place in range(tries):
+            temperature = spread * hottest * (COLDEST / hottest) ** (place / tries)
+            tried = self.moves.drawn(now, generator)
+            found = self._worth(tried, spread)
+            if found >= worth or generator.random() < math.exp((found - worth) / temperature):
+                now, worth = tried, found
+            if (score := self.score(tried)) > most:
+                best, most = tried, score
+        return best
 
-    def moves(self, choice: Choice) -> Iterator[Choice]:
-        count = len(self.replays.maker.candidates.stages)
-        for i, gear in enumerate(choice):
-            others = [other for other in range(count) if other != gear.candidate]
-            yield from (_with(choice, i, gear._replace(candidate=other)) for other in others)
-            if i > 0:
-                yield from (_with(choice, i, gear._replace(begins=gear.begins * factor)) for factor in EDGE_FACTORS)
-            if len(choice) > 1:
-                yield _without(choice, i)
-            yield from self._split(choice, i, others)
-            yield from self._bounded(choice, i)
-        for model in self.replays.maker.rates.models:
-            for bound in self.replays.maker.bounds(model):
-                yield tuple(gear._replace(most=_changed(gear.most, model, bound)) for gear in choice)
-
-    def _split(self, choice: Choice, i: int, others: Sequence[int]) -> Iterator[Choice]:
-        gear = choice[i]
-        if i + 1 < len(choice):
-            end = choice[i + 1].begins
-            middle = (max(gear.begins, end / 16) * end) ** 0.5
-        else:
-            middle = 2 * gear.begins or 1.0
-        for other in others:
-            yield (*choice[: i + 1], GearChoice(other, middle, gear.most), *choice[i + 1 :])
-
-    def _bounded(self, choice: Choice, i: int) -> Iterator[Choice]:
-        gear = choice[i]
-        for model in {stage.model for stage in self.replays.maker.candidates.stages[gear.candidate]}:
-            bounds = self.replays.maker.bounds(model)
-            place = bounds.index(gear.most[model])
-            for step in (-1, 1, -3, 3):
-                if 0 <= place + step < len(bounds):
-                    yield _with(choice, i, gear._replace(most=_changed(gear.most, model, bounds[place + step])))
+    def _worth(self, choice: Choice, spread: float) -> float:
+        """The quality; less where it is late, so that the search may go through such choices."""
+        self.check()
+        found = self.replays.of(choice)
+        if found.holds(self.objective) or self.objective.latency_s is None:
+            return found.quality
+        late = math.log(found.least_s(self.objective.percentile) / self.objective.latency_s)
+        return found.quality - OVER_LIMIT * spread * max(late, 1e-3)
 
 
-def _with(choice: Choice, i: int, gear: GearChoice) -> Choice:
-    return (*choice[:i], gear, *choice[i + 1 :])
+class Start(NamedTuple):
+    """A choice to begin with, and the search on its placement."""
+
+    annealing: Annealing
+    choice: Choice
+
+    @property
+    def score(self) -> Score:
+        return self.annealing.score(self.choice)
 
 
-def _without(choice: Choice, i: int) -> Choice:
-    left = (*choice[:i], *choice[i + 1 :])
-    return (left[0]._replace(begins=0.0), *left[1:])
+def improved(starts: Sequence[Start], tries: int, seed: int, kept: Callable[[Start], None]) -> list[Start]:
+    """All starts and what was found from them, the best first; the hopeless ones are given up early."""
+    every, going = list(starts), _best(starts, len(starts))
+    for number, (count, share) in enumerate(ROUNDS):
+        each = max(1, round(tries * share / max(1, min(count, len(going)))))
+        for place, start in enumerate(going[:count]):
+            generator = np.random.default_rng([seed, number, place, 0x1F])
+            choice = start.annealing.from_(start.choice, each, generator, hottest=HOTTEST / 2**number)
+            going[place] = start._replace(choice=choice)
+            kept(going[place])
+        going = _best(going, count)
+        every += going
+    return _best(every, len(every))
 
 
-def _changed(most: tuple[int, ...], model: int, bound: int) -> tuple[int, ...]:
-    return (*most[:model], bound, *most[model + 1 :])
+def _best(starts: Sequence[Start], count: int) -> list[Start]:
+    unlike = {(id(start.annealing.replays), start.choice): start for start in starts}
+    return sorted(unlike.values(), key=lambda start: start.score, reverse=True)[:count]

@@ -1,4 +1,4 @@
-"""The search on one placement: a first choice from steady load, then local search, then confirmation on part B."""
+"""The search on one placement: first choices from steady load, local search from one, and confirmation on part B."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from functools import cached_property
 from math import inf
 
 import msgspec
-import numpy as np
 
 from gearshift.gear import GearPlan, GearPrediction
 from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import with_pipeline
-from gearshift.planner.language.assigning import assigned, limits
-from gearshift.planner.language.candidates import BY_ID, CandidateTable
+from gearshift.planner.language.assigning import assigned, limit_of
+from gearshift.planner.language.candidates import CandidateTable
 from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
-from gearshift.planner.language.improving import Improvement
+from gearshift.planner.language.improving import Annealing, Start
+from gearshift.planner.language.moves import Moves
 from gearshift.planner.language.replays import Replays, workloads_of
 from gearshift.planner.language.request import LanguageRequest
-from gearshift.planner.language.steady import Steady, SteadyCell
+from gearshift.planner.language.steady import READINGS, Steady, SteadyCell
 from gearshift.planner.space.bisection import narrowed
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
@@ -30,18 +30,22 @@ MARGIN_PRECISION = 0.1
 CAREFUL = 1.25
 """Ranges end at loads divided by this where part B does not confirm a choice."""
 MOST_CAREFUL = 12
-MOST_REPLAYED = 10_000_000
-"""Local search replays about this many requests, and at least `LEAST_TRIED` choices."""
-LEAST_TRIED = 100
+EDGE_PRECISION = 1.1
+MOST_DRAFTED = 16
+"""Candidates, evenly along the front, of which first choices are made; local search has all of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """One placement's results, whatever the latency asked for: simulations on both parts, and in steady load."""
+    """One placement's results, whatever the latency asked for: simulations on both parts, and in steady load.
+
+    `fronts` has the candidates of each space, by rising work.
+    """
 
     replays: Replays
     confirming: Replays
     cells: dict[tuple[int, float], SteadyCell]
+    fronts: tuple[tuple[int, ...], ...]
 
     @property
     def maker(self) -> PlanMaker:
@@ -52,21 +56,23 @@ def evaluated(
     request: LanguageRequest,
     placement: Placement,
     candidates: CandidateTable,
+    fronts: tuple[tuple[int, ...], ...],
     parts: tuple[tuple[LanguageWorkload, ...], tuple[LanguageWorkload, ...]],
 ) -> Evaluated:
-    """Nothing is known yet. Candidates come by rising work on the placement."""
+    """Nothing is known yet."""
     maker, (on_a, on_b) = PlanMaker(request, placement, candidates), parts
     replays = Replays(maker, on_a)
-    return Evaluated(replays, replays if on_b is on_a else Replays(maker, on_b), {})
+    return Evaluated(replays, replays if on_b is on_a else Replays(maker, on_b), {}, fronts)
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedSearch:
-    """The search for `objective` on one placement; `check` may raise to end it."""
+    """The search for `objective` on one placement, in one space; `check` may raise to end it."""
 
     request: LanguageRequest
     known: Evaluated
     check: Callable[[], None]
+    space: int = -1
 
     @property
     def objective(self) -> Objective:
@@ -79,6 +85,17 @@ class PlacedSearch:
     @property
     def candidates(self) -> CandidateTable:
         return self.maker.candidates
+
+    @property
+    def front(self) -> tuple[int, ...]:
+        """The candidates of the space, by rising work."""
+        return self.known.fronts[self.space]
+
+    @cached_property
+    def among(self) -> list[int]:
+        """Those, and the candidates of the spaces within."""
+        within = self.known.fronts[: self.space % len(self.known.fronts) + 1]
+        return sorted({candidate for front in within for candidate in front})
 
     @property
     def replays(self) -> Replays:
@@ -98,8 +115,8 @@ class PlacedSearch:
 
     def constants(self) -> list[Choice]:
         """One candidate at all loads, each, by falling quality."""
-        order = np.argsort(-self.candidates.quality, kind="stable")
-        return [self.maker.constant(int(candidate)) for candidate in order]
+        order = sorted(self.front, key=lambda c: -self.candidates.quality[c])
+        return [self.maker.constant(candidate) for candidate in order]
 
     def best_constant(self) -> Choice | None:
         """The best candidate that keeps the objective on the trace at all loads, and in steady load if asked to."""
@@ -131,23 +148,44 @@ class PlacedSearch:
         )
 
     def drafts(self) -> list[Choice]:
-        """Gears from steady load, of all candidates, of splits by id and of single models, and one candidate for all.
+        """Gears from steady load, two gears, and one candidate for all; only those that hold on part A."""
+        found = [self.from_steady(self._drafted), self.best_constant()]
+        best = max(self.front, key=lambda c: (self.candidates.quality[c], -self.maker.bottleneck_s[c]))
+        found += [self._handing_over(best, other) for other in self._singles]
+        return list(dict.fromkeys(choice for choice in found if choice is not None))
 
-        Only those that hold on part A.
-        """
-        every = range(len(self.candidates.stages))
-        by_id = [c for c in every if self.candidates.latest[c] == BY_ID]
-        singles = [c for c in every if len(self.candidates.stages[c]) == 1]
-        found = [self.from_steady(among) for among in (every, by_id, singles)]
-        return list(dict.fromkeys(choice for choice in (*found, self.best_constant()) if choice is not None))
+    def _handing_over(self, first: int, last: int) -> Choice | None:
+        """Two gears, and the highest load at which the second begins, to `EDGE_PRECISION`, that holds."""
+        if self.maker.bottleneck_s[last] >= self.maker.bottleneck_s[first]:
+            return None
+        found: Choice | None = None
+        low, high = READINGS[self.request.load_unit]
+        while high > low * EDGE_PRECISION:
+            middle = (low * high) ** 0.5
+            choice = (self.maker.free(first), self.maker.free(last, middle))
+            if self.holds(choice):
+                found, low = choice, middle
+            else:
+                high = middle
+        return found
 
-    def improved(self, choice: Choice, kept: Callable[[Choice], None]) -> Choice:
+    def start(self, choice: Choice) -> Start:
+        return Start(self._annealing, choice)
+
+    @cached_property
+    def _drafted(self) -> tuple[int, ...]:
+        step = -(-len(self.front) // MOST_DRAFTED)
+        return tuple(sorted({*self.front[::step], *self._singles}))
+
+    @property
+    def _singles(self) -> list[int]:
+        return [c for c in self.front if len(self.candidates.stages[c]) == 1]
+
+    @cached_property
+    def _annealing(self) -> Annealing:
         every = self.objective.scope == "every-range"
-        bounds = limits(self.steady, self.request.margin) if every else [inf] * len(self.candidates.stages)
-        replayed = sum(len(workload) for workload in self.replays.workloads)
-        tried = int(min(max(MOST_REPLAYED / replayed, LEAST_TRIED), self.request.most_tried))
-        search = Improvement(self.replays, self.objective, bounds, self.check, kept, tried, self.request.seed)
-        return search.from_(choice)
+        limit = (lambda c: limit_of(self.steady, c, self.request.margin)) if every else (lambda _: inf)
+        return Annealing(self.replays, self.objective, Moves(self.maker, self.among, limit), self.check)
 
     def confirmed(self, choice: Choice) -> Choice | None:
         """The choice, or a more careful one, that keeps the objective on part B too; None where none does."""
@@ -167,11 +205,10 @@ class PlacedSearch:
         if len(choice) > 1:
             return tuple(gear._replace(begins=gear.begins / CAREFUL) for gear in choice)
         work = self.maker.bottleneck_s
-        cheaper = np.flatnonzero(work < work[choice[0].candidate])
-        if not len(cheaper):
+        cheaper = [c for c in self.front if work[c] < work[choice[0].candidate]]
+        if not cheaper:
             return None
-        best = cheaper[np.argmax(self.candidates.quality[cheaper])]
-        return self.maker.constant(int(best))
+        return self.maker.constant(max(cheaper, key=lambda c: self.candidates.quality[c]))
 
     def plan(self, choice: Choice, *, steadily: bool = True) -> GearPlan:
         """The plan, with predictions for the trace on part B, and with those of steady load unless told otherwise."""

@@ -1,8 +1,15 @@
-"""The search over placements for one request: those that a fluid bound ranks first are searched."""
+"""The search over placements for one request: those that a fluid bound ranks first are searched.
 
-from collections.abc import Iterator
+Spaces of plans are searched one within the next: single models, then splits by id too, then all
+cascades. Each search begins with what the one before found, and with what the searches for tighter
+limits found, so that its result is no worse.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +20,17 @@ from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.placement import Placement
 from gearshift.planner.contract.so_far import TimedSearch
-from gearshift.planner.language.candidates import Answers, CandidateTable, answers_of, candidate_table, fronts
+from gearshift.planner.language.candidates import (
+    Answers,
+    CandidateTable,
+    Stages,
+    answers_of,
+    candidate_table,
+    fronts,
+    table_of,
+)
 from gearshift.planner.language.choices import Choice, PlanMaker
+from gearshift.planner.language.improving import Start, improved
 from gearshift.planner.language.layouts import layouts
 from gearshift.planner.language.load import bottleneck_s, engine_rates
 from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
@@ -24,11 +40,24 @@ from gearshift.support.numbers import plain
 from gearshift.workload import Trace
 
 MOST_DRAFTED = 6
-MOST_IMPROVED = 4
+MOST_CONFIRMED = 4
+STARTS = 4
+"""A space is searched with so many times `LanguageRequest.most_tried` choices."""
+MOST_REPLAYED = 10_000_000
+"""Local search replays about this many requests in a space for each of `STARTS`, and at least `LEAST_TRIED` choices."""
+LEAST_TRIED = 100
 WINDOW_S = 10.0
 FULL = 0.85
 """Devices are taken to be busy up to this share where placements are ranked."""
 NOTHING_SERVES = -1.0
+
+
+class Found(NamedTuple):
+    """Gears that both parts confirmed, and the space in which they were found."""
+
+    space: int
+    placement: Placement
+    choice: Choice
 
 
 class LanguageSearch:
@@ -46,13 +75,14 @@ class LanguageSearch:
         self.request, self.so_far, self.single_models = request, so_far, single_models
         self._parts, self._answers = parts, answers
         self.known: dict[Placement, Evaluated] = {}
+        self.found: list[Found] = []
 
     def within(self, latency_s: float) -> "LanguageSearch":
         """The same search for another latency, with what is known whatever the latency."""
         other = LanguageSearch(self.request.within(latency_s), self.so_far, single_models=self.single_models)
-        for name in ("parts", "answers", "table", "placements"):
+        for name in ("parts", "answers", "spaces", "drafted"):
             other.__dict__[name] = getattr(self, name)
-        other.known = self.known
+        other.known, other.found = self.known, self.found
         return other
 
     @cached_property
@@ -74,61 +104,116 @@ class LanguageSearch:
         )
 
     @cached_property
+    def spaces(self) -> tuple[CandidateTable, ...]:
+        """All candidates of each space, wherever they are placed; the last space is what is asked for."""
+        alone_s, blind = self._alone_s(), replace(self.answers, ranks=np.zeros_like(self.answers.ranks))
+        singles = candidate_table(self.answers, alone_s, single_models=True)
+        if self.single_models:
+            return (singles,)
+        wider = [blind, self.answers] if self.answers.ranks.any() else [blind]
+        return (singles, *(candidate_table(answers, alone_s) for answers in wider))
+
+    @property
     def table(self) -> CandidateTable:
-        """All candidates, wherever they are placed."""
-        return candidate_table(self.answers, self._alone_s(), single_models=self.single_models)
+        return self.spaces[-1]
 
     @cached_property
-    def placements(self) -> list[Placement]:
-        """The placements to search, the most promising first."""
+    def drafted(self) -> tuple[list[Placement], ...]:
+        """The placements to search in each space, the most promising first."""
         request = self.request
         found = layouts(request.profile, request.hardware, memory_share=request.memory_share)
         kinds = {device.id: device.kind for device in request.hardware.devices}
+        every_rates = [engine_rates(request.profile, placement, kinds) for placement in found]
         rates_qps = visited_qps(request.trace)
-        ranked = []
-        for placement in found:
-            seconds = bottleneck_s(engine_rates(request.profile, placement, kinds), self.table)
-            ranked.append((_fluid_quality(self.table.quality, seconds, rates_qps), -float(seconds.min())))
-        order = sorted(range(len(found)), key=lambda i: ranked[i], reverse=True)
-        return [found[i] for i in order[:MOST_DRAFTED]]
 
-    def placed(self, placement: Placement) -> PlacedSearch:
-        request = self.request
+        def ranked(table: CandidateTable) -> list[Placement]:
+            keys = []
+            for rates in every_rates:
+                seconds = bottleneck_s(rates, table)
+                keys.append((_fluid_quality(table.quality, seconds, rates_qps), -float(seconds.min())))
+            order = sorted(range(len(found)), key=lambda i: keys[i], reverse=True)
+            return [found[i] for i in order[:MOST_DRAFTED]]
+
+        return tuple(ranked(table) for table in self.spaces)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The placements to search for what is asked for, the most promising first."""
+        return self.drafted[-1]
+
+    def placed(self, placement: Placement, space: int = -1) -> PlacedSearch:
         if placement not in self.known:
-            seconds = PlanMaker(request, placement, self.table).bottleneck_s
+            self.known[placement] = self._evaluated(placement)
+        return PlacedSearch(self.request, self.known[placement], self.so_far.check, space)
+
+    def _evaluated(self, placement: Placement) -> Evaluated:
+        request = self.request
+        offered: list[list[Stages]] = []
+        for table in self.spaces:
+            seconds = PlanMaker(request, placement, table).bottleneck_s
             usable = np.flatnonzero(np.isfinite(seconds))
-            here = self.table.chosen(usable.tolist())
+            here = table.chosen(usable.tolist())
             front = fronts(here, seconds[usable], most=request.most_candidates)
-            self.known[placement] = evaluated(request, placement, here.chosen(front), self.parts)
-        return PlacedSearch(request, self.known[placement], self.so_far.check)
+            offered.append([here.stages[i] for i in front])
+        together = table_of(list(dict.fromkeys(stages for front in offered for stages in front)), self.answers)
+        work = PlanMaker(request, placement, together).bottleneck_s
+        together = together.chosen(np.lexsort((together.quality, work)).tolist())
+        place = {stages: i for i, stages in enumerate(together.stages)}
+        ordered = tuple(tuple(sorted(place[stages] for stages in front)) for front in offered)
+        return evaluated(request, placement, together, ordered, self.parts)
 
     def most_accurate(self) -> GearPlan:
         """The plan with the most quality within the latency that is found; raises `Infeasible`."""
-        drafts = self._drafts()
         made: GearPlan | None = None
-        best = -inf
-        for search, choice in drafts[:MOST_IMPROVED]:
-            if made is not None and self._hope(search) <= best:
-                continue
-            found = search.confirmed(choice)
-            if found is None:
-                continue
-            made, best = self._keep(search, found, made, best)
-
-            def kept(choice: Choice, search: PlacedSearch = search) -> None:
-                quality = search.quality(choice)
-                self.so_far.tell(f"improving gears, quality {quality:.4f} on part A", 0.8)
-
-            better = search.confirmed(search.improved(found, kept))
-            if better is not None:
-                made, best = self._keep(search, better, made, best)
-        for search, choice in drafts[MOST_IMPROVED:] if made is None else []:
-            if (found := search.confirmed(choice)) is not None:
-                made, best = self._keep(search, found, made, best)
-                break
+        best, begun = -inf, [one for one in self.found if self.placed(one.placement).holds(one.choice)]
+        for space in range(len(self.spaces)):
+            carried = [one for one in begun if one.space <= space]
+            confirmed = self._confirmed(self._searched(space, carried), space)
+            for one in [*carried, *([confirmed] if confirmed else [])]:
+                search = self.placed(one.placement, space)
+                if search.on_b_holds(one.choice):
+                    made, best = self._keep(search, one.choice, made, best)
+            if confirmed:
+                begun.append(confirmed)
+                self.found.append(confirmed)
         if made is None:
             raise self.infeasible()
         return made
+
+    def _searched(self, space: int, carried: Sequence["Found"]) -> list[Start]:
+        """What local search finds in a space, the best first; all hold on part A."""
+        starts = [self.placed(one.placement, space).start(one.choice) for one in carried]
+        for place, placement in enumerate(self.drafted[space]):
+            done = (space + place / MOST_DRAFTED) / len(self.spaces)
+            self.so_far.tell(f"placement {place + 1} of {len(self.drafted[space])}", 0.1 + 0.8 * done)
+            search = self.placed(placement, space)
+            for choice in search.drafts():
+                starts.append(search.start(choice))
+                if self.so_far.plan is None and search.on_b_holds(choice):
+                    self.so_far.keep(search.plan(choice, steadily=False), search.quality(choice))
+
+        def kept(start: Start) -> None:
+            holds, quality, _ = start.score
+            if holds:
+                self.so_far.tell(f"improving gears, quality {quality:.4f} on part A", 0.1 + 0.8 * done)
+
+        replayed = sum(len(workload) for workload in self.parts[0])
+        tries = STARTS * min(int(max(MOST_REPLAYED / replayed, LEAST_TRIED)), self.request.most_tried)
+        return [start for start in improved(starts, tries, self.request.seed, kept) if start.score[0]]
+
+    def _confirmed(self, starts: Sequence[Start], space: int) -> "Found | None":
+        """The best of the first ones that part B confirms, or of more careful ones where it does not."""
+        best: Found | None = None
+        most = -inf
+        for start in starts[:MOST_CONFIRMED]:
+            placement = start.annealing.replays.maker.placement
+            search = self.placed(placement, space)
+            if search.quality(start.choice) <= most:
+                break
+            choice = search.confirmed(start.choice)
+            if choice is not None and search.quality(choice) > most:
+                best, most = Found(space, placement, choice), search.quality(choice)
+        return best
 
     def best_constant(self) -> GearPlan:
         """The plan of one cascade at all loads with the most quality; raises `Infeasible`."""
@@ -158,7 +243,7 @@ class LanguageSearch:
         request = self.request
         nearest = inf
         for search in map(self.placed, self.placements):
-            fastest = [search.maker.constant(int(np.argmin(search.maker.bottleneck_s)))]
+            fastest = [search.maker.constant(search.front[0])]
             for choice in [*fastest, *search.constants()]:
                 runs = (search.replays.of(choice), search.known.confirming.of(choice))
                 nearest = min(nearest, max(run.least_s(request.objective.percentile) for run in runs))
@@ -171,18 +256,6 @@ class LanguageSearch:
             nearest_latency_s=rounded_up_s(nearest) if np.isfinite(nearest) else None,
         )
 
-    def _drafts(self) -> list[tuple[PlacedSearch, Choice]]:
-        """A choice that holds on part A for each placement that has one, by falling quality."""
-        drafts = []
-        for place, placement in enumerate(self.placements):
-            self.so_far.tell(f"placement {place + 1} of {len(self.placements)}", 0.1 + 0.5 * place / MOST_DRAFTED)
-            search = self.placed(placement)
-            for choice in search.drafts():
-                drafts.append((search, choice))
-                if self.so_far.plan is None and search.on_b_holds(choice):
-                    self.so_far.keep(search.plan(choice, steadily=False), search.quality(choice))
-        return sorted(drafts, key=lambda draft: -draft[0].quality(draft[1]))
-
     def _keep(
         self, search: PlacedSearch, choice: Choice, made: GearPlan | None, best: float
     ) -> tuple[GearPlan | None, float]:
@@ -192,9 +265,6 @@ class LanguageSearch:
         plan = search.plan(choice)
         self.so_far.keep(plan, quality)
         return plan, quality
-
-    def _hope(self, search: PlacedSearch) -> float:
-        return float(search.candidates.quality.max())
 
     def _alone_s(self) -> NDArray[np.float64]:
         """Device-seconds (models,) of a mean request on the engine that takes the fewest."""

@@ -9,10 +9,8 @@ import itertools
 from collections.abc import Iterator
 from math import inf
 
-import numpy as np
-
 from gearshift.gear import GearPlan
-from gearshift.planner.language.assigning import limits
+from gearshift.planner.language.assigning import limit_of
 from gearshift.planner.language.choices import Choice
 from gearshift.planner.language.placed import PlacedSearch
 from gearshift.planner.language.search import LanguageSearch
@@ -34,9 +32,9 @@ def walked(search: LanguageSearch) -> GearPlan:
 
 
 def _walk(placed: PlacedSearch, latency_s: float) -> Iterator[Choice]:
-    order = [int(c) for c in np.argsort(-placed.maker.bottleneck_s, kind="stable")]  # the most expensive first
+    order = sorted(placed.front, key=lambda c: -placed.maker.bottleneck_s[c])  # the most expensive first
     ranges, percentile = placed.request.most_gears, placed.objective.percentile
-    top = max(limits(placed.steady, 1.0)) or 1.0
+    top = max(limit_of(placed.steady, c, 1.0) for c in order) or 1.0
     edges = [top * i / ranges for i in range(ranges)]
     now = [0] * ranges
     yield (choice := _choice(placed, now, edges, order))
