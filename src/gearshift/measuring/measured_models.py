@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from gearshift.errors import require
@@ -144,7 +145,7 @@ async def measure_round(
         await bench.stop()
     return [
         MeasuredModel(
-            curves=_curves(task, group.device, name, timings[name], memory_bytes[name]),
+            curves=_curves(task, group.device, bench.loaded[name].load_s, name, timings[name], memory_bytes[name]),
             answers=answers.get(name),
             front_end=front_end_time,
             warnings=(*filter(None, (disturbed,)), *warnings.get(name, ())),
@@ -174,7 +175,7 @@ async def _timed(
 
 
 def _curves(
-    task: Assignment, device: Device, name: str, timings: tuple[Timings, Timings], memory_bytes: int
+    task: Assignment, device: Device, load_s: float, name: str, timings: tuple[Timings, Timings], memory_bytes: int
 ) -> tuple[RunTimeCurve, ...]:
     runs, trips = timings
     per_batch_s, per_request_s = fit_overheads(task.sizes, trips, [run.sum(axis=1) for run in runs])
@@ -197,6 +198,7 @@ def _curves(
             memory_bytes=whole_bytes if segment == 0 else 0,
             overhead_per_batch_s=per_batch_s if segment == 0 else 0.0,
             overhead_per_request_s=per_request_s if segment == 0 else 0.0,
+            load_s=max(0.0, load_s) if segment == 0 else UNSET,
         )
         for segment in range(runs[0].shape[1])
     )

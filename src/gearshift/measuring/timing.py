@@ -11,6 +11,7 @@ from itertools import combinations
 
 import numpy as np
 import psutil
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from gearshift.errors import require
@@ -95,6 +96,7 @@ def curve_from_timings(
     memory_bytes: int = 0,
     overhead_per_batch_s: float = 0.0,
     overhead_per_request_s: float = 0.0,
+    load_s: float | UnsetType = UNSET,
 ) -> RunTimeCurve:
     """Median and p95 of repeated runs, `seconds` (repeats,) per size; each size needs a run."""
     where = f"run times of model {model!r}"
@@ -116,6 +118,7 @@ def curve_from_timings(
         memory_bytes=int(memory_bytes),
         overhead_per_batch_s=float(overhead_per_batch_s),
         overhead_per_request_s=float(overhead_per_request_s),
+        load_s=load_s,
     )
 
 

@@ -26,7 +26,7 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Seconds per batch of one model (segment) on one kind of device, at rising batch sizes.
 
     `median_s` and `p95_s` are (sizes,). Times between measured sizes are interpolated; larger
-    sizes than measured are refused.
+    sizes than measured are refused. `load_s` is how long the model took to load, where that was measured.
     """
 
     model: str
@@ -40,6 +40,7 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory_bytes: int = 0
     overhead_per_batch_s: float = 0.0
     overhead_per_request_s: float = 0.0
+    load_s: float | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         where = f"run times of model {self.model!r}"
@@ -60,6 +61,8 @@ class RunTimeCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         require(self.memory_bytes >= 0, "memory_bytes is negative", where=where)
         for overhead in (self.overhead_per_batch_s, self.overhead_per_request_s):
             require(0 <= overhead < math.inf, "an overhead is negative or not finite", where=where)
+        loads = self.load_s is msgspec.UNSET or 0 <= self.load_s < math.inf
+        require(loads, "load_s is negative or not finite", where=where)
 
     @property
     def place(self) -> tuple[str, str, int, int]:

@@ -21,6 +21,7 @@ from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
 from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
 from gearshift.runtime.backends.local import available_cores
+from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.service.service import Service
@@ -39,6 +40,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.promise import promise_of
 from gearshift.serving.operate.replan import Replans
 from gearshift.serving.operate.scaling import holds_cores
+from gearshift.serving.operate.start_progress import Bar, expected_start_s, start_told
 from gearshift.serving.operate.swap import Swaps
 from gearshift.serving.operate.task import BackendKind, Read, ServingTask, read_task
 from gearshift.serving.pages.front_page import example_call
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 Say = Callable[[str], None]
 
+LOADING = "loading models: {} of {} replicas are ready"
 MOST_EXAMPLES = 5
 LONGEST_END_S = 5
 """Bound on closing HTTP connections after all accepted requests have ended."""
@@ -75,6 +78,7 @@ def serve(
     project_path: PathLike | None = None,
     journal_path: PathLike | None = None,
     say: Say = log.info,
+    bar: Bar | None = None,
 ) -> int:
     """Serve the plan until SIGTERM or SIGINT; return the exit code.
 
@@ -83,7 +87,7 @@ def serve(
     accepted request is answered within `settings.drain_s`, and the exit code is 0; a second signal
     ends the server at once, with 1.  Raises `InvalidInput` for an unusable plan, profile, port,
     key file or certificate, `ModelFailed` for a model that cannot be loaded; nothing is left
-    running.
+    running.  How far loading is shows on a `bar`, or without one is told by `say`.
     """
     require_own_process("a server")
     read = partial(
@@ -115,7 +119,7 @@ def serve(
 
             async def main() -> int:
                 later = partial(_read_and_tell, read)
-                return await ServerProcess(task, later, settings, keys, journal, socks, say, tracing).main()
+                return await ServerProcess(task, later, settings, keys, journal, socks, say, tracing, bar).main()
 
             return run_loop(main())
         finally:
@@ -203,6 +207,7 @@ class ServerProcess:
         socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
+        bar: Bar | None = None,
     ) -> None:
         self._task, self._settings, self._socks, self._say = task, settings, socks, say
         self._keys, self._journal, self._tracing = keys, journal, tracing
@@ -229,6 +234,7 @@ class ServerProcess:
         self._grpc = None if settings.grpc_port is None else self._make_grpc()
         self._grpc_port = 0
         self._first_signal, self._second_signal = asyncio.Event(), asyncio.Event()
+        self._bar = bar
 
     def _make_service(
         self,
@@ -320,7 +326,7 @@ class ServerProcess:
         try:
             if self._grpc is not None:
                 self._grpc_port = await self._grpc.start()
-            if not await done_before(self._service.start(), self._first_signal):
+            if not await done_before(self._start(), self._first_signal):
                 return 0
             gc.collect()
             gc.freeze()  # existing objects stay: collections while serving are short
@@ -349,6 +355,16 @@ class ServerProcess:
             await self._http.stop(longest_s)
             for number in ending:
                 loop.remove_signal_handler(number)
+
+    async def _start(self) -> None:
+        backend, replicas = self._service.driver.backend, len(self._task.tables.replica_ids)
+        if not isinstance(backend, WorkersBackend):  # emulated replicas are there at once
+            await self._service.start()
+            return
+        about_s = expected_start_s(backend, self._task.profiles.values())
+        ready = lambda: (backend.replicas_loaded, replicas)  # noqa: E731
+        async with start_told(LOADING, ready, about_s, self._say, self._bar):
+            await self._service.start()
 
     def _pin(self, cores: frozenset[int]) -> None:
         pin(cores)

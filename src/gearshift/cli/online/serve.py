@@ -1,7 +1,9 @@
 """`gearshift serve`."""
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +24,9 @@ from gearshift.verbs.quick.serve import (
     require_local,
     serve_plan,
 )
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.start_progress import Bar
 
 GROUPS = {
     "The plan": ("--p95-ms", "--accuracy", "--profile", "--project", "--backend"),
@@ -112,17 +117,22 @@ def command(
                 )
             if keep is not None:
                 output.say(f"wrote {made}")
-            code = serve_plan(made, **journal_kept(options, keep))
+            code = serve_plan(made, bar=_bar_of(output, options), **journal_kept(options, keep))
     else:
         require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
         made = chosen_plan(plan, **asked)
         if made != plan:
             output.say(f"chose {made}")
         _require_language(openai, made)
-        code = serve_plan(made, **options)
+        code = serve_plan(made, bar=_bar_of(output, options), **options)
     output.json({"plan": str(plan if without_plan else made), "exit_code": code})
     if code:
         raise SystemExit(code)
+
+
+def _bar_of(output: Output, options: Mapping[str, Any]) -> "Bar | None":
+    """A bar is for people at a terminal; elsewhere the log tells how far loading is."""
+    return output.progress if sys.stderr.isatty() and options["log_format"] == "text" else None
 
 
 def _tell(text: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Required, TypedDict, Unpack
@@ -91,6 +91,7 @@ class DeviceSet:
 class _Slot:
     devices: DeviceSet
     worker: Worker | None = None
+    starting: Worker | None = None
     loaded: Sequence[int] = ()
     restart: asyncio.Task[None] | None = None
     restart_wait_s: float = SHORTEST_RESTART_WAIT_S
@@ -201,6 +202,30 @@ class WorkersBackend(ABC):
             if slot.worker is not None
         )
 
+    @property
+    def replicas_loaded(self) -> int:
+        """How many replicas the workers have loaded since they were last started."""
+        return sum(slot.starting.link.loaded_count for slot in self._slots if slot.starting is not None)
+
+    def expected_start_s(self, load_s: Mapping[tuple[str, str], float]) -> float:
+        """How long `start` will take, by models' `load_s` on a kind of device and `run_ns`; 0 if one is unknown.
+
+        Workers start side by side, so it is as long as the longest takes.
+        """
+        most_warm_up_s = WARM_UP_SHARE * self._longest_start_s
+        longest_s = 0.0
+        for slot in self._slots:
+            load = self._load_message(slot, again=False)
+            places = [(replica.model, load.device_kind) for replica in load.replicas]
+            if self._run_ns is None or any(place not in load_s for place in places):
+                return 0.0
+            warm_up_ns = sum(
+                self._run_ns[replica.replica][rows] for replica in load.replicas for rows in replica.warm_up_rows
+            )
+            loading_s = sum(load_s[place] for place in places)
+            longest_s = max(longest_s, loading_s + min(most_warm_up_s, warm_up_ns / NS_PER_S))
+        return longest_s
+
     def worker_pids(self) -> dict[int, int]:
         return {r: slot.worker.pid if slot.worker else 0 for slot in self._slots for r in slot.replicas}
 
@@ -225,6 +250,7 @@ class WorkersBackend(ABC):
             lambda how: self._worker_ended(slot, how),
             self._probe_s,
         )
+        slot.starting = worker
         loaded = await worker.start(self._load_message(slot, again), longest_s=self._longest_start_s)
         slot.worker, slot.loaded = worker, [replica.replica for replica in loaded]
         for failed in worker.link.not_loaded:

@@ -113,6 +113,11 @@ class WorkerLink:
             self._conversation.said(message)
 
     @property
+    def loaded_count(self) -> int:
+        """How many of the replicas to load are loaded so far."""
+        return len(self._loaded)
+
+    @property
     def unsent_bytes(self) -> int:
         return 0 if self._protocol is None else self._protocol.unsent_bytes
 

@@ -36,6 +36,7 @@ class Deployment:
     ) -> None:
         self.task = task
         self.all: Sequence[EngineReplica] = make_replicas(task, settings, running)
+        self._starting: Sequence[asyncio.Future[None]] = ()
         is_told = task.project is not None or task.profile.certainty != "judge"  # which no engine emulates
         self.service = LanguageService(
             task.tables,
@@ -63,7 +64,7 @@ class Deployment:
 
     async def start_engines(self) -> None:
         """Start those that do not run yet; raises `ModelFailed` where one does not answer, and leaves none of them."""
-        starting = [asyncio.ensure_future(engine.start()) for engine in self._own]
+        self._starting = starting = [asyncio.ensure_future(engine.start()) for engine in self._own]
         try:
             await asyncio.gather(*starting)
             self._require_all()
@@ -73,6 +74,11 @@ class Deployment:
             await asyncio.gather(*starting, return_exceptions=True)
             await self._stop_own()
             raise
+
+    def engines_ready(self) -> tuple[int, int]:
+        """How many of the engines answer, of how many, while `start_engines` runs."""
+        waited_for = sum(not one.done() for one in self._starting)
+        return len(self.all) - waited_for, len(self.all)
 
     def serve(self) -> None:
         """Accept requests; the engines are there."""

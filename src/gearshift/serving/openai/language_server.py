@@ -33,6 +33,7 @@ from gearshift.serving.openai.language_swap import LanguageSwaps
 from gearshift.serving.openai.language_task import LanguageTask, read_language_task, require_servable, served_text
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.promise import promise_of
+from gearshift.serving.operate.start_progress import Bar, start_told
 from gearshift.serving.operate.task import BackendKind
 from gearshift.serving.pages.front_page import text_call
 from gearshift.serving.pages.live import Live
@@ -51,6 +52,7 @@ from gearshift.support.files import PathLike
 Read = Callable[[Path], LanguageTask]
 Say = Callable[[str], None]
 
+STARTING = "starting engines: {} of {} answer"
 OTHER_FILES = 512
 """Open files beside those of requests: engines' pipes, kept connections, logs."""
 
@@ -66,6 +68,7 @@ def serve_language(
     project_path: PathLike | None = None,
     journal_path: PathLike | None = None,
     say: Say = log.info,
+    bar: Bar | None = None,
 ) -> int:
     """Serve the plan of language models as `serve` does other plans."""
     require_own_process("a server")
@@ -93,7 +96,7 @@ def serve_language(
                 log.warning(OPEN_TO_ALL)
 
             async def main() -> int:
-                return await LanguageServer(task, read, settings, keys, journal, socks, say, tracing).main()
+                return await LanguageServer(task, read, settings, keys, journal, socks, say, tracing, bar).main()
 
             return run_loop(main())
         finally:
@@ -125,7 +128,9 @@ class LanguageServer:
         socks: Sequence[socket.socket],
         say: Say,
         tracing: Tracing | None = None,
+        bar: Bar | None = None,
     ) -> None:
+        self._bar = bar
         self._task, self._settings, self._socks, self._say = task, settings, socks, say
         tables = task.tables
         self._metrics = LanguageMetrics(tables.pipeline, tables.models, tables.replicas)
@@ -213,7 +218,9 @@ class LanguageServer:
 
     async def _start(self) -> None:
         """Start all engines; raises `ModelFailed` where one does not answer."""
-        await self._swaps.deployment.start_engines()
+        deployment = self._swaps.deployment
+        async with start_told(STARTING, deployment.engines_ready, 0.0, self._say, self._bar):
+            await deployment.start_engines()
         self._swaps.deployment.serve()
 
     def _signalled(self) -> None:

@@ -1,0 +1,77 @@
+"""Tells how far the start of a server is, and how long the rest takes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+
+from msgspec import UNSET
+
+from gearshift.profiles.profile import Profile
+from gearshift.runtime.backends.workers_backend import WorkersBackend
+
+Tell = Callable[[str, float], None]
+"""With words, and the share that is done."""
+Bar = Callable[[], AbstractContextManager[Tell]]
+"""Shows progress while its block lasts."""
+Ready = Callable[[], tuple[int, int]]
+"""How many are ready, of how many."""
+
+FIRST_S, EVERY_S, LOOK_S = 2.0, 10.0, 0.25
+LEAST_SHARE, MOST_SHARE = 0.05, 0.99
+
+
+@asynccontextmanager
+async def start_told(
+    what: str, ready: Ready, about_s: float, say: Callable[[str], None], bar: Bar | None = None
+) -> AsyncIterator[None]:
+    """Tell of a start while the block lasts, on a `bar`, or in lines with `say`: after 2 s and every 10 s.
+
+    `what` has places for the two numbers of `ready`.  The time left is that of `about_s`, which such a start
+    is expected to take; if that is 0 or has passed, it is reckoned from how many are ready.
+    """
+    with nullcontext(_lines(say)) if bar is None else bar() as tell:
+        telling = asyncio.create_task(_telling(what, ready, about_s, tell))
+        try:
+            yield
+        finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+
+
+async def _telling(what: str, ready: Ready, about_s: float, tell: Tell) -> None:
+    began_s = time.monotonic()
+    while True:
+        done, of = ready()
+        tell(what.format(done, of), share_done(time.monotonic() - began_s, about_s, done / of))
+        await asyncio.sleep(LOOK_S)
+
+
+def share_done(gone_s: float, about_s: float, ready_share: float) -> float:
+    return min(MOST_SHARE, gone_s / about_s if gone_s < about_s else ready_share)
+
+
+def _lines(say: Callable[[str], None], now_s: Callable[[], float] = time.monotonic) -> Tell:
+    began_s = now_s()
+    next_s = began_s + FIRST_S
+
+    def tell(what: str, share: float) -> None:
+        nonlocal next_s
+        now = now_s()
+        if now >= next_s:
+            left_s = (now - began_s) * (1 - share) / share if LEAST_SHARE <= share < MOST_SHARE else 0.0
+            say(what + (f" (about {left_s:.0f} s left)" if left_s else ""))
+            next_s = now + EVERY_S
+
+    return tell
+
+
+def expected_start_s(backend: WorkersBackend, profiles: Iterable[Profile]) -> float:
+    """How long the backend will take to start, if models load as fast as when they were profiled; 0 if unknown."""
+    load_s: dict[tuple[str, str], float] = {}
+    for curve in (curve for each in profiles for curve in each.curves):
+        place = curve.model, curve.device_kind
+        if curve.load_s is not UNSET:
+            load_s[place] = max(load_s.get(place, 0.0), curve.load_s)
+    return backend.expected_start_s(load_s)
