@@ -21,7 +21,8 @@ from gearshift.profiles.profile import PART_B, Profile
 def plan_jointly(request: PipelineRequest, *, progress: Progress = silent) -> GearPlan:
     tuples = tuples_of(request)
     front = tuples.candidates(tuples.front().chosen)
-    return plan_pipeline(request, front, off_front=OffFront(tuples), progress=progress)
+    placed = {model for candidate in front for model in candidate.models}
+    return plan_pipeline(request, front, off_front=OffFront(tuples.of_models(placed)), progress=progress)
 
 
 PLANNERS: dict[str, Callable[..., GearPlan]] = {

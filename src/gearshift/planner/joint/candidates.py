@@ -49,6 +49,13 @@ class Tuples:
     def answers(self) -> dict[str, Answers]:
         return self.answers_with(self.work_s)
 
+    def of_models(self, models: Collection[str]) -> "Tuples":
+        """Those whose cascades have no other models."""
+        cascades = {
+            node: [each for each in of if set(each.models) <= set(models)] for node, of in self.cascades.items()
+        }
+        return Tuples(self.query, cascades, self.work_s)
+
     def front(self) -> JointFront:
         return joint_front(self.query, self.answers)
 

@@ -47,3 +47,17 @@ def test_a_tuple_off_the_front_takes_the_place_only_if_it_holds_and_is_more_accu
     assert found.quality > cheapest.quality
     assert steady.holding(found, load_qps) is not None
     assert off_front.better(steady, cheapest, load_qps, cheapest.work_s) is cheapest, "nothing has no more work"
+
+
+def test_tuples_of_models_that_are_on_no_device_are_not_looked_at() -> None:
+    request = strips(latency_s=0.1)
+    tuples = tuples_of(request).of_models({"cut", "small", "add"})
+    assert {model for of in tuples.cascades.values() for each in of for model in each.models} == {"cut", "small", "add"}
+    front = tuples.candidates(tuples.front().chosen)
+    steady = SteadyTuples(request, place(request.profiles.values(), request.hardware, most_visits(front)))
+    assert "large" not in steady.placement.models
+    off_front, load_qps = OffFront(tuples), 20.0
+    for largest in steady.sizes():
+        for near_qps in (load_qps, 1.05 * load_qps):
+            steady.cell(front[-1], near_qps, largest)
+    assert off_front.better(steady, front[0], load_qps, front[-1].work_s) is front[0]
