@@ -9,6 +9,7 @@ import pytest
 
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.planner.compare import compared
+from gearshift.planner.language.compared.alone import each_language_alone
 from gearshift.reporting.caches_page import caches_page
 from gearshift.reporting.comparison_page import comparison_page
 from gearshift.reporting.language.page import language_page
@@ -16,6 +17,7 @@ from gearshift.reporting.report_page import page_of
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.openai.handlers import routes_of
 from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
+from gearshift.traces.generate import steady
 from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.unit.cli.little import planned_in, run
 from tests.unit.planner.joint.mixed import write_mixed
@@ -86,7 +88,8 @@ def of_pipelines(folder: Path) -> str:
 
 
 def of_language_models(folder: Path) -> str:
-    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE, language_run())
+    alone = each_language_alone(LANGUAGE_PLAN, LANGUAGE_PROFILE, steady(60, 10, seed=1))
+    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE, language_run(), alone)
 
 
 def of_a_language_plan_without_a_run(folder: Path) -> str:

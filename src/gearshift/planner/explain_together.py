@@ -12,6 +12,7 @@ from gearshift.planner.explain import Unplaced
 from gearshift.planner.joint.candidates import candidate_with, candidates_of, query_of
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.joint.tried import Bottleneck, Tried, Trying
+from gearshift.planner.one_alone import OneAlone, each_alone
 from gearshift.planner.space.request import LARGEST_MARGIN, Progress, silent
 from gearshift.planner.space.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -21,6 +22,8 @@ from gearshift.simulator.flow import PipelineFlow, flows
 from gearshift.workload import Trace
 
 MARGIN_STEP = 1.1
+ALONE_SHARE = 0.3
+"""About the share of the work that is for models alone."""
 
 Breaks = Literal["load", "latency", "trace", "others", "open_end", "margin", "nothing"]
 
@@ -60,7 +63,10 @@ class PipelineRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline explained; `replayed` and `flow` are of the replay of all traces at once."""
+    """A pipeline explained; `replayed` and `flow` are of the replay of all traces at once.
+
+    `alone` has each model of a node that has several, alone there on the same devices.
+    """
 
     objective: Objective
     limit_s: float
@@ -68,6 +74,7 @@ class PipelineExplanation(msgspec.Struct, frozen=True, kw_only=True):
     replayed: ServingResult
     flow: PipelineFlow
     same_trace: bool
+    alone: tuple[OneAlone, ...] = ()
 
 
 class TogetherExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +101,14 @@ def explain_together(
         name: run.result(profiles, latency_objective_s=one.objective.latency_s, pipeline=name)
         for name, one in plan.pipelines.items()
     }
+    alone = each_alone(plan, profiles, joint, traces, progress=lambda what, share: progress(what, ALONE_SHARE * share))
     flow, explained = flows(plan, profiles, run), dict[str, PipelineExplanation]()
     for done, (name, pipeline) in enumerate(plan.pipelines.items()):
         limit_s = pipeline.objective.latency_s or results[name].latency_s.p95
-        progress(f"trying the next tuple of each range of {name}", done / len(plan.pipelines))
+        progress(
+            f"trying the next tuple of each range of {name}",
+            ALONE_SHARE + (1 - ALONE_SHARE) * done / len(plan.pipelines),
+        )
         explained[name] = PipelineExplanation(
             objective=pipeline.objective,
             limit_s=limit_s,
@@ -105,6 +116,7 @@ def explain_together(
             replayed=results[name],
             flow=flow[name],
             same_trace=traces[name].sha256 == plan.traces[name].sha256,
+            alone=alone[name],
         )
     return TogetherExplanation(planner=plan.planner, pipelines=explained, binds=trying.bottleneck(plan, run))
 

@@ -28,7 +28,7 @@ def loads_chart(content: ReportContent) -> Chart | None:
     if not ranges:
         return None
     last = ranges[-1].from_qps
-    end = last * (1 + OPEN_END) if last else 1.0
+    end = last * (1 + OPEN_END) if last else ranges[-1].at_qps or 1.0
     x, to = scales.exact(0.0, end), [end if r.to_qps is None else r.to_qps for r in ranges]
     from_, texts = [r.from_qps for r in ranges], [_range_text(r, content.percentile) for r in ranges]
     beyond = next((r for r in ranges if r.at_qps is not None), None)
@@ -51,9 +51,12 @@ def loads_chart(content: ReportContent) -> Chart | None:
             Panel(title, x, y, (Line("", xs, ys, colour, texts=told, width=2.5),), marked, height=110, beyond=top)
         )
     sentence = "As load rises, more of the requests are answered by cheaper models, so that latency holds."
+    if len(ranges) == 1:
+        sentence = "The same cascade serves every load."
     if top is not None:
         sentence += f" Gears above {digits(top)} requests/s are for short peaks, and nothing is promised there."
-    return Chart("loads", "Who answers at each load", sentence, "load (requests/s)", tuple(panels))
+    title = "Who answers at each load" if any(r.answered for r in ranges) else "Accuracy and latency at each load"
+    return Chart("loads", title, sentence, "load (requests/s)", tuple(panels))
 
 
 def _shares(content: ReportContent, x: scales.Scale, from_: list[float], to: list[float]) -> Panel:

@@ -17,6 +17,9 @@ from gearshift.support.numbers import digits, milliseconds, money, percent
 
 FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 
+LEAST_DOT, DOT_STEP = 5.0, 3.5
+"""In pixels."""
+
 
 def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
     charts = [chart for devices in found.device_counts if (chart := frontier_chart(found, devices)) is not None]
@@ -25,14 +28,14 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
         title,
         note,
         [
+            *map(chart_section, [*charts, *costs]),
+            section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.columns)),
             section(
                 "Hypervolume",
                 "The area of latency (logarithmic) and accuracy that a planner's plans reach on a number of devices, "
                 f"up to {milliseconds(found.reference[0])} and {percent(found.reference[1])}; more is better.",
                 _volumes(found),
             ),
-            *map(chart_section, [*charts, *costs]),
-            section("Fewest devices", _grid_sentence(found), "".join(_grid(found, name) for name in found.columns)),
             section("Runs", "Each plan as predicted on the trace, or why there is none.", _runs(found)),
         ],
         [*charts, *costs],
@@ -42,13 +45,25 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
 def frontier_chart(found: Comparison, devices: int) -> Chart | None:
     """A line for each planner, on the same axes for all numbers of devices."""
     shown, lines = colours.of_names(list(registry.MODULES) + list(found.planners)), list[Line]()
-    for name in found.planners:
+    for place, name in enumerate(found.planners):
         front = _front(found, name, devices)
         if front:
             colour, style = shown[name]
             latency_ms, accuracy = [1e3 * s for s, _ in front], [100 * share for _, share in front]
             texts = [f"{percent(share)} within {milliseconds(s)}" for s, share in front]
-            lines.append(Line(name, latency_ms, accuracy, colour, style, stepped=True, texts=texts, dots=True))
+            lines.append(
+                Line(
+                    name,
+                    latency_ms,
+                    accuracy,
+                    colour,
+                    style,
+                    stepped=True,
+                    texts=texts,
+                    dots=True,
+                    dot_size=_ring(found, place),
+                )
+            )
     if not lines:
         return None
     of_all = [point for name in found.planners for n in found.device_counts for point in _front(found, name, n)]
@@ -58,7 +73,7 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
         f"frontier-{devices}",
         f"Frontier on {counted(devices, 'device')}",
         "Each point is a plan that no other of its planner beats in both, at the latency that it was made for; up and "
-        "to the left is better.",
+        "to the left is better. Planners with a point in common show as rings.",
         f"{_slo(found)} promised (ms)",
         (Panel("accuracy (%)", x, y, tuple(lines), height=280),),
     )
@@ -100,6 +115,11 @@ def cost_chart(found: Comparison, latency_s: float) -> Chart | None:
             panel("p95 (ms)", p95, scales.linear([*every[1], 1e3 * latency_s], most=4), rules),
         ),
     )
+
+
+def _ring(found: Comparison, place: int) -> float:
+    """Earlier planners have larger dots, so that one shows around a later one at the same point."""
+    return LEAST_DOT + DOT_STEP * (len(found.planners) - 1 - place)
 
 
 def _p95(run: Run) -> float:

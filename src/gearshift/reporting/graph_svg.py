@@ -7,9 +7,11 @@ from graphlib import TopologicalSorter
 from gearshift.gear import PipelinePlan
 from gearshift.pipeline import Node
 from gearshift.simulator.flow import EdgeFlow, PipelineFlow, in_words
-from gearshift.support.numbers import digits
+from gearshift.support.numbers import digits, percent
 
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 84, 150, 36, 12
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 101, 110, 36, 12
+LONGEST, LONGEST_OF_EDGE = 27, 18
+"""Letters that fit in a box, and between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +65,21 @@ def places(pipeline: PipelinePlan) -> dict[str, Box]:
 
 
 def _node(name: str, node: Node, box: Box, flow: PipelineFlow | None, output: str) -> str:
-    kind = [node.operator]
+    lines = [(name + (" (answer)" if name == output else ""), "bold")]
+    if node.operator != name:
+        lines.append((node.operator, "normal"))
     if node.fan_out is not None:
-        kind.append(f"for each row of {node.fan_out.per_row}")
+        lines.append((f"for each row of {node.fan_out.per_row}", "normal"))
     if node.fan_in:
-        kind.append("for all rows")
-    lines = [(name + (" (answer)" if name == output else ""), "bold"), (", ".join(kind), "normal")]
+        lines.append(("for all rows", "normal"))
     share = 0.0
     if flow is not None:
         found = flow.nodes[name]
-        share = found.share_of_time
-        lines.append((f"{digits(found.items)} items a request", "normal"))
-        lines.append((f"{share:.1%} of the time", "normal"))
+        share, items = found.share_of_time, digits(found.items)
+        lines.append((f"{items} item{'' if items == '1' else 's'} a request", "normal"))
+        lines.append((f"{percent(share)} of the time", "normal"))
     text = "".join(
-        f'<text x="{box.x + 10}" y="{box.y + 20 + 17 * i}" font-weight="{weight}">{html.escape(line)}</text>'
+        f'<text x="{box.x + 10}" y="{box.y + 20 + 17 * i}" font-weight="{weight}">{_short(line, LONGEST)}</text>'
         for i, (line, weight) in enumerate(lines)
     )
     return (
@@ -93,8 +96,15 @@ def _edge(start: Box, end: Box, when: str, flow: EdgeFlow | None) -> str:
     middle = (x1 + x2) / 2
     text = "".join(
         f'<text x="{middle:g}" y="{(y1 + y2) / 2 - 8 - 14 * (len(label) - 1 - i):g}" text-anchor="middle" '
-        f'font-size="11">{html.escape(line)}</text>'
+        f'font-size="11">{_short(line, LONGEST_OF_EDGE)}</text>'
         for i, line in enumerate(label)
     )
     path = f"M{x1},{y1:g}C{middle:g},{y1:g} {middle:g},{y2:g} {x2},{y2:g}"
     return f'<path d="{path}" fill="none" stroke="currentColor" marker-end="url(#arrow)"/>{text}'
+
+
+def _short(line: str, longest: int) -> str:
+    """As SVG; what is cut off shows where one points at it."""
+    if len(line) <= longest:
+        return html.escape(line)
+    return f"{html.escape(line[: longest - 1])}…<title>{html.escape(line)}</title>"

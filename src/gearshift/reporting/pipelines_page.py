@@ -6,14 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.planner.one_alone import OneAlone
 from gearshift.profiles.profile import Profile
+from gearshift.reporting.alone_table import alone_below
 from gearshift.reporting.charts import devices_chart
 from gearshift.reporting.content import ReportContent, accuracy_of_gears, range_points
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.graph_svg import graph_svg
 from gearshift.reporting.headline import percentile_name
-from gearshift.reporting.report_page import cost_tiles, costs_below, plan_facts, results_rows
+from gearshift.reporting.report_page import (
+    cost_tiles,
+    costs_below,
+    figures_of,
+    objective_in_words,
+    plan_facts,
+    results_rows,
+)
 from gearshift.reporting.run_charts import charts_of
 from gearshift.reporting.runs import Kind, RunSeries, predicted_series
 from gearshift.result import ServingResult
@@ -22,17 +31,29 @@ from gearshift.simulator.simulate import Simulation
 from gearshift.support.files import write_atomically
 from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
+ALL = 0.9995
+"""A share that is shown as 100 %."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One pipeline as it was served: its runs, which may have other names than it, and its flow."""
+    """One pipeline as it was served: its runs, which may have other names than it, and its flow.
+
+    `alone` is what the plan's devices would do with one model in place of a node's cascades.
+    """
 
     runs: Sequence[RunSeries]
     flow: PipelineFlow
+    alone: Sequence[OneAlone] = ()
 
 
-def simulated(plan: GearPlan, profiles: Mapping[str, Profile], run: Simulation) -> dict[str, Served]:
-    """Each pipeline of a simulation of the plan; `profiles` are by operator."""
+def simulated(
+    plan: GearPlan,
+    profiles: Mapping[str, Profile],
+    run: Simulation,
+    alone: Mapping[str, Sequence[OneAlone]] | None = None,
+) -> dict[str, Served]:
+    """Each pipeline of a simulation of the plan; `profiles` are by operator, `alone` by pipeline."""
     flow = flows(plan, profiles, run)
     return {
         name: Served(
@@ -47,6 +68,7 @@ def simulated(plan: GearPlan, profiles: Mapping[str, Profile], run: Simulation) 
                 )
             ],
             flow=flow[name],
+            alone=(alone or {}).get(name, ()),
         )
         for name, pipeline in plan.pipelines.items()
     }
@@ -61,15 +83,13 @@ def write_pipelines_page(
 def pipelines_page(plan: GearPlan, served: Mapping[str, Served], *, title: str = "", note: str = "") -> str:
     """The page; without any `served` it has no numbers of a run."""
     costs = _cost_charts(plan)
-    sections, charts = [_summary(plan, served), *map(chart_section, costs)], [*costs]
+    sections, charts = [_promised(plan, served), *map(chart_section, costs)], [*costs]
     for number, (name, pipeline) in enumerate(plan.pipelines.items(), start=1):
         flow = served[name].flow if name in served else None
         sections.append(_graph(name, pipeline, flow))
         if flow is not None:
             sections.append(section(f"Nodes of {name}", "Shares of answers and of device time.", nodes_table(flow)))
-        sections.append(
-            section(f"Gears of {name}", "The cascade of each node in each load range.", gears_of_nodes(pipeline))
-        )
+        sections.append(section(f"Gears of {name}", _gears_sentence(pipeline), gears_of_nodes(pipeline)))
         drawn = _charts(plan, name, served[name].runs if name in served else (), number)
         sections += map(chart_section, drawn)
         charts += drawn
@@ -107,11 +127,11 @@ def _answered(shares: Mapping[str, float]) -> str:
 
 
 def gears_of_nodes(pipeline: PipelinePlan) -> str:
+    """The cascades of the nodes whose models differ, by gear; of all nodes where none do."""
+    shown = _choosing(pipeline) or list(pipeline.nodes)
     rows = "".join(
         f"<tr><td>{i}</td><td>{load_in_words(gear.load_range.from_, gear.load_range.to)}</td>"
-        + "".join(
-            f"<td class='text'>{html.escape(' | '.join(map(str, gear.cascades[node])))}</td>" for node in pipeline.nodes
-        )
+        + "".join(f"<td class='text'>{html.escape(' | '.join(map(str, gear.cascades[node])))}</td>" for node in shown)
         + (
             "<td></td><td></td><td></td></tr>"
             if gear.predicted is None
@@ -120,23 +140,61 @@ def gears_of_nodes(pipeline: PipelinePlan) -> str:
         )
         for i, gear in enumerate(pipeline.gears)
     )
-    nodes = tuple(map(html.escape, pipeline.nodes))
+    nodes = tuple(map(html.escape, shown))
     columns = ("gear", "requests/s", *nodes, "accuracy", percentile_name(pipeline.objective), "late")
     return html_table(columns, rows, text=nodes)
 
 
-def _summary(plan: GearPlan, served: Mapping[str, Served]) -> str:
+def _choosing(pipeline: PipelinePlan) -> list[str]:
+    """The nodes that have several models in a gear, or others in another gear."""
+    return [node for node in pipeline.nodes if len(_models_at(pipeline, node)) > 1]
+
+
+def _models_at(pipeline: PipelinePlan, node: str) -> set[str]:
+    return {model for gear in pipeline.gears for cascade in gear.cascades[node] for model in cascade.models}
+
+
+def _gears_sentence(pipeline: PipelinePlan) -> str:
+    choosing, sentence = _choosing(pipeline), "The cascade of each node in each load range."
+    rest = [
+        f"{node} {next(iter(_models_at(pipeline, node)))}" if len(pipeline.nodes) > 1 else node
+        for node in pipeline.nodes
+        if node not in choosing
+    ]
+    if not choosing or not rest:
+        return sentence
+    return f"{sentence} The others have one model in all gears: {', '.join(rest)}."
+
+
+def _promised(plan: GearPlan, served: Mapping[str, Served]) -> str:
+    """The figures of the plan, beside other devices and one model alone; of several pipelines in a table."""
     results: dict[str, dict[Kind, ServingResult]] = {}
     for run in (run for one in served.values() for run in one.runs):
         results.setdefault(run.name, {})[run.kind] = run.result
     if not results:
         results = {name: {"predicted": one} for name, one in plan.predictions.items()}
-    sentence = "All pipelines at once. Latencies are of answered requests; refused and failed ones count as late."
-    cost = cost_tiles(plan)
-    bodies = [tiles([("devices", str(len(plan.hardware.devices)), ""), *cost])] if cost else []
+    if not results:
+        return ""
+    asked = {name: objective_in_words(pipeline) for name, pipeline in plan.pipelines.items()}
+    bodies, cost = list[str](), cost_tiles(plan)
+    if len(plan.pipelines) == 1:
+        sentence = f"Asked for: {asked[plan.name]}."
+    else:
+        sentence = f"Asked for: {'; '.join(f'{name}: {words}' for name, words in asked.items())}. All at once."
+    sentence += " Latencies are of answered requests; refused and failed ones count as late."
+    if result := results.get(plan.name, {}).get("predicted") if len(plan.pipelines) == 1 else None:
+        bodies.append(tiles(figures_of(_content_for_costs(plan), plan, result)))
+    elif cost:
+        bodies.append(tiles([("devices", str(len(plan.hardware.devices)), ""), *cost]))
+    if not bodies or len(results) > 1 or any(len(kinds) > 1 for kinds in results.values()):
+        bodies.append(results_rows(results))
     if len(plan.pipelines) == 1 and plan.name in plan.predictions:
         bodies.append(costs_below(_content_for_costs(plan), plan, plan.predictions[plan.name]))
-    return section("Summary", sentence, results_rows(results), *bodies) if results else ""
+    for name, one in served.items():
+        own = results.get(name, {}).get("predicted")
+        of = "" if len(plan.pipelines) == 1 else f" in {name}"
+        bodies.append(alone_below(own, one.alone, right="accuracy", time="p95", of=of))
+    return section("What is promised", sentence, *bodies)
 
 
 def _cost_charts(plan: GearPlan) -> list[Chart]:
@@ -151,6 +209,6 @@ def _content_for_costs(plan: GearPlan) -> ReportContent:
 
 def _graph(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> str:
     sentence = "An edge says its condition, and how many times a request it is taken; the bar is the share of time."
-    if flow is not None:
+    if flow is not None and flow.share_of_busy < ALL:
         sentence += f" The pipeline takes {percent(flow.share_of_busy)} of the time for which devices are busy."
     return section(f"The graph of {name}", sentence, graph_svg(name, pipeline, flow))

@@ -57,17 +57,17 @@ def _promised(content: ReportContent, devices: Chart | None) -> str:
     if content.plan is None:
         return ""
     plan, bodies = content.plan, list[str]()
-    sentence = "; ".join(_objective(pipeline) for pipeline in plan.pipelines.values())
+    sentence = "; ".join(objective_in_words(pipeline) for pipeline in plan.pipelines.values())
     result = plan.predictions.get(plan.name) if len(plan.pipelines) == 1 else None
     if result is not None:
-        bodies.append(tiles(_figures(content, plan, result)))
+        bodies.append(tiles(figures_of(content, plan, result)))
         bodies.append(costs_below(content, plan, result))
         if devices is not None:
             bodies.append(chart_below(devices))
     return section("What is promised", f"Asked for: {sentence}. Predicted by simulation of the trace.", *bodies)
 
 
-def _figures(content: ReportContent, plan: GearPlan, result: ServingResult) -> list[tuple[str, str, str]]:
+def figures_of(content: ReportContent, plan: GearPlan, result: ServingResult) -> list[tuple[str, str, str]]:
     low, high = result.accuracy_interval
     right = "accuracy" if content.labelled else "agreement"
     name = content.percentile if content.percentile in ("p50", "p95", "p99") else "p95"
@@ -275,7 +275,7 @@ def plan_facts(plan: GearPlan, assumed: Sequence[tuple[str, str]] = ()) -> str:
     return facts(
         [
             ("planner", plan.planner + (" (search was interrupted: unfinished)" if plan.unfinished else "")),
-            *((f"objective of {name}", _objective(pipeline)) for name, pipeline in plan.pipelines.items()),
+            *((f"objective of {name}", objective_in_words(pipeline)) for name, pipeline in plan.pipelines.items()),
             ("devices", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()) + _pool(plan)),
             *((("price", cost),) if cost and plan.hardware.pool_cores is None else ()),
             ("replicas", ", ".join(f"{n} x {model}" for model, n in copies.items())),
@@ -303,7 +303,7 @@ def _pool(plan: GearPlan) -> str:
     return ", ".join([f" that share {plan.hardware.pool_cores} cores", *held])
 
 
-def _objective(pipeline: PipelinePlan) -> str:
+def objective_in_words(pipeline: PipelinePlan) -> str:
     objective, parts = pipeline.objective, []
     if objective.latency_s is not None:
         metric = "" if objective.metric in (UNSET, "latency") else f"{NAMES[objective.metric]} "

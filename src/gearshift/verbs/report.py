@@ -83,12 +83,16 @@ def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone
 
 
 def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
+    from gearshift.planner.language.compared.alone import each_language_alone
     from gearshift.reporting.language.page import write_language_page
 
     made, measured = plan_and_language_profile(plan, profile)
-    known = trace is not None or bool(made.trace.path)
-    run = simulate_language(plan, trace, profile=measured) if known else None
-    write_language_page(out, made, measured, run)
+    if trace is None and not made.trace.path:
+        write_language_page(out, made, measured)
+        return out
+    arrivals = trace_for(made, plan, trace)
+    run = simulate_language(plan, arrivals, profile=measured)
+    write_language_page(out, made, measured, run, each_language_alone(made, measured, arrivals))
     return out
 
 
@@ -100,13 +104,15 @@ def report_pipelines(
     `traces` replace some of those that the plan names. Without `simulated` nothing is served, and
     the page has no numbers of a run.
     """
+    from gearshift.planner.one_alone import each_alone
     from gearshift.reporting.pipelines_page import simulated as as_simulated
     from gearshift.reporting.pipelines_page import write_pipelines_page
 
     made, measured, joint = plan_and_records(plan) if simulated else (read_plan(Path(plan)), {}, {})
     found = {}
     if simulated:
-        run = simulate(made, traces_for(made, plan, traces), profiles=measured, joint=joint)
-        found = as_simulated(made, measured, run)
+        arrivals = traces_for(made, plan, traces)
+        run = simulate(made, arrivals, profiles=measured, joint=joint)
+        found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals))
     write_pipelines_page(Path(out), made, found)
     return Path(out)

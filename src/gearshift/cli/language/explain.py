@@ -54,7 +54,15 @@ def _show(output: Output, explained: "LanguageExplanation", made: GearPlan) -> N
     for gear in explained.gears:
         output.say(f"gear {gear.gear}: {sentence(gear, name, limit_s)}")
     output.say("")
-    output.show(language_results("The trace", [("gear plan", explained.replayed)]))
+    known = [(one.name, one.predicted) for one in explained.alone if one.predicted is not None]
+    output.show(
+        language_results(
+            "The trace, and one model alone on the same devices", [("gear plan", explained.replayed), *known]
+        )
+    )
+    for one in explained.alone:
+        if one.reason:
+            output.say(f"{one.name}: {one.reason}")
     output.say(
         f"with certainties permuted, the trace's quality changes by {-explained.certainty_worth:+.4f}: "
         "that much of it comes from knowing which answers to trust, and the rest from splitting under load"

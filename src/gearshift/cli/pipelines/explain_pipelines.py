@@ -54,6 +54,14 @@ def show(output: Output, explained: TogetherExplanation) -> None:
         output.say("")
     output.show(results_table("The traces, all at once", [(n, p.replayed) for n, p in explained.pipelines.items()]))
     for name, pipeline in explained.pipelines.items():
+        known = [(one.name, one.predicted) for one in pipeline.alone if one.predicted is not None]
+        if known:
+            title = f"{name} with one model alone, on the same devices"
+            output.show(results_table(title, [("this plan", pipeline.replayed), *known]))
+        for one in pipeline.alone:
+            if one.reason:
+                output.say(f"{one.name}: {one.reason}")
+    for name, pipeline in explained.pipelines.items():
         output.show(flow_table(name, pipeline.flow))
         if not pipeline.same_trace:
             output.say(f"{name}: this is not the trace that the plan was made from")

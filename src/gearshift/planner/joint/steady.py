@@ -181,6 +181,10 @@ class SteadyTuples:
         """The cell with the best largest batch, also where it does not hold."""
         return self.cell(candidate, load_qps, self._climbed(candidate, load_qps))
 
+    def size(self, candidate: Candidate, load_qps: float) -> int:
+        """The best largest batch, also where it does not hold."""
+        return self._climbed(candidate, load_qps)
+
     def _climbed(self, candidate: Candidate, load_qps: float) -> int:
         """Climb from the size that held last, to the better neighbour until one holds or none is better."""
         sizes = self.sizes()

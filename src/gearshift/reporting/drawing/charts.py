@@ -44,6 +44,7 @@ class Line:
     texts: Sequence[str] = ()
     width: float = 2
     dots: bool = False
+    dot_size: float = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,7 @@ def _mark(panel: Panel, mark: Mark) -> str:
     if not mark.dots:
         return line
     spots = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True) if math.isfinite(b))
-    return f'{line}<path class="dots" stroke="var({mark.colour})" stroke-width="6" d="{spots}"/>'
+    return f'{line}<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.dot_size:g}" d="{spots}"/>'
 
 
 def _line(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
+from gearshift.planner.one_alone import OneAlone
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_B
+from gearshift.reporting.alone_table import alone_below
 from gearshift.reporting.charts import objective_rule
 from gearshift.reporting.content import ReportContent
 from gearshift.reporting.drawing import colours, scales
@@ -40,13 +42,25 @@ OPEN_END = 0.12
 
 
 def write_language_page(
-    path: Path, plan: GearPlan, profile: LanguageProfile, run: LanguageSimulation | None = None
+    path: Path,
+    plan: GearPlan,
+    profile: LanguageProfile,
+    run: LanguageSimulation | None = None,
+    alone: Sequence[OneAlone] = (),
 ) -> None:
-    write_atomically(path, language_page(plan, profile, run).encode())
+    write_atomically(path, language_page(plan, profile, run, alone).encode())
 
 
-def language_page(plan: GearPlan, profile: LanguageProfile, run: LanguageSimulation | None = None) -> str:
-    """The page; without a `run` of its trace it has the figures that the plan predicts."""
+def language_page(
+    plan: GearPlan,
+    profile: LanguageProfile,
+    run: LanguageSimulation | None = None,
+    alone: Sequence[OneAlone] = (),
+) -> str:
+    """The page; without a `run` of its trace it has the figures that the plan predicts.
+
+    `alone` is what each model would do by itself, on the trace of `run`.
+    """
     loads, drawn = loads_chart(plan, profile), list[Chart]()
     result = plan.predictions.get(plan.name) if run is None else run.result(profile, plan.pipeline.objective)
     if run is not None and result is not None:
@@ -58,7 +72,7 @@ def language_page(plan: GearPlan, profile: LanguageProfile, run: LanguageSimulat
         chart_below(loads),
         f"<details><summary>All gears as a table</summary>{gears_table(plan)}</details>",
     )
-    sections = [_promised(plan, result), works, *map(chart_section, drawn), _tokens(plan, result)]
+    sections = [_promised(plan, result, alone), works, *map(chart_section, drawn), _tokens(plan, result)]
     sections.append(
         section(
             "What was assumed",
@@ -72,7 +86,7 @@ def language_page(plan: GearPlan, profile: LanguageProfile, run: LanguageSimulat
     return html_page(f"Gear plan for {plan.name}", note, sections, [loads, *drawn])
 
 
-def _promised(plan: GearPlan, result: ServingResult | None) -> str:
+def _promised(plan: GearPlan, result: ServingResult | None, alone: Sequence[OneAlone]) -> str:
     objective, name = plan.pipeline.objective, limit_of(plan.pipeline.objective)[0]
     asked = [] if objective.latency_s is None else [f"{name} {percentile_name(objective)} within "]
     asked = [f"{text}{milliseconds(objective.latency_s or 0.0)}" for text in asked]
@@ -83,19 +97,25 @@ def _promised(plan: GearPlan, result: ServingResult | None) -> str:
     low, high = result.accuracy_interval
     tokens, devices = result.tokens, len(plan.hardware.devices)
     kinds = ", ".join(dict.fromkeys(device.kind for device in plan.hardware.devices))
+    late, judged = f"; {percent(result.share_late)} late", objective.metric
     shown = [
         ("devices", str(devices), kinds),
         *cost_tiles(plan),
         ("quality", percent(result.accuracy), f"{percent(low)} to {percent(high)} (95 % sure)"),
-        ("TTFT p95", milliseconds(tokens.ttft_s.p95), f"p50 {milliseconds(tokens.ttft_s.p50)}"),
-        ("per token p95", milliseconds(tokens.per_token_s.p95), f"p50 {milliseconds(tokens.per_token_s.p50)}"),
-        ("whole answers p95", milliseconds(tokens.total_s.p95), f"p50 {milliseconds(tokens.total_s.p50)}"),
-        ("late", percent(result.share_late), f"of {result.requests:,} requests"),
+        *(
+            (f"{words} p95", milliseconds(of.p95), f"p50 {milliseconds(of.p50)}{late if metric == judged else ''}")
+            for metric, words, of in (
+                ("ttft", "TTFT", tokens.ttft_s),
+                ("per_token", "per token", tokens.per_token_s),
+                ("total", "whole answers", tokens.total_s),
+            )
+        ),
     ]
     content = ReportContent(
         title=plan.name, plan=plan, slo_s=objective.latency_s, percentile=percentile_name(objective)
     )
-    return section("What is promised", sentence, tiles(shown), costs_below(content, plan, result))
+    beside = alone_below(result, alone, right="quality", time=f"{name} p95")
+    return section("What is promised", sentence, tiles(shown), costs_below(content, plan, result), beside)
 
 
 def loads_chart(plan: GearPlan, profile: LanguageProfile) -> Chart:

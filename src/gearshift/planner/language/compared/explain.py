@@ -12,11 +12,13 @@ from gearshift.objective import Objective
 from gearshift.planner.contract.so_far import TimedSearch
 from gearshift.planner.language.candidates import BY_ID, Stage, Stages, fronts, table_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
+from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
 from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.load import device_s
 from gearshift.planner.language.replays import Replays, replayed, workloads_of
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
+from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
@@ -57,32 +59,24 @@ class GearExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LanguageExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`certainty_worth` is the quality that is lost on the trace where certainties are permuted."""
+    """`certainty_worth` is the quality that is lost on the trace where certainties are permuted.
+
+    `alone` has each model alone on the same devices.
+    """
 
     objective: Objective
     load_unit: str
     gears: tuple[GearExplanation, ...]
     replayed: ServingResult
     certainty_worth: float
+    alone: tuple[OneAlone, ...] = ()
 
 
 def explain_language(
     plan: GearPlan, profile: LanguageProfile, trace: Trace, *, progress: Progress = silent
 ) -> LanguageExplanation:
     """Explain the plan on the trace. Gears are judged on part A, as when they were planned, the trace on part B."""
-    pipeline = plan.pipeline
-    assert pipeline.objective.metric is not UNSET
-    request = LanguageRequest(
-        profile=profile,
-        trace=trace,
-        hardware=plan.hardware,
-        objective=pipeline.objective,
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=trace.output_tokens,
-        load_unit=pipeline.load_unit,
-        most_gears=100,
-        seed=plan.seed,
-    )
+    pipeline, request = plan.pipeline, request_as_made(plan, profile, trace)
     maker, choice = _as_choice(plan, request)
     replays = Replays(maker, workloads_of(request, PART_A))
     on_a = replays.of(choice)
@@ -120,6 +114,7 @@ def explain_language(
         gears=tuple(gears),
         replayed=result,
         certainty_worth=worth,
+        alone=each_language_alone(plan, profile, trace),
     )
 
 
