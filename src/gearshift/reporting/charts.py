@@ -15,6 +15,8 @@ from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line,
 from gearshift.reporting.headline import counted
 from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
 
+ROOM = 1.1
+"""Above an objective there is room for its label."""
 OPEN_END = 0.12
 """A range without upper end is drawn as wide as this share of the others."""
 
@@ -38,7 +40,7 @@ def loads_chart(content: ReportContent) -> Chart | None:
         panels.append(_shares(content, x, from_, to))
     accuracy = [100 * r.accuracy for r in ranges]
     latency = [1e3 * r.p95_s for r in ranges]
-    within = [] if content.slo_s is None else [1e3 * content.slo_s]
+    within = [] if content.slo_s is None else [ROOM * 1e3 * content.slo_s]
     rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
     measures = (
         ("accuracy (%)", accuracy, colours.ACCURACY, scales.linear(accuracy, zero=False, most=4, end=100), ()),

@@ -156,14 +156,10 @@ def _models_at(pipeline: PipelinePlan, node: str) -> set[str]:
 
 def _gears_sentence(pipeline: PipelinePlan) -> str:
     choosing, sentence = _choosing(pipeline), "The cascade of each node in each load range."
-    rest = [
-        f"{node} {next(iter(_models_at(pipeline, node)))}" if len(pipeline.nodes) > 1 else node
-        for node in pipeline.nodes
-        if node not in choosing
-    ]
+    rest = [node for node in pipeline.nodes if node not in choosing]
     if not choosing or not rest:
         return sentence
-    return f"{sentence} The others have one model in all gears: {', '.join(rest)}."
+    return f"{sentence} One model serves {' and '.join(rest)} in all gears."
 
 
 def _promised(plan: GearPlan, served: Mapping[str, Served]) -> str:

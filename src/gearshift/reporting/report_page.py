@@ -28,7 +28,7 @@ from gearshift.reporting.run_charts import day_chart, latency_chart
 from gearshift.reporting.runs import Kind
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
-from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
+from gearshift.support.numbers import between_times, digits, load_in_words, milliseconds, money, percent
 
 
 def write_report(path: Path, content: ReportContent) -> None:
@@ -73,7 +73,7 @@ def figures_of(content: ReportContent, plan: GearPlan, result: ServingResult) ->
     name = content.percentile if content.percentile in ("p50", "p95", "p99") else "p95"
     latency = {"p50": result.latency_s.p50, "p95": result.latency_s.p95, "p99": result.latency_s.p99}[name]
     between = result.latency_p95_interval_s if name == "p95" else None
-    spread = "" if between is None else f"{milliseconds(between[0])} to {milliseconds(between[1])} in several runs; "
+    spread = "" if between is None else f"{_between(*between)} in several runs; "
     figures = [
         (right, percent(result.accuracy), f"{percent(low)} to {percent(high)} (95 % sure)"),
         (name, milliseconds(latency), f"{spread}{percent(result.share_late)} late"),
@@ -86,6 +86,11 @@ def figures_of(content: ReportContent, plan: GearPlan, result: ServingResult) ->
     kinds = Counter(device.kind for device in plan.hardware.devices)
     devices = ("devices", f"{len(plan.hardware.devices)}", ", ".join(f"{n} x {kind}" for kind, n in kinds.items()))
     return [devices, *cost_tiles(plan), *figures]
+
+
+def _between(least_s: float, most_s: float) -> str:
+    least, most = milliseconds(least_s), milliseconds(most_s)
+    return most if least == most else between_times(least_s, most_s)
 
 
 def cost_tiles(plan: GearPlan) -> list[tuple[str, str, str]]:

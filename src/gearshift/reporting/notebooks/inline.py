@@ -43,7 +43,7 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
     style = "border-collapse:collapse;font-size:90%"
     table = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div style="overflow-x:auto">{table}</div>'
+    return f'<div style="overflow-x:auto;margin:6px 0 10px">{table}</div>'
 
 
 def chart(title: str, x_name: str, *lines: Line, least: float | None = 0.0, percent: bool = False) -> str:

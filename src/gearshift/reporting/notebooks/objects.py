@@ -11,9 +11,10 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan, PipelinePlan
+from gearshift.reporting.headline import counted
 from gearshift.reporting.notebooks.inline import Line, block, chart, html_table, said
 from gearshift.result import ServingResult
-from gearshift.support.numbers import digits, milliseconds, percent
+from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison, Run
@@ -27,7 +28,10 @@ MOST_ROWS = 40
 
 def plan_html(plan: GearPlan) -> str:
     parts = [
-        said(f"{len(plan.placement.replicas)} replicas on {len(plan.hardware.devices)} devices; planner {plan.planner}")
+        said(
+            f"{counted(len(plan.placement.replicas), 'replica')} on {counted(len(plan.hardware.devices), 'device')}; "
+            f"planner {plan.planner}"
+        )
     ]
     if plan.unfinished:
         parts.append(said("the search was ended early: this is the best that it had found"))
@@ -84,7 +88,9 @@ def _gears(pipeline: PipelinePlan) -> str:
         figures = (
             ("", "") if predicted is None else (percent(predicted.accuracy), milliseconds(predicted.latency_p95_s))
         )
-        rows.append([f"{number}: {_cascades(gear)}", str(gear.load_range), *figures])
+        rows.append(
+            [f"{number}: {_cascades(gear)}", load_in_words(gear.load_range.from_, gear.load_range.to), *figures]
+        )
     return html_table(("gear", "load", "accuracy", f"p{100 * pipeline.objective.percentile:g}"), rows)
 
 
@@ -118,7 +124,9 @@ def _over_time(run: "Simulation", latency_s: Any) -> str:
     rate = np.bincount(step_of, minlength=steps) / step_s
     order = np.argsort(step_of, kind="stable")
     parts = np.split(latency_s[order], np.searchsorted(step_of[order], np.arange(1, steps)))
-    p95 = [float(np.quantile(part[~np.isnan(part)], 0.95)) if (~np.isnan(part)).any() else None for part in parts]
+    p95_ms = [
+        1e3 * float(np.quantile(part[~np.isnan(part)], 0.95)) if (~np.isnan(part)).any() else None for part in parts
+    ]
     shifts = run.shifts[-MOST_SECONDS:]
     end_s = float(run.workload.duration_s)
     gear_x, gear_y = [float(at) / NS_PER_S for at in shifts[:, 0]], [float(gear) for gear in shifts[:, 1]]
@@ -128,7 +136,7 @@ def _over_time(run: "Simulation", latency_s: Any) -> str:
         (
             chart("arrivals per second", "s", Line("", middle, rate.tolist())),
             chart("gear", "s", gears),
-            chart("p95 in seconds, by when requests were sent", "s", Line("", middle, p95)),
+            chart("p95 in milliseconds, by when requests were sent", "s", Line("", middle, p95_ms)),
         )
     )
 

@@ -1,5 +1,6 @@
 """The page at `/`, and the description of the API at `/docs`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import prod
@@ -137,24 +138,29 @@ def docs_page(description: Mapping[str, Any]) -> bytes:
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             answers = "".join(
-                f"<li>{status}: {escape(answer['description'])}</li>"
+                f"<li>{status}: {_with_code(answer['description'])}</li>"
                 for status, answer in sorted(operation["responses"].items())
             )
             headers = "".join(
-                f"<li><code>{escape(one['name'])}</code>: {escape(one.get('description', ''))}</li>"
+                f"<li><code>{escape(one['name'])}</code>: {_with_code(one.get('description', ''))}</li>"
                 for one in operation.get("parameters", ())
             )
             more = f"<details><summary>answers</summary><ul>{answers}</ul></details>"
             if headers:
                 more += f"<details><summary>headers</summary><ul>{headers}</ul></details>"
             name = f"<code>{method.upper()} {escape(path)}</code>"
-            rows.append(f"<tr><td>{name}</td><td>{escape(operation['summary'])}{more}</td></tr>")
+            rows.append(f"<tr><td>{name}</td><td>{_with_code(operation['summary'])}{more}</td></tr>")
     body = (
-        f"<p>{escape(description['info']['description'])} All of it, with the schemas of bodies, is in "
+        f"<p>{_with_code(description['info']['description'])} All of it, with the schemas of bodies, is in "
         '<a href="/openapi.json">/openapi.json</a>.</p>'
         f"<table><thead><tr><th>request</th><th>gives</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
     return _page(f"{description['info']['title']}: the API", body)
+
+
+def _with_code(text: str) -> str:
+    """As HTML; words between backticks are code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
 def _signature(served: Signature) -> str:
