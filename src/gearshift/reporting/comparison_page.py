@@ -191,10 +191,16 @@ def _volumes(found: Comparison) -> str:
 
 def _runs(found: Comparison) -> str:
     planned = [run for run in found.runs if run.planner in found.planners]
-    names = (*titles(planned), "planned in", "why not")
-    return html_table(names, "".join(_run(run, shown) for run, shown in cells(planned, FORMATS)), text=("why not",))
+    rows = "".join(_run(run, shown, len(titles(planned))) for run, shown in cells(planned, FORMATS))
+    return html_table((*titles(planned), "planned in"), rows)
 
 
-def _run(run: Run, cells: list[str]) -> str:
-    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in [*cells, planned_in(run)])
-    return f"<tr>{shown}<td class='text'>{html.escape(why_not(run))}</td></tr>"
+def _run(run: Run, cells: list[str], columns: int) -> str:
+    """A run without a plan has the reason in place of the figures."""
+    why = why_not(run)
+    while why and cells[-1] == "":
+        cells = cells[:-1]
+    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    if why and len(cells) < columns:
+        shown += f"<td class='text' colspan='{columns - len(cells)}'>{html.escape(why)}</td>"
+    return f"<tr>{shown}<td>{planned_in(run)}</td></tr>"
