@@ -81,13 +81,24 @@ def frame_of(
         flat |= {name: array} if array.ndim == 1 else {f"{name}.{i}": parts[:, i] for i in range(parts.shape[1])}
     library = load_extra(kind, extra=_EXTRA_OF[kind], where=where)
     if kind == "pyarrow":
-        return library.table({name: library.array(array) for name, array in flat.items()})
+        text = library.string()
+        return library.table(
+            {name: library.array(array, type=text if _without_texts(array) else None) for name, array in flat.items()}
+        )
     if kind == "polars":
         return library.DataFrame(
-            {name: array.tolist() if array.dtype.kind == "O" else array for name, array in flat.items()}
+            {name: array.tolist() if array.dtype.kind == "O" else array for name, array in flat.items()},
+            schema_overrides={name: library.String for name, array in flat.items() if _without_texts(array)},
         )
     known = (categories or {}).items()
-    return library.DataFrame(flat | {name: _categorical(library, flat[name], values) for name, values in known})
+    texts = library.Series(["text"]).dtype
+    gaps = {name: library.Series(array, dtype=texts) for name, array in flat.items() if _without_texts(array)}
+    return library.DataFrame(flat | gaps | {name: _categorical(library, flat[name], values) for name, values in known})
+
+
+def _without_texts(array: NDArray[Any]) -> bool:
+    """True for texts of which all are missing: their type would be guessed otherwise than beside others."""
+    return array.dtype.kind == "O" and all(value is None for value in array.flat)
 
 
 def _categorical(pandas: Any, array: NDArray[Any], values: Sequence[str | int]) -> Any:

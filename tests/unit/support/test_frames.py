@@ -43,6 +43,17 @@ def test_arrays_become_a_frame_and_scores_a_column_each(kind: FrameKind) -> None
     assert found["scores.1"].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_text_alone_has_the_type_of_one_beside_others(kind: FrameKind) -> None:
+    pytest.importorskip(kind)
+    alone, beside = (frame_of(kind, {"town": np.array(t, object)}, where="here") for t in ([None], [None, "Ulm"]))
+    if kind == "pandas":
+        assert alone["town"].dtype == beside["town"].dtype
+        assert repr(alone["town"].tolist()[0]) == repr(beside["town"].tolist()[0])
+    else:
+        assert alone.schema == beside.schema
+
+
 def test_categories_and_nullable_numbers_of_pandas_are_plain() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
