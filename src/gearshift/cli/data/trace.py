@@ -120,7 +120,12 @@ def chart(counts: NDArray[np.int64]) -> list[str]:
 
 def notes(read: LogRead) -> list[str]:
     said = []
-    if read.arrivals_ns is None and read.kind != "a journal":
+    if read.counted_by:
+        step = f"{read.step_s:g} s" if read.step_s < 60 else _duration(round(read.step_s))
+        said.append(
+            f"{read.counted_by!r} has the requests from each time to the next, {step} on: they are spread evenly"
+        )
+    elif read.arrivals_ns is None and read.kind != "a journal":
         said.append("times are in whole seconds, so the trace has the number of requests in each second")
     if read.stamped_at_end:
         said.append("an access log has the times of answers: arrivals were earlier by as long as answers took")

@@ -1,5 +1,6 @@
 """One line of a log as a request: its time, and what it asked for."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from gearshift.traces.logs.stamps import LATEST_NS, stamp_ns
 TIMES = (
     "timestamp", "@timestamp", "time", "ts", "datetime", "date_time", "time_local", "time_iso8601", "msec",
     "start_time", "starttime", "start", "request_time_utc", "eventtime", "arrival", "arrival_s", "arrived_at",
-    "created_at", "date", "timestamp_ms", "end_timestamp", "time_unix_nano",
+    "created_at", "date", "timestamp_ms", "end_timestamp", "time_unix_nano", "second",
 )  # fmt: skip
 PATHS = "path", "uri", "request_uri", "url", "request", "target", "route", "http_path", "cs-uri-stem", ":path"
 METHODS = "method", "request_method", "verb", "http_method", "cs-method", ":method"
 STATUSES = "status", "status_code", "response_code", "elb_status_code", "code", "sc-status"
+COUNTS = "requests", "request_count", "num_requests", "hits", "invocations", "count"
+RATES = "requests_per_second", "requests/s", "req/s", "rps", "qps"
 _ACCESS = re.compile(r'\[(\d\d/\w{3}/\d{4}:[\d:]+(?: [+-]\d{4})?)\] "(?:(\S+) (\S*)[^"]*|[^"]*)" (\d{3})')
 _ENVOY = re.compile(r'^\[(\d{4}-\d\d-\d\dT[^\]]+)\] "(?:(\S+) (\S+)[^"]*|[^"]*)" (\d+)')
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
@@ -126,6 +129,26 @@ def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
     return Line(
         time_ns, str(given or (method if space else "")), path_of(path), str(first_of(lower, STATUSES) or ""), lower
     )
+
+
+def counted_by(lines: Sequence[Line]) -> str:
+    """The column that has the number or the rate of requests in each of these lines; else nothing."""
+    return next((name for name in COUNTS + RATES if lines and all(_counts(line, name) for line in lines)), "")
+
+
+def _counts(line: Line, name: str) -> bool:
+    try:
+        return 0 <= number_of(line, name) < math.inf
+    except ValueError:
+        return False
+
+
+def number_of(line: Line, name: str) -> float:
+    """Raises `ValueError` where the line has no number there; a cell that is empty or null is 0."""
+    if name not in line.fields:
+        raise ValueError(line)
+    cell = line.fields[name]
+    return 0.0 if cell in (None, "") else float(str(cell))
 
 
 def first_of(fields: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -20,8 +20,20 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.support.files import PathLike
 from gearshift.traces.generate import MOST_REQUESTS
-from gearshift.traces.logs.lines import Kind, Line, access_line, alb_line, envoy_line, json_line, row_line
-from gearshift.traces.logs.series import minute_counts, prometheus_counts
+from gearshift.traces.logs.lines import (
+    RATES,
+    TIMES,
+    Kind,
+    Line,
+    access_line,
+    alb_line,
+    counted_by,
+    envoy_line,
+    json_line,
+    number_of,
+    row_line,
+)
+from gearshift.traces.logs.series import grid_counts, minute_counts, prometheus_counts
 from gearshift.traces.rows import LONGEST_S
 
 STANDARD_INPUT = "-"
@@ -39,7 +51,8 @@ class LogRead:
     """Requests found in a log: their times, or where these are not known their number in each second.
 
     `skipped` lines were not of the kind, the first of them `first_skipped`; `left_out` were not
-    asked for. `paths` has the number of requests for each path, up to 10,000 of them.
+    asked for. `paths` has the number of requests for each path, up to 10,000 of them. Where the log has
+    numbers of requests, `counted_by` is their column and `step_s` the time that each is of.
     """
 
     kind: str
@@ -50,6 +63,8 @@ class LogRead:
     first_skipped: str = ""
     left_out: int = 0
     paths: Mapping[str, int]
+    counted_by: str = ""
+    step_s: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -83,7 +98,8 @@ def read_log(
 
     Known are access logs of nginx, Apache and what writes like them, of Envoy and of AWS' load
     balancer; JSON lines and CSV with a column of times, which `time_field` names where it is called
-    otherwise; answers of Prometheus to a range query; and the counts by the minute of Azure Functions.
+    otherwise, of requests or with a column of their numbers (`requests`) or rates (`rps`) at equal
+    steps; answers of Prometheus to a range query; and the counts by the minute of Azure Functions.
     `path_prefix`, `method`, `status` (as 200 or 2xx) and `where` (field: value, of JSON and CSV)
     choose requests. With `whole_seconds`, or where all times are in whole seconds, the trace has counts.
 
@@ -178,8 +194,9 @@ def _kind_of(first: list[str], time_field: str | None, name: str) -> tuple[Kind,
     mark = next((mark for mark in "\t;," if mark in first[0]), ",")
     names = _cells(first[0], mark)
     kinds.append((Kind("a table", row_line(names, time_field, lambda text: _cells(text, mark))), first[1:]))
-    best, readable = max(((one, _readable(one[0], one[1])) for one in kinds), key=lambda pair: pair[1])
+    best, readable = max(((one, len(_read_of(*one))) for one in kinds), key=lambda pair: pair[1])
     if readable * 2 <= len(best[1]) or readable == 0:
+        _refuse_table(names, _cells(first[1], mark) if len(first) > 1 else [], time_field, name)
         raise InvalidInput(
             f"this is no log of a known kind; it begins: {first[0][:80]!r}",
             where=name,
@@ -188,12 +205,30 @@ def _kind_of(first: list[str], time_field: str | None, name: str) -> tuple[Kind,
     return best
 
 
-def _readable(kind: Kind, lines: list[str]) -> int:
-    found = 0
+def _refuse_table(names: list[str], cells: list[str], time_field: str | None, where: str) -> None:
+    """Raise `InvalidInput` that says what is wrong with the times of a table, where it looks like one."""
+    if len(names) < 2 or len(cells) != len(names):
+        return
+    columns = {column.strip().lower(): cell for column, cell in zip(names, cells, strict=True)}
+    wanted = [time_field.lower()] if time_field else [column for column in TIMES if columns.get(column)]
+    if wanted and wanted[0] in columns:
+        raise InvalidInput(
+            f"the column {wanted[0]!r} has {columns[wanted[0]][:40]!r}, which is no time that can be read",
+            where=where,
+            remedy="write times as 2025-11-03 09:59:30, or as seconds since 1970",
+        )
+    raise InvalidInput(
+        f"no column of times is known among {', '.join(map(repr, (one[:40] for one in names[:20])))}",
+        where=where,
+        remedy="name the column of times with --time",
+    )
+
+
+def _read_of(kind: Kind, lines: list[str]) -> list[Line]:
+    found = []
     for line in lines:
         try:
-            kind.read(line)
-            found += 1
+            found.append(kind.read(line))
         except (ValueError, OverflowError):
             continue
     return found
@@ -209,13 +244,15 @@ def _cells(text: str, mark: str) -> list[str]:
 def _of_lines(
     kind: Kind, first: list[str], lines: Iterator[str], chosen: _Chosen, name: str, whole_seconds: bool
 ) -> LogRead:
-    times = array("q")
+    times, numbers = array("q"), array("d")
+    counted = counted_by(_read_of(kind, first))
     paths: Counter[str] = Counter()
     skipped = left_out = 0
     first_skipped = ""
     for line in chain(first, lines):
         try:
             read = kind.read(line)
+            number = number_of(read, counted) if counted else 1.0
         except (ValueError, OverflowError):
             skipped += 1
             first_skipped = first_skipped or line[:80]
@@ -228,12 +265,28 @@ def _of_lines(
             continue
         require(len(times) < MOST_REQUESTS, "the log has more than 200 million requests", where=name, remedy="cut it")
         times.append(read.time_ns)
+        if counted:
+            numbers.append(number)
     if not times:
         offered = ", ".join(f"{path} ({count})" for path, count in paths.most_common(3))
         raise InvalidInput(
             f"no request is left of {left_out}" + (f"; the paths are {offered}" if offered else ""),
             where=name,
             remedy="choose by other values",
+        )
+    on_grid = grid_counts(times, numbers, name, rates=counted in RATES) if counted else None
+    if on_grid is not None:
+        require(bool(on_grid.counts.any()), f"all of {counted!r} are 0", where=name, remedy="give another log")
+        return LogRead(
+            kind="counts",
+            arrivals_ns=None,
+            counts=on_grid.counts,
+            skipped=skipped,
+            first_skipped=first_skipped,
+            left_out=left_out,
+            paths={},
+            counted_by=counted,
+            step_s=on_grid.step_s,
         )
     arrivals_ns = np.sort(np.array(times, dtype=np.int64))
     arrivals_ns -= arrivals_ns[0] // NS_PER_S * NS_PER_S

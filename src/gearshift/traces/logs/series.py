@@ -1,11 +1,13 @@
 """Requests per second from series of rates or counts: Prometheus, and counts by the minute."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.rows import LONGEST_S
@@ -24,6 +26,11 @@ class _Data(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: _Data
+
+
+class _OnGrid(NamedTuple):
+    counts: NDArray[np.int64]
+    step_s: float
 
 
 def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
@@ -67,6 +74,25 @@ def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
 def minute_counts(minutes: Sequence[float] | Floats, where: str) -> NDArray[np.int64]:
     """Requests (seconds,) from requests in each minute, spread evenly over its seconds."""
     return whole(np.repeat(np.asarray(minutes, dtype=np.float64) / 60, 60), where)
+
+
+def grid_counts(times_ns: Sequence[int], values: Sequence[float], where: str, *, rates: bool) -> _OnGrid | None:
+    """Requests (seconds,) where each value is of the time from its stamp to the next, evenly spread.
+
+    Stamps are multiples of their least gap, the step; values of one stamp are added up. A step without
+    a value has none. `rates` are per second. None where stamps lie otherwise, or closer than a second.
+    """
+    stamps = np.unique(np.asarray(times_ns, dtype=np.int64))
+    step_ns = int(np.diff(stamps).min()) if len(stamps) > 1 else 0
+    since_ns = np.asarray(times_ns, dtype=np.int64) - stamps[0]
+    if step_ns < NS_PER_S or (since_ns % step_ns).any():
+        return None
+    require(since_ns.max() < LONGEST_S * NS_PER_S, "it is longer than 10 million seconds", where=where, remedy="cut it")
+    step_s = step_ns / NS_PER_S
+    per_step = np.bincount(since_ns // step_ns, weights=values) * (step_s if rates else 1.0)
+    until = np.concatenate([[0.0], np.cumsum(per_step)])
+    seconds = np.arange(int(np.ceil(len(per_step) * step_s)) + 1)
+    return _OnGrid(whole(np.diff(np.interp(seconds, np.arange(len(until)) * step_s, until)), where), step_s)
 
 
 def whole(rates: Floats, where: str) -> NDArray[np.int64]:

@@ -72,6 +72,49 @@ def test_json_lines_by_a_found_and_by_a_named_field(tmp_path: Path) -> None:
     assert times_of(named) == [500_000_000]
 
 
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        (
+            "Time,Requests\n2025-11-03T09:00:00Z,4\n2025-11-03T09:00:02Z,2\n2025-11-03T09:00:06Z,6\n",
+            [2, 2, 1, 1, 0, 0, 3, 3],
+        ),
+        ("time,rps\n0,2\n2,\n4,3\n", [2, 2, 0, 0, 3, 3]),
+        ("time;node;hits\n60;a;30\n60;b;30\n120;a;120\n", [1] * 60 + [2] * 60),
+        ("second,requests\n0,20\n1,60\n", [20, 60]),
+    ],
+)
+def test_numbers_of_requests_at_equal_steps_are_spread_over_them(tmp_path: Path, rows: str, counts: list[int]) -> None:
+    read = read_log(written(tmp_path, rows))
+    assert read.arrivals_ns is None
+    assert read.counts.tolist() == counts
+
+
+def test_a_number_beside_times_at_no_equal_steps_is_not_of_requests(tmp_path: Path) -> None:
+    read = read_log(written(tmp_path, "time,count\n0,500\n1.5,500\n3.7,500\n"))
+    assert (read.requests, read.counted_by) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "time_field", "said"),
+    [
+        (
+            "id,timestamp\n1,03/11/2025 09:00:00\n",
+            None,
+            r"column 'timestamp' has '03/11/2025 09:00:00', which is no time",
+        ),
+        ("id,seen at\n1,03/11/2025\n", "Seen at", r"column 'seen at' has '03/11/2025', which is no time"),
+        ("id,seen at\n1,2025-11-03\n", None, r"no column of times is known among 'id', 'seen at'; name .* with --time"),
+        ("id,time\n1,2025-11-03\n", "when", r"no column of times is known among 'id', 'time'"),
+    ],
+)
+def test_a_table_whose_times_are_not_found_says_why(
+    tmp_path: Path, rows: str, time_field: str | None, said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_log(written(tmp_path, rows), time_field=time_field)
+
+
 def test_published_sets_of_language_models(tmp_path: Path) -> None:
     azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,109\n"
     mooncake = "".join(json.dumps({"timestamp": t, "input_length": 5, "hash_ids": [1]}) + "\n" for t in (0, 1500))
