@@ -216,7 +216,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     not recorded. `upshift_margin` is the share by which load must fall below a gear's range for an
     immediate upshift; a smaller fall waits for a second. 0, the default, never waits.
     `planned_load` is the distribution of load that the gears were chosen for; None where it was
-    not recorded. `gains` are read by gears that order by gain. `certificate` is of the answers.
+    not recorded. `gains` are read by gears that order by gain; where several pipelines refine on the
+    same devices, these are compared times the `worth` of each pipeline, 1 where it is left out.
+    `certificate` is of the answers.
     """
 
     nodes: dict[str, Node]
@@ -233,6 +235,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default_priority: int = LEAST_URGENT
     planned_load: PlannedLoad | None = None
     gains: tuple[ExpectedGain, ...] | UnsetType = UNSET
+    worth: float | UnsetType = UNSET
     certificate: Certificate | UnsetType = UNSET
 
     def __post_init__(self) -> None:
@@ -246,13 +249,20 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         patient = self.starvation_s is None or 0 < self.starvation_s < 1e6
         ranked = MOST_URGENT <= self.default_priority <= LEAST_URGENT
+        worthy = self.worth is UNSET or 0 < self.worth < math.inf
         for name, usable, needs in (
             ("alpha", 0 <= self.alpha < math.inf, "a finite number from 0"),
             ("upshift_margin", 0 <= self.upshift_margin <= 1, "0 to 1"),
             ("starvation_s", patient, "a positive number of seconds"),
             ("default_priority", ranked, f"{MOST_URGENT} to {LEAST_URGENT}"),
+            ("worth", worthy, "a positive number"),
         ):
             require(usable, f"{name} is {getattr(self, name)}, needs {needs}")
+        require(
+            self.worth is UNSET or self.refines,
+            "worth is set, and no gear orders by gain",
+            remedy="leave worth out, or set order to gain",
+        )
         require(
             self.planned_load is None or len(self.planned_load.shares) == len(self.gears),
             f"planned_load has other than {len(self.gears)} shares, needs one per gear",

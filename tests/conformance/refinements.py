@@ -1,12 +1,14 @@
 """Random cases whose gears order by expected gain, with random tables of gain."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
 import msgspec
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from gearshift.gear import ExpectedGain, Gear, GearPlan
+from gearshift.gear import ExpectedGain, Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from tests.conformance.plans import Case
@@ -25,21 +27,23 @@ def with_refinement(draw: st.DrawFn, case: Case) -> Case:
             for device in case.plan.hardware.devices
         ),
     )
-    latency_s = draw(st.sampled_from([0.004, 0.02, 0.05, 0.5]))
     models = case.plan.placement.models
-    pipelines = {
-        name: msgspec.structs.replace(
-            pipeline,
-            gears=tuple(draw(_by_gain(gear)) for gear in pipeline.gears),
-            gains=tuple(draw(_gain(kept, later)) for kept, later in permutations(models, 2)),
-            objective=Objective(latency_s=latency_s),
-        )
-        for name, pipeline in case.plan.pipelines.items()
-    }
+    pipelines = {name: draw(_refining(pipeline, models)) for name, pipeline in case.plan.pipelines.items()}
     plan: GearPlan = msgspec.structs.replace(
         case.plan, placement=Placement(replicas=replicas), hardware=hardware, pipelines=pipelines
     )
     return replace(case, plan=plan)
+
+
+@st.composite
+def _refining(draw: st.DrawFn, pipeline: PipelinePlan, models: Sequence[str]) -> PipelinePlan:
+    return msgspec.structs.replace(
+        pipeline,
+        gears=tuple(draw(_by_gain(gear)) for gear in pipeline.gears),
+        gains=tuple(draw(_gain(kept, later)) for kept, later in permutations(models, 2)),
+        objective=Objective(latency_s=draw(st.sampled_from([0.004, 0.02, 0.05, 0.5]))),
+        worth=draw(st.sampled_from([UNSET, 0.3, 3.0])),
+    )
 
 
 @st.composite

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from gearshift.cascade import Cascade
 from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
@@ -63,18 +64,33 @@ def small_plan(placed: Mapping[str, str], *gears: Gear, **operator: Any) -> Gear
     return small_plan_of(placed, {"task": gears}, **operator)
 
 
-def refining(plan: GearPlan, gain: Mapping[float, float], *, latency_ms: float = 100, **gear: Any) -> GearPlan:
-    """The plan with gears that order by gain, which for all pairs of models is the same by certainty."""
-    (pipeline,) = plan.pipelines.values()
-    (name,) = plan.pipelines
-    gears = tuple(msgspec.structs.replace(each, order="gain", **gear) for each in pipeline.gears)
+def refining(
+    plan: GearPlan,
+    gain: Mapping[float, float],
+    *,
+    latency_ms: float | Mapping[str, float] = 100,
+    worth: Mapping[str, float] = {},
+    **gear: Any,
+) -> GearPlan:
+    """The plan with gears that order by gain, which for all pairs of models is the same by certainty.
+
+    Latency and worth may be by pipeline.
+    """
     gains = tuple(
         ExpectedGain(kept=kept, later=later, certainty=tuple(gain), gain=tuple(gain.values()))
         for kept, later in permutations(plan.placement.models, 2)
     )
-    objective = Objective(latency_s=latency_ms / 1e3)
-    changed = msgspec.structs.replace(pipeline, gears=gears, gains=gains, objective=objective)
-    return msgspec.structs.replace(plan, pipelines={name: changed})
+    changed = {}
+    for name, pipeline in plan.pipelines.items():
+        ms = latency_ms[name] if isinstance(latency_ms, Mapping) else latency_ms
+        changed[name] = msgspec.structs.replace(
+            pipeline,
+            gears=tuple(msgspec.structs.replace(each, order="gain", **gear) for each in pipeline.gears),
+            gains=gains,
+            objective=Objective(latency_s=ms / 1e3),
+            worth=worth.get(name, UNSET),
+        )
+    return msgspec.structs.replace(plan, pipelines=changed)
 
 
 def small_plan_of(placed: Mapping[str, str], pipelines: Mapping[str, Sequence[Gear]], /, **fields: Any) -> GearPlan:

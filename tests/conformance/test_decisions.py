@@ -114,6 +114,12 @@ def test_router_and_simulator_refine_alike_while_there_is_time(case: Case, front
     assert_same_decisions(case, front_end=front_end)
 
 
+@given(cases_of_several().flatmap(with_refinement), BUSY)
+@settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_router_and_simulator_refine_alike_where_pipelines_share_devices(case: Case, front_end: FrontEnd) -> None:
+    assert_same_decisions(case, front_end=front_end)
+
+
 @given(cases().filter(lambda case: case.workload.deadline_ns is not None).flatmap(with_refinement))
 @settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_refine_alike_where_late_answers_are_wanted(case: Case) -> None:

@@ -96,6 +96,17 @@ def test_where_rows_are_refined_no_fault_of_workers_costs_or_doubles_an_answer(t
     assert tally.failed in (1, 2)
 
 
+@pytest.mark.long
+def test_where_rows_of_two_pipelines_are_refined_no_fault_of_workers_costs_or_doubles_an_answer(
+    tmp_path: Path, refines: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "SERVED", ["faults", "faults-1"])
+    tally = asyncio.run(faults.with_load(tmp_path, random.Random(1), TOGETHER))
+    assert tally.sound, tally
+    assert tally.refined > 0
+    assert tally.retries > 0
+
+
 NOT_COUNTED = ("shutdown in a batch (SIGTERM)", "front ends killed (kill -9)")
 """Rounds that end without a look at the server's own counts."""
 

@@ -142,14 +142,16 @@ def write_world(folder: Path) -> Path:
 
 
 def refining(plan: GearPlan) -> GearPlan:
-    """The plan with rows refined until a tenth of a second after they came."""
-    small, large = models_of(plan.name)
-    changed = msgspec.structs.replace(
-        plan.pipeline,
-        gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in plan.pipeline.gears),
-        gains=(ExpectedGain(kept=small, later=large, certainty=(0.0, 0.5), gain=(0.5, 0.0)),),
-    )
-    return msgspec.structs.replace(plan, pipelines={plan.name: changed})
+    """The plan with rows of all pipelines refined until a tenth of a second after they came."""
+    changed = {}
+    for name, pipeline in plan.pipelines.items():
+        small, large = models_of(name)
+        changed[name] = msgspec.structs.replace(
+            pipeline,
+            gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in pipeline.gears),
+            gains=(ExpectedGain(kept=small, later=large, certainty=(0.0, 0.5), gain=(0.5, 0.0)),),
+        )
+    return msgspec.structs.replace(plan, pipelines=changed)
 
 
 def placed_of(name: str) -> list[tuple[str, int]]:
@@ -909,15 +911,15 @@ def main(rounds: dict[str, Round] = KINDS) -> int:
     parser.add_argument("--longest-s", type=float, default=float("inf"), help="begin no round after so many seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--graphs", action="store_true", help="each pipeline is a graph")
-    parser.add_argument("--refine", action="store_true", help="the plan refines rows; of one pipeline alone")
+    parser.add_argument("--refine", action="store_true", help="the plan refines rows; no graphs")
     parser.add_argument(
         "--kind", action="append", choices=sorted({**rounds, **OF_GRAPHS}), help="this kind alone; may be repeated"
     )
     parser.add_argument("--pipelines", type=int, default=1, help="how many the server has; requests go to them in turn")
     arguments = parser.parse_args()
     SERVED[1:] = [f"faults-{number}" for number in range(1, arguments.pipelines)]
-    if arguments.refine and (arguments.graphs or arguments.pipelines > 1):
-        parser.error("--refine is of one pipeline that is no graph")
+    if arguments.refine and arguments.graphs:
+        parser.error("--refine is of pipelines that are no graphs")
     REFINES[:] = [True] if arguments.refine else []
     if arguments.graphs:
         GRAPHS.append(True)

@@ -75,10 +75,15 @@ def _unserved_by_engines(plan: GearPlan, pipeline: PipelinePlan) -> Iterator[str
 def _unserved_together(plan: GearPlan) -> Iterator[str]:
     if len(plan.pipelines) > 1 and plan.hardware.pool_cores is not None:
         yield "several pipelines, and cores that they would share (pool_cores)"
-    if len(plan.pipelines) > 1 and any(pipeline.refines for pipeline in plan.pipelines.values()):
-        yield "several pipelines, and order by gain in one"
-    if any(pipeline.refines for pipeline in plan.pipelines.values()):
+    by_gain = [name for name, pipeline in plan.pipelines.items() if pipeline.refines]
+    if by_gain:
         yield from _unrefined(plan)
+    by_arrival = [name for name in plan.pipelines if name not in by_gain]
+    if by_gain and by_arrival:
+        yield (
+            f"order by gain in pipeline {by_gain[0]!r} and by arrival in {by_arrival[0]!r}: by gain, alike replicas "
+            "share their queues, and by arrival each has its own"
+        )
     if any(replica.kv_tokens is not UNSET for replica in plan.placement.replicas):
         yield "replicas with kv_tokens, which this version of gearshift does not serve"
 

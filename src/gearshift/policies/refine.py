@@ -101,14 +101,15 @@ def refine_batch_size(
 
 
 def screen_or_refine(
-    screened_last: bool, waiting: int, most: int, answer_by_ns: int, now_ns: int, screen_ns: int, refine_ns: int
+    screened_last: bool, full: bool, answer_by_ns: int, now_ns: int, screen_ns: int, refine_ns: int
 ) -> int:
     """Whether an idle device that could do both screens or refines: in turn, with two exceptions.
 
-    It screens again while `waiting` unscreened rows fill a batch, and when refining first would
-    make the oldest of them late (`answer_by_ns`) and screening now would not.
+    It screens again while unscreened rows of some model fill a batch (`full`), and when refining
+    first would make the row late that has to be answered first (`answer_by_ns`), and screening now
+    would not.
     """
-    if not screened_last or waiting >= most:
+    if not screened_last or full:
         return SCREEN
     if now_ns + screen_ns <= answer_by_ns < now_ns + refine_ns + screen_ns:
         return SCREEN

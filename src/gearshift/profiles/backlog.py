@@ -63,7 +63,8 @@ def backlog_of(
 ) -> Backlog:
     """The largest number of samples that may wait for a pipeline, with up to `scaler_cores` if scaled.
 
-    It is the only one if none is named. Devices that it shares are taken to be its own. `profiles`
+    It is the only one if none is named. Devices that it shares are taken to be its own, but for
+    batches of the others that refine there. `profiles`
     are by operator where there are several. Of a graph `joint` has the joint records, and its
     items are as many as recorded request rows visit; without them, each node is visited once.
 
@@ -78,12 +79,13 @@ def backlog_of(
     of = tables.pipeline if pipeline is None else tables.pipeline_named(pipeline)
     profile = as_one(profiles)
     visits = _visits(plan.pipelines[of.name], tables, of, profiles, joint.get(of.name))
-    parts = _parts(tables, of, visits, cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores))
+    run_ns = cheapest_gear_ns(plan, tables, profile, scaler_cores=scaler_cores)
+    parts = _parts(tables, of, visits, run_ns)
     front_end = front_end_of(profile)
     router_ns, devices = front_end.arrival_ns + front_end.answer_ns, len(tables.device_ids)
 
     necessary = [part for part in parts if part.stage == 0] if tables.refine.refines else parts
-    refining_ns = _refining_ns(parts) if tables.refine.refines else 0.0
+    refining_ns = _refining_ns(tables, parts, run_ns) if tables.refine.refines else 0.0
 
     def on_device_ns(samples: float) -> NDArray[np.float64]:
         on_device = np.zeros(devices)
@@ -142,10 +144,20 @@ def _parts(
     return parts
 
 
-def _refining_ns(parts: list[_Part]) -> float:
-    """The longest batch that refines on a device that also screens."""
-    screens = {device for part in parts if part.stage == 0 for device in part.devices}
-    return max((float(part.run_ns.max()) for part in parts if part.stage and screens & {*part.devices}), default=0.0)
+def _refining_ns(tables: PlanTables, parts: list[_Part], run_ns: NDArray[np.int64]) -> float:
+    """The longest batch of any pipeline that refines on a device on which this one screens."""
+    screens, replicas = {device for part in parts if part.stage == 0 for device in part.devices}, len(run_ns)
+    longest = 0
+    for pipeline in tables.pipelines:
+        row = pipeline.first_gear + pipeline.gears - 1
+        shares, largest = (flat.reshape(-1, replicas)[row] for flat in (tables.shares, tables.largest_batch_size))
+        for model in tables.cascade(pipeline.gears - 1, pipeline.first_node).models[1:]:
+            number = tables.models.index(model)
+            for replica in range(tables.model_begin[number], tables.model_begin[number + 1]):
+                spans = {*tables.spans[tables.spans_begin[replica] : tables.spans_begin[replica + 1]].tolist()}
+                if shares[replica] > 0 and screens & spans:
+                    longest = max(longest, int(run_ns[replica, : largest[replica] + 1].max()))
+    return float(longest)
 
 
 def _longer(parts: list[_Part], device: int, few: float) -> float:

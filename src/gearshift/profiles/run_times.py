@@ -250,15 +250,19 @@ def _by_cores_ns(
 def most_refined(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows (replicas,) that a replica and those alike could refine within the objective, at the first of them.
 
-    At least one batch of the largest size; `run_ns` is (replicas, sizes).
+    At least one batch of the largest size. Where several pipelines use a model, the longest of their
+    objectives counts. `run_ns` is (replicas, sizes).
     """
     replicas = len(tables.replica_ids)
     largest = tables.largest_batch_size.reshape(-1, replicas).max(axis=0)
-    within_ns = min(pipeline.answer_within_ns for pipeline in tables.pipelines)
+    within_ns = dict.fromkeys(tables.models, 0)
+    for pipeline in tables.pipelines:
+        for model in tables.models_used_by(pipeline.number):
+            within_ns[model] = max(within_ns[model], pipeline.answer_within_ns)
     most = np.zeros(replicas, dtype=np.int64)
     for replica, leader in enumerate(tables.refine.queue_of.tolist()):
         sizes = np.arange(1, largest[replica] + 1)
-        rows = within_ns // np.maximum(1, run_ns[replica, sizes] // sizes)
+        rows = within_ns[tables.model_of(replica)] // np.maximum(1, run_ns[replica, sizes] // sizes)
         most[leader] = min(UNBOUNDED_ROWS, most[leader] + max(int(rows.max()), int(largest[replica])))
     return most
 

@@ -147,6 +147,8 @@ IMPOSSIBLE: dict[str, Callable[[], GearPlan]] = {
     "precision is -0.1": lambda: objective(precision=-0.1),
     "answer_by_margin_s is nan": lambda: gear(order="gain", answer_by_margin_s=float("nan")),
     "the order is not by gain": lambda: gear(answer_by_margin_s=0.001),
+    "worth is 0.0, needs a positive number": lambda: pipeline(worth=0.0),
+    "worth is set, and no gear orders by gain": lambda: pipeline(worth=2.0),
     "margin_s is -3.0": lambda: gear(margin_s=-3.0),
     "timed has {'other': 1} tables": lambda: gear(timed={"other": (TimedQuality(remaining_ms=(1,), quality=(0.5,)),)}),
     "a table by remaining_ms has 2 points for 1 values": lambda: gear(

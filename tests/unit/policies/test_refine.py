@@ -113,15 +113,15 @@ def test_rows_without_time_for_a_large_batch_do_not_shrink_it_where_others_have(
 
 
 def test_a_device_screens_and_refines_in_turn() -> None:
-    assert screen_or_refine(False, 1, 8, 1000, 0, 10, 20) == SCREEN
-    assert screen_or_refine(True, 1, 8, 1000, 0, 10, 20) == REFINE
+    assert screen_or_refine(False, False, 1000, 0, 10, 20) == SCREEN
+    assert screen_or_refine(True, False, 1000, 0, 10, 20) == REFINE
 
 
 def test_a_full_batch_is_screened_before_anything_is_refined() -> None:
-    assert screen_or_refine(True, 8, 8, 1000, 0, 10, 20) == SCREEN
+    assert screen_or_refine(True, True, 1000, 0, 10, 20) == SCREEN
 
 
 def test_a_row_is_screened_first_where_that_and_only_that_keeps_it_in_time() -> None:
-    assert screen_or_refine(True, 1, 8, 29, 0, 10, 20) == SCREEN
-    assert screen_or_refine(True, 1, 8, 30, 0, 10, 20) == REFINE  # in time after the refinement, too
-    assert screen_or_refine(True, 1, 8, 9, 0, 10, 20) == REFINE  # late in any case
+    assert screen_or_refine(True, False, 29, 0, 10, 20) == SCREEN
+    assert screen_or_refine(True, False, 30, 0, 10, 20) == REFINE  # in time after the refinement, too
+    assert screen_or_refine(True, False, 9, 0, 10, 20) == REFINE  # late in any case

@@ -63,7 +63,7 @@ class Dispatch:
         self.running: list[Sequence[Sample]] = [() for _ in range(replicas)]
         self._refining: Refining | None = None
         if tables.refine.refines:
-            self._refining = Refining(tables, pipelines[0], rules, self.settings, self.slowdown, self.running, release)
+            self._refining = Refining(tables, pipelines, rules, self.settings, self.slowdown, self.running, release)
         self._in_batch = [False] * replicas
         self.started_ns = [0] * replicas
         self.touched: list[int] = []
@@ -282,7 +282,7 @@ class Dispatch:
 
     def _screen_or_refine(self, refining: Refining, device: int, now_ns: int) -> None:
         """Start a batch that screens, or one that refines, on an idle device."""
-        screens, screen_key, reason = -1, (0, 0, 0, 0), NOT_YET
+        screens, screen_key, reason, full = -1, (0, 0, 0, 0), NOT_YET, False
         refines, best_level, best_until_ns = -1, 0, 0
         for replica in self.devices.on_device[device]:
             if self._lost[replica]:
@@ -292,8 +292,9 @@ class Dispatch:
             if queue.limited:
                 self.by_deadline.shed(leader, now_ns)
             if len(queue) and (why := self._why_screen(replica, leader, device, now_ns)) != NOT_YET:
-                head, oldest_ns = queue.head().request, queue.oldest().entered_ns
-                key = replica_key(False, head.priority, head.deadline_ns, oldest_ns)
+                head = queue.head().request
+                full = full or len(queue) >= self.settings.largest_batch_size[replica]
+                key = replica_key(False, head.priority, head.deadline_ns, refining.until_ns(queue.oldest()))
                 if screens < 0 or key < screen_key:
                     screens, screen_key, reason = replica, key, why
             refining.release(leader, now_ns)
@@ -304,9 +305,8 @@ class Dispatch:
         rows, left_ns, size = refining.batch_size(refines, now_ns) if refines >= 0 else ([], [], 0)
         if screens >= 0:
             leader = refining.queue_of[screens]
-            queue = self.queues[leader]
-            waiting, to_screen = len(queue), refining.to_screen(screens, len(queue))
-            if refining.screens(device, screens, waiting, to_screen, queue.oldest(), refines, size, now_ns):
+            to_screen, until_ns = refining.to_screen(screens, len(self.queues[leader])), screen_key[3]
+            if refining.screens(device, screens, to_screen, until_ns, full, refines, size, now_ns):
                 batch = self.by_deadline.fill(leader, to_screen, now_ns)
                 self.waits_no_more(batch)
                 refining.screened_last[device] = True

@@ -38,6 +38,7 @@ Release = Callable[[Sample, Ending, int], None]
 class Refining:
     """The queues of rows to refine: one for each kind of alike replicas, at the first of them.
 
+    Rows of all `pipelines` wait in them, by gain times the worth of their pipeline.
     `running` (replicas) are the samples that each runs; `release(sample, ending, now_ns)` takes rows
     that are answered with what they have.
     """
@@ -45,7 +46,7 @@ class Refining:
     def __init__(
         self,
         tables: PlanTables,
-        pipeline: Pipeline,
+        pipelines: Sequence[Pipeline],
         rules: DeadlineRules,
         settings: GearSettings,
         slowdown: Slowdown,
@@ -53,7 +54,7 @@ class Refining:
         release: Release,
     ) -> None:
         refine = tables.refine
-        self._pipeline, self._rules, self._settings, self._release = pipeline, rules, settings, release
+        self._pipelines, self._rules, self._settings, self._release = pipelines, rules, settings, release
         self._slowdown, self._running = slowdown, running
         self.queue_of: list[int] = refine.queue_of.tolist()
         self.alike = [[r for r, of in enumerate(self.queue_of) if of == leader] for leader in range(len(self.queue_of))]
@@ -72,20 +73,21 @@ class Refining:
         self._gain_begin: list[int] = refine.gain_begin.tolist()
         self._gain_certainty: list[float] = refine.gain_certainty.tolist()
         self._gains: list[float] = refine.gains.tolist()
-        self._greatest = refine.greatest
+        self._greatest: list[float] = refine.greatest.tolist()
         self.screened_last = [False] * len(tables.device_ids)
 
     def wait(self, sample: Sample, leader: int, now_ns: int) -> bool:
         """Queue a row with an answer; answer it, and return False, if it could not finish."""
-        sample.until_ns = until_ns = self._until_ns(sample)
+        sample.until_ns = until_ns = self.until_ns(sample)
         if not may_finish(until_ns, now_ns, self._slowed_ns(leader, 1)):
             self._release(sample, self._ending(sample, until_ns), now_ns)
             return False
-        pair = sample.model * self._models + self._model_of[leader]
+        number: int = sample.request.pipeline
+        pair = (number * self._models + sample.model) * self._models + self._model_of[leader]
         begin, end = self._gain_begin[pair], self._gain_begin[pair + 1]
         gain = expected_gain(sample.certainty, begin, end, self._gain_certainty, self._gains)
         sample.entered_ns = now_ns
-        self.queues[leader].add(sample, until_ns, refine_key(gain, self._greatest))
+        self.queues[leader].add(sample, until_ns, refine_key(gain, self._greatest[number]))
         self.watch(leader)
         return True
 
@@ -163,7 +165,7 @@ class Refining:
         slowdown = self._slowdown.of(replica)
         left_ns = [profiled_ns(until_ns - now_ns, slowdown) for _, until_ns, _ in looked_at]
         levels = [level for _, _, level in looked_at]
-        for_gain = self._for_gain[self._pipeline.gear]
+        for_gain = self._for_gain[self._gear_row(looked_at[0][0])]
         size = refine_batch_size(len(looked_at), most, self._rules.run_ns[replica], left_ns, levels, for_gain)
         return [sample for sample, _, _ in looked_at], left_ns, size
 
@@ -180,9 +182,9 @@ class Refining:
         self,
         device: int,
         replica: int,
-        waiting: int,
         to_screen: int,
-        oldest: Sample,
+        until_ns: int,
+        full: bool,
         refines: int,
         size: int,
         now_ns: int,
@@ -190,10 +192,8 @@ class Refining:
         """Whether an idle device screens `to_screen` rows with `replica`, or refines `size` rows with `refines`."""
         if size == 0:
             return True
-        most = self._settings.largest_batch_size[replica]
         screen_ns, refine_ns = self._slowed_ns(replica, to_screen), self._slowed_ns(refines, size)
-        screened_last, answer_by_ns = self.screened_last[device], self._until_ns(oldest)
-        goes = screen_or_refine(screened_last, waiting, most, answer_by_ns, now_ns, screen_ns, refine_ns)
+        goes = screen_or_refine(self.screened_last[device], full, until_ns, now_ns, screen_ns, refine_ns)
         return goes == SCREEN
 
     def to_screen(self, replica: int, waiting: int) -> int:
@@ -203,9 +203,15 @@ class Refining:
     def _slowed_ns(self, replica: int, size: int) -> int:
         return slowed_ns(self._rules.run_ns[replica][size], self._slowdown.of(replica))
 
-    def _until_ns(self, sample: Sample) -> int:
-        request, margin_ns = sample.request, self._margin_ns[self._pipeline.gear]
+    def until_ns(self, sample: Sample) -> int:
+        """When a row's time ends, by the objective and the gear of its pipeline."""
+        request, margin_ns = sample.request, self._margin_ns[self._gear_row(sample)]
         return refine_until_ns(request.answer_by_ns, margin_ns, self._rules.aimed_ns(request))
+
+    def _gear_row(self, sample: Sample) -> int:
+        """The row of the gear in force of a row's pipeline."""
+        pipeline = self._pipelines[sample.request.pipeline]
+        return pipeline.tables.first_gear + pipeline.gear
 
     def _ending(self, sample: Sample, until_ns: int) -> Ending:
         return Ending.DEGRADED if until_ns == self._rules.aimed_ns(sample.request) else Ending.TIME

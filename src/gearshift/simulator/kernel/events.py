@@ -158,7 +158,7 @@ def stage_ended(
                 degrade(settings, state, q, out, sample, now_ns)
             elif settings.refines is not None:
                 out.model[sample] = model
-                refine(plan, settings, state, q, out, sample, following, model, sure, now_ns)
+                refine(plan, settings, state, q, out, sample, of_pipeline, following, model, sure, now_ns)
             else:
                 route(plan, settings, state, q, out, sample, of_pipeline, following, now_ns)
         sample = following_sample

@@ -23,7 +23,17 @@ from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
 from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues, unlink
-from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, finish, visits_of, write
+from gearshift.simulator.kernel.state import (
+    Outcome,
+    Plan,
+    Settings,
+    State,
+    finish,
+    pipeline_of,
+    visits_of,
+    waits_no_more,
+    write,
+)
 from gearshift.support.compiled import apart, inlined
 
 NOT_YET, DEADLINE, REFINES = batching.NOT_YET, batching.DEADLINE, batching.REFINES
@@ -49,7 +59,7 @@ head, take = queues_module.head, queues_module.take
 
 
 class Refining(NamedTuple):
-    """The tables of `RefineTables`, and the rows that wait to be refined.
+    """The tables of `RefineTables`, and the rows that wait to be refined, of all pipelines.
 
     Per row `until_ns`, when its time to refine ends, and `level`. Per replica, used of the first of
     those alike: `length`, the `most` rows that may wait, `release_ns` (when the next row is answered
@@ -65,7 +75,7 @@ class Refining(NamedTuple):
     gain_begin: Any
     gain_certainty: Any
     gains: Any
-    greatest: float
+    greatest: Any
     until_ns: Any
     level: Any
     most: Any
@@ -146,6 +156,13 @@ def deadline_of(settings: Settings, state: State, sample: int) -> int:
 
 
 @inlined
+def until_of(settings: Settings, state: State, sample: int) -> Any:
+    """When a row's time ends, by the objective and the gear of its pipeline."""
+    margin_ns = state.refining.margin_ns[state.gear_row[pipeline_of(settings, state, sample)]]
+    return refine_until_ns(state.answer_by_ns[sample], margin_ns, deadline_of(settings, state, sample))
+
+
+@inlined
 def wait_for_gain(
     plan: Plan,
     settings: Settings,
@@ -153,6 +170,7 @@ def wait_for_gain(
     q: Queues,
     out: Outcome,
     sample: int,
+    number: int,
     replica: int,
     kept: int,
     sure: float,
@@ -161,16 +179,15 @@ def wait_for_gain(
     """Queue a row with an answer for `replica` and those alike, or answer it if it could not finish."""
     refining = state.refining
     leader = refining.queue_of[replica]
-    margin_ns = refining.margin_ns[state.gear_row[0]]
-    until_ns = refine_until_ns(state.answer_by_ns[sample], margin_ns, deadline_of(settings, state, sample))
+    until_ns = until_of(settings, state, sample)
     refining.until_ns[sample] = until_ns
     if not may_finish(until_ns, now_ns, run_time_ns(plan, settings, state, leader, 1)):
         answer_by_time(settings, state, q, out, sample, now_ns)
         return
-    pair = kept * settings.models + plan.replica_model[replica]
+    pair = (number * settings.models + kept) * settings.models + plan.replica_model[replica]
     begin, end = refining.gain_begin[pair], refining.gain_begin[pair + 1]
     gain = expected_gain(sure, begin, end, refining.gain_certainty, refining.gains)
-    refining.level[sample] = refine_key(gain, refining.greatest)
+    refining.level[sample] = refine_key(gain, refining.greatest[number])
     q.entered_ns[sample] = now_ns
     _add(plan, settings, state, q, leader, sample)
     touch_alike(plan, state, leader)
@@ -248,7 +265,7 @@ def answer_by_time(settings: Settings, state: State, q: Queues, out: Outcome, sa
 
 @inlined
 def answer_as_it_is(settings: Settings, state: State, out: Outcome, sample: int, now_ns: int) -> None:
-    gear = state.pipelines[0].gear
+    gear = state.pipelines[pipeline_of(settings, state, sample)].gear
     finish(settings, state, out, sample, now_ns)
     state.run.done += 1
     out.gear[sample] = gear
@@ -369,6 +386,7 @@ def start_refining_on(
     screens = refines = NONE
     reason = NOT_YET
     screen_key = (0, 0, 0, 0)
+    full = False
     best_level, best_until_ns = 0, 0
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
         replica = plan.on_device[i]
@@ -388,9 +406,11 @@ def start_refining_on(
             if why == NOT_YET:
                 wake_ns = min(wake_ns, start_ns)
             else:
-                key = replica_key(False, 0, 0, oldest_ns)
+                full = full or length >= state.largest_batch_size[replica]
+                until_ns = until_of(settings, state, q.first[leader])
+                key = replica_key(False, 0, 0, until_ns)
                 if q.by_urgency:
-                    key = replica_key(False, q.priority[first], q.deadline_ns[first], oldest_ns)
+                    key = replica_key(False, q.priority[first], q.deadline_ns[first], until_ns)
                 if screens == NONE or key < screen_key:
                     screens, screen_key, reason = replica, key, why
         if refining.release_ns[leader] <= now_ns:
@@ -404,21 +424,18 @@ def start_refining_on(
     state.run.next_timer_ns = min(state.run.next_timer_ns, wake_ns)
     count = size = 0
     if refines != NONE:
-        for_gain = refining.for_gain[state.gear_row[0]] != 0
+        best = refining.first_at[refining.queue_of[refines] * LEVELS + best_level]
+        for_gain = refining.for_gain[state.gear_row[pipeline_of(settings, state, best)]] != 0
         count, size = _batch_size(plan, settings, state, refines, state.largest_batch_size[refines], for_gain, now_ns)
     if screens != NONE:
         leader, most = refining.queue_of[screens], state.largest_batch_size[screens]
         to_screen = screen_batch_size(q.length[leader], most, plan.run_ns[screens])
         goes = SCREEN
         if size > 0:
-            oldest = q.first[leader]
-            margin_ns = refining.margin_ns[state.gear_row[0]]
-            answer_by_ns = refine_until_ns(state.answer_by_ns[oldest], margin_ns, deadline_of(settings, state, oldest))
             goes = screen_or_refine(
                 refining.screened_last[device] != 0,
-                q.length[leader],
-                most,
-                answer_by_ns,
+                full,
+                until_of(settings, state, q.first[leader]),
                 now_ns,
                 run_time_ns(plan, settings, state, screens, to_screen),
                 run_time_ns(plan, settings, state, refines, size),
@@ -429,7 +446,13 @@ def start_refining_on(
                 state.batch[screens] = filled
             else:
                 state.batch[screens] = take(q, leader, to_screen, now_ns, plan.starvation_ns[leader])
-                state.pipelines[0].waiting -= to_screen
+                if settings.several is None:
+                    state.pipelines[0].waiting -= to_screen
+                else:
+                    left = state.batch[screens]
+                    for _ in range(to_screen):
+                        waits_no_more(settings, state, left)
+                        left = q.next[left]
             refining.screened_last[device] = 1
             run_batch(plan, settings, state, q, out, screens, to_screen, reason, now_ns)
             return

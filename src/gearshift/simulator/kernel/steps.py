@@ -84,14 +84,15 @@ def refine(
     q: Queues,
     out: Outcome,
     sample: int,
+    number: int,
     model: int,
     kept: int,
     sure: float,
     now_ns: int,
 ) -> None:
     """Queue a row that model `kept` has answered for `model`, or answer it if it could not finish."""
-    replica = choose_replica(model, state.last, state.following, state.due, state.stride)
-    wait_for_gain(plan, settings, state, q, out, sample, replica, kept, sure, now_ns)
+    turn = choose_replica(number * settings.models + model, state.last, state.following, state.due, state.stride)
+    wait_for_gain(plan, settings, state, q, out, sample, number, turn - number * settings.replicas, kept, sure, now_ns)
 
 
 @inlined
