@@ -112,13 +112,35 @@ def explain_together(
         explained[name] = PipelineExplanation(
             objective=pipeline.objective,
             limit_s=limit_s,
-            ranges=_Ranges(trying, name, limit_s).all(),
+            ranges=_refined_ranges(trying, name, limit_s) if pipeline.refines else _Ranges(trying, name, limit_s).all(),
             replayed=results[name],
             flow=flow[name],
             same_trace=traces[name].sha256 == plan.traces[name].sha256,
             alone=alone[name],
         )
     return TogetherExplanation(planner=plan.planner, pipelines=explained, binds=trying.bottleneck(plan, run))
+
+
+def _load_of(trying: Trying, name: str, gear: Gear) -> float:
+    """The load at which a range is explained."""
+    planned_qps = None if gear.predicted is None else gear.predicted.load_qps
+    return gear.load_range.to or planned_qps or trying.traces[name].peak_qps
+
+
+def _refined_ranges(trying: Trying, name: str, limit_s: float) -> tuple[PipelineRange, ...]:
+    """Ranges of a pipeline that refines: no tuple would break anything, as rows are answered in time anyway."""
+    found = []
+    for k, gear in enumerate(trying.plan.pipelines[name].gears):
+        predicted = gear.predicted
+        if predicted is None:
+            load_qps = _load_of(trying, name, gear)
+            tried = trying.steady(name, gear, load_qps, limit_s)
+            right = float(tried.run.of(name).quality(trying.together).mean())
+            predicted = tried.cell.prediction(load_qps, right)
+        found.append(
+            PipelineRange(gear=k, load_range=gear.load_range, cascades=in_words(gear.cascades), predicted=predicted)
+        )
+    return tuple(found)
 
 
 class _Ranges:
@@ -140,7 +162,7 @@ class _Ranges:
     def range(self, k: int, gear: Gear) -> PipelineRange:
         dearest = {node: of_node[-1] for node, of_node in gear.cascades.items()}
         used = candidate_with(self.request, dearest, query=self.query)
-        load_qps = self.load_qps(gear)
+        load_qps = _load_of(self.trying, self.name, gear)
         predicted = gear.predicted
         if predicted is None:
             predicted = self.trying.steady(self.name, gear, load_qps, self.limit_s).cell.prediction(
@@ -156,10 +178,6 @@ class _Ranges:
             next=None if better is None else self.next(k, gear, better, load_qps),
             unplaced=None if best is None or self.placed >= best.models else self.unplaced(best),
         )
-
-    def load_qps(self, gear: Gear) -> float:
-        planned_qps = None if gear.predicted is None else gear.predicted.load_qps
-        return gear.load_range.to or planned_qps or self.trying.traces[self.name].peak_qps
 
     def next(self, k: int, gear: Gear, candidate: Candidate, load_qps: float) -> NextTuple:
         found = self.best(gear, candidate, load_qps)

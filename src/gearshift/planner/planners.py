@@ -33,7 +33,7 @@ MODULES = {
 OF_GRAPHS = ("joint", "greedy", "apart")
 """Planners of a pipeline of several nodes (`comparing/graphs.py`); the first is the default."""
 
-OF_SEVERAL = ("optimal", "apart", "coordinate", "frontier")
+OF_SEVERAL = ("optimal", "apart", "coordinate", "frontier", "refine")
 """Planners of several operators on the same devices (`comparing/several.py`); the first is the default."""
 
 

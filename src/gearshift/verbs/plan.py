@@ -9,6 +9,7 @@ import msgspec
 from gearshift.errors import require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
+from gearshift.objective import Policy
 from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
@@ -142,6 +143,8 @@ def plan_together(
     latency_s: ByOperator,
     accuracy: ByOperator | None = None,
     planner: str = planners.OF_SEVERAL[0],
+    policy: Policy = "gears",
+    worth: ByOperator | None = None,
     devices: int | Hardware | PathLike | None = None,
     beside: GearPlan | PathLike | None = None,
     beside_profiles: Mapping[str, Profile] | None = None,
@@ -163,27 +166,42 @@ def plan_together(
     `profiles`, which may then be one, are added with what is left. Its profiles and traces are
     read as it names them, or given. The plan names profiles and traces by `profile_sources` and
     `trace_sources` where they are given. Other options are those of `plan_request`. The `planner`
-    is one of `planners.OF_SEVERAL`; the others are baselines to compare with, and take neither
-    `accuracy` nor `beside`.
+    is one of `planners.OF_SEVERAL`. By `policy` all operators have gears, all refine rows while there
+    is time, or the better of the two plans is taken; one that refines takes no `beside`. There an accuracy
+    point of an operator counts times its `worth`, 1 where none is given. The other
+    planners are baselines to compare with, and take neither `accuracy` nor `beside`.
 
     Raises `Infeasible`, which names the operator, its load range and the bottleneck.
     """
     from gearshift.planner.comparing.several import PLANNERS
+    from gearshift.planner.several.policy import plan_by_policy
 
     planners.require_planner_of_several(planner)
     options: dict[str, Any] = dict(asked)
-    for name, plain in (("policy", "gears"), ("median_s", None)):
+    require(
+        options.pop("median_s", None) is None,
+        "median_s is given, which is for one operator",
+        remedy="leave it out, or plan one operator with `plan`",
+    )
+    for what, given, takes in (
+        ("an accuracy", bool(accuracy), ("optimal", "refine")),
+        ("a plan to add to", beside is not None, ("optimal",)),
+    ):
         require(
-            options.pop(name, None) in (None, plain),
-            f"{name} is given for several operators, whose plans have gears alone",
-            remedy="leave it out, or plan one operator with `plan`",
-        )
-    for what, given in (("an accuracy", bool(accuracy)), ("a plan to add to", beside is not None)):
-        require(
-            not given or planner == planners.OF_SEVERAL[0],
+            not given or planner in takes,
             f"{what} is given, and planner {planner!r} plans without",
             remedy="leave one of them out",
         )
+    require(
+        beside is None or policy == "gears",
+        "a plan to add to is given, and a policy: operators that refine are planned together",
+        remedy="leave one of them out",
+    )
+    require(
+        not worth or policy != "gears" or planner == "refine",
+        "a worth is given, and plans of gears alone have none",
+        remedy="leave it out, or choose the policy refine or best",
+    )
     request = several_request(
         profiles,
         traces,
@@ -196,9 +214,11 @@ def plan_together(
         out=out,
         profile_sources=profile_sources or {},
         trace_sources=trace_sources or {},
+        policy=policy,
+        worth=worth,
         **options,
     )
-    made = PLANNERS[planner](request, progress=progress)
+    made = plan_by_policy(PLANNERS[planner], request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made

@@ -262,13 +262,14 @@ def several_request(
     out: PathLike | None,
     profile_sources: Mapping[str, SourceFile],
     trace_sources: Mapping[str, SourceFile],
+    worth: ByOperator | None = None,
     **asked: Any,
 ) -> SeveralRequest:
     """Build the request of `plan_together`, with a request for each operator. Paths are read."""
     measured = named_profiles(profiles)
     require(beside is not None or len(measured) > 1, "one operator is given", remedy="call `plan`, or give beside=")
-    for what, by_name in (("trace", traces), ("latency", latency_s), ("accuracy", accuracy)):
-        _require_named(what, by_name, measured, all_of_them=what != "accuracy")
+    for what, by_name in (("trace", traces), ("latency", latency_s), ("accuracy", accuracy), ("worth", worth or {})):
+        _require_named(what, by_name, measured, all_of_them=what in ("trace", "latency"))
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     memory_bytes, price = (options.pop(name, None) for name in ("memory_bytes", "price_per_hour"))
     fixed, requests = None, dict[str, PlanRequest]()
@@ -298,7 +299,7 @@ def several_request(
             trace_source=trace_sources.get(name) or trace_file(trace, out, arrivals),
             **options,
         )
-    return SeveralRequest(requests=requests, fixed=fixed)
+    return SeveralRequest(requests=requests, fixed=fixed, worth=worth or {})
 
 
 def _of_fixed(

@@ -79,6 +79,12 @@ if TYPE_CHECKING:
     help="The accuracy that must be reached, from 0 to 1; NAME=0.9 for one of several operators.",
 )
 @click.option(
+    "--worth",
+    cls=Repeated,
+    type=NamedNumber(),
+    help="NAME=2: where several operators refine, an accuracy point of this one counts as two of the others.",
+)
+@click.option(
     "--planner",
     type=click.Choice([*planners.MODULES, *planners.OF_GRAPHS]),
     help=f"The planner that searches  [default: {planners.DEFAULT}]; of several operators one of "
@@ -123,6 +129,7 @@ def command(
     p95_ms: tuple[Named[float], ...],
     latency_ms: tuple[Named[float], ...],
     accuracy: tuple[Named[float], ...],
+    worth: tuple[Named[float], ...],
     percentile: float | None,
     frontier: bool,
     what_if: bool,
@@ -144,7 +151,7 @@ def command(
     Several profiles, or --with, are for several operators that share the devices: --trace and
     --p95-ms are then given for each, by its name.
     """
-    _require_alone(profiles, beside, options)
+    _require_refinable(profiles, beside, options)
     require(
         not what_if or (len(profiles) == 1 and beside is None),
         "--what-if is given, and several operators share the devices",
@@ -159,6 +166,7 @@ def command(
     for flag, beside_it in (("--frontier", frontier), ("--cores", options["cores"] is not None)):
         require(not (what_if and beside_it), f"--what-if and {flag} are both given", remedy="give one of them")
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
+    require(not worth or len(profiles) > 1, "--worth is of several operators", remedy="leave it out")
     if is_language_profile(profiles[0]):
         options["planner"] = options["planner"] or planners.DEFAULT
         refused = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "several profiles": len(profiles) > 1}
@@ -203,6 +211,7 @@ def command(
         require(not value, f"{flag} is given, and the profile is of one operator", remedy="leave it out")
     planner = options["planner"]
     if len(profiles) > 1 or beside is not None:
+        named["--worth"] = worth
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)
     else:
@@ -211,13 +220,19 @@ def command(
         _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options, what_if=what_if)
 
 
-def _require_alone(profiles: tuple[Path, ...], beside: Path | None, options: dict[str, Any]) -> None:
-    """Refinement is for one operator, not of language models: remove its options elsewhere."""
+def _require_refinable(profiles: tuple[Path, ...], beside: Path | None, options: dict[str, Any]) -> None:
+    """A policy is for operators, a median for one alone: remove these options elsewhere."""
     if _of_one(profiles, beside):
         return
-    policy, median_s = options.pop("policy"), options.pop("median_s")
-    for flag, given in (("--policy", policy != "gears"), ("--p50-ms", median_s is not None)):
-        require(not given, f"{flag} is for one operator that is planned alone", remedy="leave it out")
+    median_s = options.pop("median_s")
+    require(median_s is None, "--p50-ms is for one operator that is planned alone", remedy="leave it out")
+    if len(profiles) > 1 and not any(holds_profiles(each) or is_language_profile(each) for each in profiles):
+        return
+    require(
+        options.pop("policy") == "gears",
+        "--policy is for operators that are all planned now, not of language models",
+        remedy="leave it out",
+    )
 
 
 def _of_one(profiles: tuple[Path, ...], beside: Path | None) -> bool:

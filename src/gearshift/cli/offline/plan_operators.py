@@ -23,7 +23,7 @@ from gearshift.planner.planners import require_planner_of_several
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.reporting.cost import per_million
-from gearshift.reporting.headline import closing_line, headline
+from gearshift.reporting.headline import closing_line, headline, refinement_in_words
 from gearshift.support.files import require_writable
 from gearshift.verbs.plan import plan_together
 from gearshift.verbs.plan_request import named_profiles, source_file, trace_file
@@ -59,6 +59,7 @@ def plan_operators(
             arrivals,
             latency_s={name: ms / 1e3 for name, ms in by_operator(flag, named[flag], measured).items()},
             accuracy=by_operator("--accuracy", named["--accuracy"], measured),
+            worth=by_operator("--worth", named["--worth"], measured),
             beside=beside,
             profile_sources={
                 name: source_file(path, out, profile.sha256)
@@ -102,6 +103,8 @@ def _show(
 ) -> None:
     output.json(facts_of_several(made, out, planning_s) | {"warnings": _warnings(measured)})
     output.say(headline(made))
+    for sentence in (*refinement_in_words(made), *_chosen_because(made)):
+        output.say(sentence)
     if made.unfinished:
         output.say("the search was ended early: this is the best so far")
     if options["scope"] == "trace":
@@ -117,6 +120,12 @@ def _show(
     output.say(closing_line(made, out, planning_s))
 
 
+def _chosen_because(made: GearPlan) -> list[str]:
+    """Why the policy gave this plan, once."""
+    asked = [pipeline.asked for pipeline in made.pipelines.values()]
+    return list(dict.fromkeys(one.chosen_because for one in asked if one is not None and one.chosen_because))
+
+
 def _warnings(measured: Mapping[str, Profile]) -> list[str]:
     return [f"{name}: {sentence}" for name, profile in measured.items() for sentence in profile.warnings]
 
@@ -125,6 +134,8 @@ def facts_of_several(plan: GearPlan, path: Path, planning_s: float) -> dict[str,
     return {
         "planner": plan.planner,
         "planning_s": planning_s,
+        "refines": any(pipeline.refines for pipeline in plan.pipelines.values()),
+        "chosen_because": next(iter(_chosen_because(plan)), None),
         "devices": len(plan.hardware.devices),
         "price_per_hour": price_per_hour(plan.hardware),
         "price_per_million": per_million(price_per_hour(plan.hardware), *plan.predictions.values()),

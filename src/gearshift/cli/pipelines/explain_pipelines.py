@@ -5,6 +5,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from gearshift.cli.common.options import take_traces
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import flow_table, milliseconds, percent, results_table
@@ -48,9 +50,12 @@ def show(output: Output, explained: TogetherExplanation) -> None:
                 percent(predicted.utilisation),
             )
         output.show(rows)
-        for first, last in _alike(pipeline.ranges, _told):
+        by_time = pipeline.replayed.share_by_time
+        for first, last in _alike(pipeline.ranges, _told) if by_time is UNSET else ():
             numbers = f"gear {first.gear}" if first is last else f"gears {first.gear} to {last.gear}"
             output.say(f"{numbers}, {_load(last.load_range)}: {sentence(last, pipeline.limit_s, name)}")
+        if by_time is not UNSET:
+            output.say(f"{percent(by_time)} of requests were answered with the first model because time ran out")
         output.say("")
     output.show(results_table("The traces, all at once", [(n, p.replayed) for n, p in explained.pipelines.items()]))
     for name, pipeline in explained.pipelines.items():

@@ -12,6 +12,7 @@ from gearshift.planner.planners import named
 from gearshift.planner.several.apart import plan_apart
 from gearshift.planner.several.one_at_a_time import plan_one_at_a_time
 from gearshift.planner.several.plan import plan_several
+from gearshift.planner.several.refined import plan_refined
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import Progress, silent
 
@@ -30,8 +31,9 @@ PLANNERS: dict[str, Plan] = {
     "optimal": plan_several,
     "apart": _apart,
     **{name: partial(_one_at_a_time, name) for name in ("coordinate", "frontier")},
+    "refine": plan_refined,
 }
-"""As `planners.OF_SEVERAL` names them. Only `optimal` and `apart` confirm that all keep their objectives."""
+"""As `planners.OF_SEVERAL` names them. `coordinate` and `frontier` do not confirm that all keep their objectives."""
 
 
 def run_planner_of_several(planner: str, request: SeveralRequest) -> Run:

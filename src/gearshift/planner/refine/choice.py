@@ -115,8 +115,8 @@ def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, 
     if refused:
         other = next(iter(refused))
         if first.pipeline.refines:
-            return first, f"{REFINES}, as planner {other!r} has no plan: {_reason(refused[other])}"
-        return first, f"{ALONE}, as none that refines was found: {_reason(refused[other])}"
+            return first, f"{REFINES}, as planner {other!r} has no plan: {reason_of(refused[other])}"
+        return first, f"{ALONE}, as none that refines was found: {reason_of(refused[other])}"
     if not others:
         return first, f"{REFINES}, as was asked for" if first.pipeline.refines else f"{ALONE}, as was asked for"
     ((_, refining),) = others
@@ -139,7 +139,7 @@ def _as_asked(made: GearPlan, request: PlanRequest) -> GearPlan:
     return with_pipeline(made, objective=objective)
 
 
-def _reason(error: Infeasible | InvalidInput) -> str:
+def reason_of(error: Infeasible | InvalidInput) -> str:
     return error.reason if isinstance(error, Infeasible) else str(error)
 
 

@@ -4,8 +4,9 @@ Ways are compared by replaying the trace on part A, with few rows late; of those
 as the best, the one with the lowest median latency is taken. `docs/planners/refine.md`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 
@@ -40,11 +41,17 @@ MEDIAN_WORTH = 0.001
 STEADY_REQUESTS = 4_000
 
 
+class Refined(Protocol):
+    """What has a plan for each way."""
+
+    def plan(self, way: Way) -> GearPlan: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
-    """A way of a pair, and what its plan gives on part A."""
+    """A way of a pair, or of several operators, and what its plan gives on part A."""
 
-    pair: Pair
+    pair: Refined
     way: Way
     accuracy: float
     share_late: float
@@ -93,6 +100,10 @@ def ways_of(so_far: SoFar, pair: Pair) -> Iterator[Found]:
             median_s=result.latency_s.p50,
         )
 
+    return ways(tried, request)
+
+
+def ways(tried: Callable[[Way], Found], request: PlanRequest) -> Iterator[Found]:
     best: Found | None = None
     for longest in LONGEST:
         each = tried(Way(longest=longest))

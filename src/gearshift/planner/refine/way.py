@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput
 from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import assemble, curves_of, with_pipeline
@@ -38,22 +39,27 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A first model and a later one on all devices where they fit.
+    """A first model and a later one on all devices where they fit; or a model alone, whose rows gain nothing.
 
-    `accuracy` is the first model's on part A; `gains` are those of part A's rows, falling.
+    `accuracy` is the first model's on part A; `gains` are those of part A's rows, falling, and
+    `table` has them by certainty.
     """
 
     request: PlanRequest
     first: str
-    later: str
+    later: str | None
     placement: Placement
-    table: ExpectedGain
+    table: ExpectedGain | None
     accuracy: float
     gains: Floats
 
     @cached_property
     def curves(self) -> Mapping[str, RunTimeCurve]:
         return curves_of(self.request.profile, self.request.hardware, self.placement)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.first,) if self.later is None else (self.first, self.later)
 
     @property
     def screening_s(self) -> float:
@@ -64,12 +70,19 @@ class Pair:
         """By replica, the largest batch: the one with the least time per row of those that are short enough."""
         return {replica: fastest_size(curve, longest_s) for replica, curve in self.curves.items()}
 
-    def share_refined(self, qps: float, sizes: Mapping[str, int]) -> float:
-        """The share of rows that the devices can refine beside screening all; negative if they cannot screen all."""
-        rates = dict.fromkeys((self.first, self.later), 0.0)
+    def rates(self, sizes: Mapping[str, int]) -> dict[str, float]:
+        """The rows per second of each model, if its replicas ran nothing else."""
+        rates = dict.fromkeys(self.models, 0.0)
         for replica in self.placement.replicas:
             size = sizes[replica.id]
             rates[replica.model] += size / self.curves[replica.id].seconds(size)
+        return rates
+
+    def share_refined(self, qps: float, sizes: Mapping[str, int]) -> float:
+        """The share of rows that the devices can refine beside screening all; negative if they cannot screen all."""
+        rates = self.rates(sizes)
+        if self.later is None:
+            return 0.0
         return (1 - qps / rates[self.first]) * rates[self.later] / qps
 
     def level(self, qps: float, sizes: Mapping[str, int]) -> float:
@@ -98,6 +111,7 @@ class Pair:
 
     def threshold(self, least_gain: float) -> float:
         """The certainty from which the gain is not above `least_gain`: such rows are answered at once."""
+        assert self.table is not None
         below = np.flatnonzero(np.array(self.table.gain) <= least_gain)
         if len(below):
             return float(self.table.certainty[int(below[0])])
@@ -106,11 +120,14 @@ class Pair:
 
     def gear(self, load_range: LoadRange, qps: float, way: Way) -> Gear:
         sizes = self.sizes(way.longest * self.request.latency_s)
-        cascade = Cascade(
-            models=(self.first, self.later), thresholds=(self.threshold(way.factor * self.level(qps, sizes)),)
-        )
+        return self.gear_of(load_range, way.factor * self.level(qps, sizes), sizes, way)
+
+    def gear_of(self, load_range: LoadRange, least_gain: float, sizes: Mapping[str, int], way: Way) -> Gear:
+        """A gear that refines rows of more than `least_gain`, in batches of up to these sizes."""
+        thresholds = () if self.later is None else (self.threshold(least_gain),)
+        cascade = Cascade(models=self.models, thresholds=thresholds)
         rates = {replica: size / self.curves[replica].seconds(size) for replica, size in sizes.items()}
-        total = dict.fromkeys((self.first, self.later), 0.0)
+        total = dict.fromkeys(self.models, 0.0)
         for replica in self.placement.replicas:
             total[replica.model] += rates[replica.id]
         return Gear(
@@ -137,7 +154,7 @@ class Pair:
         return self.of_gears([self.gear(load_range, qps, way) for load_range, qps in ranges])
 
     def of_gears(self, gears: list[Gear]) -> GearPlan:
-        gains = expected_gains(self.request.profile.predictions, (self.first, self.later))
+        gains = expected_gains(self.request.profile.predictions, self.models)
         return with_pipeline(assemble(self.request, self.placement, gears), gains=gains)
 
 
@@ -159,6 +176,21 @@ def pairs_of(request: PlanRequest) -> list[Pair]:
             certainty = predictions.certainty[predictions.rows((first,))[0], records]
             gains = np.sort(gain_at(table, certainty))[::-1]
             found.append(Pair(request, first, later, placement, table, accuracy[first], gains))
+    return found
+
+
+def alone_of(request: PlanRequest) -> list[Pair]:
+    """Each model alone, on all devices where it fits."""
+    predictions, found = request.profile.predictions, []
+    records = predictions.indices(PART_A)
+    for model in request.profile.models:
+        try:
+            placement = place_everywhere(request.profile, request.hardware, models=(model,))
+        except InvalidInput:  # it fits no device
+            continue
+        if all(len(replica.device_ids) == 1 for replica in placement.replicas):
+            accuracy = float(predictions.quality[predictions.rows((model,))[0], records].mean())
+            found.append(Pair(request, model, None, placement, None, accuracy, np.zeros(1)))
     return found
 
 

@@ -53,7 +53,7 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
         cut_short = True
     assert best is not None
     made = finished(several, best.plans)
-    _require_accuracies(several, made)
+    require_accuracies(several, made)
     so_far.report("planned", 1.0)
     return msgspec.structs.replace(made, unfinished=cut_short)
 
@@ -116,7 +116,7 @@ def require_possible(several: SeveralRequest) -> None:
         )
 
 
-def finished(several: SeveralRequest, plans: Mapping[str, GearPlan]) -> GearPlan:
+def finished(several: SeveralRequest, plans: Mapping[str, GearPlan], *, planner: str = "optimal") -> GearPlan:
     """One plan, with what was asked of each pipeline, and its predictions among the others."""
     made: dict[str, GearPlan] = {}
     for name, plan in plans.items():
@@ -126,10 +126,10 @@ def finished(several: SeveralRequest, plans: Mapping[str, GearPlan]) -> GearPlan
             (plan,) = recorded([plan], request)
         result = replay(plan, request, part=PART_B).result
         made[name] = msgspec.structs.replace(plan, predictions={name: result})
-    return msgspec.structs.replace(together_in_order(made), planner="optimal")
+    return msgspec.structs.replace(together_in_order(made), planner=planner)
 
 
-def _require_accuracies(several: SeveralRequest, made: GearPlan) -> None:
+def require_accuracies(several: SeveralRequest, made: GearPlan) -> None:
     for name in several.free:
         wanted, reached = several.requests[name].objective.accuracy, made.predictions[name].accuracy
         if wanted is not None and reached < wanted:

@@ -1,7 +1,8 @@
 """The request for a plan of several pipelines."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
+from gearshift.objective import Policy
 from gearshift.planner.space.beside import busy_qps
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile
@@ -20,14 +22,21 @@ from gearshift.workload import Trace
 class SeveralRequest:
     """A request for each pipeline, by name, all for the same hardware, budget and seed.
 
-    The pipelines of `fixed` are among them, and stay as they are.
+    The pipelines of `fixed` are among them, and stay as they are. Where operators refine, an accuracy
+    point of one counts times its `worth`, 1 where none is given.
     """
 
     requests: Mapping[str, PlanRequest]
     fixed: GearPlan | None = None
+    worth: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(len(self.requests) >= 2, "one operator is given where several are planned together")
+        require(
+            self.fixed is None or not any(pipeline.refines for pipeline in self.fixed.pipelines.values()),
+            "the plan to add to refines rows while there is time, and operators are added to plans of gears",
+            remedy="plan all operators together",
+        )
         for name, request in self.requests.items():
             where = f"operator {name!r}"
             require(request.hardware.pool_cores is None, "several operators cannot share cores that move", where=where)
@@ -36,6 +45,12 @@ class SeveralRequest:
                 "no latency is given",
                 where=where,
                 remedy="give each operator one, as in --p95-ms NAME=100",
+            )
+            require(
+                0 < self.worth_of(name) < math.inf,
+                f"the worth is {self.worth_of(name)}",
+                where=where,
+                remedy="give a positive number",
             )
             require(
                 request.objective.confidence is None,
@@ -56,6 +71,13 @@ class SeveralRequest:
     @property
     def percentile(self) -> float:
         return next(iter(self.requests.values())).percentile
+
+    @property
+    def policy(self) -> Policy:
+        return next(iter(self.requests.values())).policy
+
+    def worth_of(self, name: str) -> float:
+        return self.worth.get(name, 1.0)
 
     @property
     def free(self) -> tuple[str, ...]:
