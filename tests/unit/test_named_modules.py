@@ -12,8 +12,8 @@ HISTORY = {"log.md", "names.md"}
 NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+(?:\.py)?)(?:\.[A-Z]\w*|\.[a-z_]+)?`")
 ROOMS = {folder.name for folder in PACKAGE.rglob("*") if folder.is_dir() and folder.name != "__pycache__"}
 ROOMS_WITH_ROOMS = ("runtime", "serving", "planner", "policies", "caches", "cli", "simulator")
-NO_MODULES = {"caches/exploration"}
-"""Folders that users have."""
+NO_MODULES = {"caches/exploration", "requests/s"}
+"""Folders that users have, and units."""
 
 
 def texts() -> Iterator[Path]:

@@ -21,10 +21,10 @@ def takes_whole_kernel() -> bool:
 
 def no_records(tables: PlanTables) -> RecordedRows:
     """For plans without graphs."""
-    ints, small, short = (np.zeros(0, dtype=kind) for kind in (np.int64, np.int32, np.int16))
+    small, short = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int16)
     tuples = Tuples(
         scope=np.zeros(1, dtype=np.int64),
-        items_of=ints,
+        items_of=np.zeros(0, dtype=np.int64),
         first=small,
         items=small,
         edges=short,
