@@ -35,11 +35,12 @@ lint: .venv/installed-test
 	"$(BIN)/python" -m ruff check .
 	"$(BIN)/python" -m mypy
 
-# Once here, or every process of the tests would compile.  Short tests do with two kernels, and that of language models.
+# Once here, or every process of the tests would compile.  Short tests do with three kernels, and that of language models.
 compiled-whole: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up --whole
 
 compiled-rest: .venv/installed-test
+	"$(BIN)/python" -m gearshift.simulator.warm_up
 	"$(BIN)/python" -m gearshift.simulator.warm_up --whole --refine
 	"$(BIN)/python" -m gearshift.simulator.engines.warm_up
 

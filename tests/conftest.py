@@ -1,8 +1,10 @@
 """What holds for all tests."""
 
+import faulthandler
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +22,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that a test writes need outlive a power cut; to wait for the disk took as long as many tests themselves.
 os.fsync = lambda descriptor: None
 
+STDERR = pytest.StashKey[int]()
+LONGEST_END_S = 60.0
+"""How long what a test has begun may take to end after its time limit."""
+
 # How long an example takes, or is being made, is the machine's affair, and a test is to fail every time or never.
 for name, examples in ((ALL, USUALLY), (A_QUARTER, USUALLY // 4)):
     settings.register_profile(
@@ -34,12 +40,27 @@ for name, examples in ((ALL, USUALLY), (A_QUARTER, USUALLY // 4)):
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: how often each property is tried, and how many kernels are compiled for it.
 
-    The long form has one for each kind of plan, as users do; the short form does with two, in all processes.
+    The long form has one for each kind of plan, as users do; the short form does with three, in all processes.
     """
     short = config.option.markexpr == "not long"
     settings.load_profile(A_QUARTER if short else ALL)
     if short:
         os.environ["GEARSHIFT_WHOLE_KERNEL"] = "1"
+    config.stash[STDERR] = os.dup(2)  # where it leads before tests are captured
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Where not even its time limit ends a test, as within native code, its process says where it hangs, and ends.
+
+    Then the test has failed, and another process goes on with the others.
+    """
+    limit_s = float(item.config.getoption("timeout") or item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit_s + LONGEST_END_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,6 +79,27 @@ class ModulesTogether(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.split("::", maxsplit=1)[0]
         return "networks" if "caches" in module else module
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test in which a process died has failed, and is not tried again; another process runs what is left.
+
+        xdist hands out all that the process had, also modules whose tests have all ended, and waits for them for ever.
+        """
+        had = self.assigned_work.pop(node)
+        ended_in = next((test for tests in had.values() for test, ended in tests.items() if not ended), None)
+        for module, tests in had.items():
+            tests |= {test: True for test in tests if test == ended_in}
+            if not all(tests.values()):
+                self.workqueue[module] = tests
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return ended_in
+
+    def _reschedule(self, node: Any) -> None:
+        """A process begins a test once it knows which one is next, or that there is none."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,6 +15,7 @@ from tests.examples.test_documented_commands import free_port
 from tests.graph_task import write_graph_plan
 from tests.little_task import closed, write_little_task
 from tests.often import first_short
+from tests.processes import ended
 
 LONG_S = 60.0
 QUERY = """
@@ -118,7 +119,7 @@ def test_ctrl_c_ends_it_while_a_model_runs(folder):
     (folder / "waits.sql").write_text("SELECT sum(sums_label([4.0, i])) FROM range(5000) r(i)")
     with closed(folder):
         command = [sys.executable, "-m", "gearshift", "query", "waits.sql", "--plan", "plan.json", "--label", "sum"]
-        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as query:
+        with ended(subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)) as query:
             assert query.stderr is not None
             assert "loading models" in query.stderr.readline()
             assert "0 rows answered" in query.stderr.readline()  # after some seconds of the query

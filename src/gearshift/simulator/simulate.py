@@ -266,11 +266,10 @@ def simulate_tables(
     learns = tables.refine.refines or varies if learns_slowdown is None else learns_slowdown
     n, replicas, pipelines = len(workload), len(tables.replica_ids), len(tables.pipelines)
     _require_pipelines(tables, workload)
-    whole = takes_whole_kernel()
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses
-    by_deadline = by_deadline or whole
     several = len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or workload.bulk_gear is not None
-    several = several or (whole and not tables.refine.refines)
+    whole = takes_whole_kernel() and (by_deadline or several or tables.refine.refines)
+    by_deadline, several = by_deadline or whole, several or (whole and not tables.refine.refines)
     deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:

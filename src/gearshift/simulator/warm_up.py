@@ -1,6 +1,6 @@
 """Compile the kernel into the cache, with `--deadlines` or `--refine` for these too, with `--graphs` for graphs.
 
-With `--whole` one for all that short tests simulate, or with `--refine` one for all of these plans that refine.
+With `--whole` one for all that short tests simulate but the plainest plans, or with `--refine` for these that refine.
 """
 
 import os
@@ -79,7 +79,7 @@ def _records(nodes: tuple[str, ...]) -> JointRecords:
 def main() -> None:
     if "--whole" in sys.argv:
         os.environ[WHOLE_KERNEL] = "1"
-        warm_up(refines="--refine" in sys.argv)
+        warm_up(deadline_ns=NS_PER_S, refines="--refine" in sys.argv)
         return
     of_graphs = ("task", "then") if "--graphs" in sys.argv else ("task",)
     warm_up(of_graphs)

@@ -1,7 +1,8 @@
-"""The kernel with the code for everything, in place of one compiled for what a plan and its workload have.
+"""A kernel with the code for everything, in place of one compiled for what a plan and its workload have.
 
-Short tests take it: each kernel takes up to a minute to compile, and there are eight.  The result is
-the same.  Plans that refine have one of their own, as they never have several nodes.
+Short tests take it, for all but the plainest plans, which it simulates at half the speed: each kernel
+takes up to a minute to compile, and there are eight.  The result is the same.  Plans that refine have
+one of their own, as they never have several nodes.
 """
 
 import os

@@ -3,8 +3,11 @@
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 
 import pytest
+
+from tests.processes import ended
 
 PROGRAM = """
 import ctypes, sys
@@ -15,8 +18,8 @@ main()
 """
 
 
-def first(*command: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=subprocess.PIPE, text=True)
+def first(*command: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return ended(subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=subprocess.PIPE, text=True))
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("kill -9 $$", 128 + 9), ("true", 0)])
@@ -27,9 +30,9 @@ def test_it_ends_as_its_command_does(command: str, status: int) -> None:
 
 def test_orphans_are_reaped_and_signals_passed_on() -> None:
     orphans = "for i in 1 2 3; do sh -c 'true & exit'; done"
-    script = (
-        f"trap 'exit 5' TERM; {orphans}; sleep 0.2; ps -o stat= --ppid $PPID | grep -c Z; while :; do sleep 0.05; done"
-    )
+    pause = "for i in $(seq 400)"  # not for ever, as nobody ends it where this test fails
+    left = f"{pause}; do left=$(ps -o stat= --ppid $PPID | grep -c Z); [ $left = 0 ] && break; sleep 0.05; done"
+    script = f"trap 'exit 5' TERM; {orphans}; sleep 0.2; {left}; echo $left; {pause}; do sleep 0.05; done"
     with first("sh", "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "0\n"

@@ -21,6 +21,7 @@ from gearshift.models.config import Project, read_project
 from gearshift.models.samples import Samples
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.wire.messages import Done
+from tests.processes import ended
 from tests.unit.runtime.remote.endpoints import Answer, Endpoint, as_json, endpoint
 
 TASK = """
@@ -192,7 +193,7 @@ def test_a_profile_that_is_interrupted_or_killed_goes_on_where_it_was(tmp_path, 
 
     with endpoint(answer) as there:
         written(tmp_path, there)
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as process:
             assert reached.wait(60)
             os.kill(process.pid, how)
             process.wait(60)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.profiles.engines.store import read_language_profile
+from tests.processes import ended
 from tests.stand_in_endpoint import Answer, as_words, asked_text, endpoint
 from tests.unit.cli.little import run
 from tests.unit.measuring.engines.test_profile_language import QUICK, at, project, right_and_wrong
@@ -50,7 +51,7 @@ def test_ctrl_c_keeps_what_was_answered(tmp_path: Path) -> None:
     with endpoint(waits) as url:
         path = project(tmp_path, {"small": at(url)}, quick=QUICK + "at_once = 1\n")
         command = [sys.executable, "-m", "gearshift", "profile", path, "--out", tmp_path / "profile"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as process:
             assert process.stderr is not None
             for line in process.stderr:
                 if "small: answers" in line:  # the first is there, and the second is waited for

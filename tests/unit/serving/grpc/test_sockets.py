@@ -9,14 +9,17 @@ import pytest
 
 from gearshift.serving.grpc.sockets import GrpcSockets
 
+LONGEST_S = 20.0
 Pair = tuple[socket.socket, socket.socket, GrpcSockets]
 
 
 def connected(host: str, far: str, stack: ExitStack) -> Pair:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = stack.enter_context(socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::"))
-    client = stack.enter_context(socket.create_connection((far, listener.getsockname()[1])))
+    client = stack.enter_context(socket.create_connection((far, listener.getsockname()[1]), LONGEST_S))
+    listener.settimeout(LONGEST_S)
     server = stack.enter_context(listener.accept()[0])
+    server.settimeout(LONGEST_S)
     sockets = GrpcSockets()
     sockets.port = listener.getsockname()[1]
     return client, server, sockets

@@ -1,0 +1,43 @@
+"""How tests are shared out among processes (`tests/conftest.py`), tried by one whose process dies."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BEFORE = "def test_one(): pass\ndef test_other(): pass\n"
+DIES = """
+import os, pathlib, time, pytest
+
+@pytest.mark.parametrize("number", range(9))
+def test_numbers(number):
+    while number == 3 and not pathlib.Path("last").exists():  # by then the other process has nothing left to do
+        time.sleep(0.02)
+    if number == 3:
+        os._exit(3)
+"""
+LAST = "import pathlib\ndef test_it(): pathlib.Path('last').touch()\n"
+
+
+@pytest.mark.long
+def test_a_test_whose_process_dies_fails_once_and_all_others_are_run(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"test_{number}.py").write_text(BEFORE)
+    (tmp_path / "test_8.py").write_text(DIES)
+    (tmp_path / "test_9.py").write_text(LAST)
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "tests.conftest", "-c", os.devnull, "--timeout", "60"]
+    python_path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command, "--rootdir", str(tmp_path)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE) == ["test_8.py::test_numbers[3]"], done.stdout
+    assert re.search("1 failed, 25 passed", done.stdout), done.stdout
