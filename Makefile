@@ -5,13 +5,13 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs compiled-whole compiled-rest format messages clean
+.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs compiled-whole compiled-rest rewritten format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
 test: .venv/installed-test
-	"$(MAKE)" -j 2 compiled-whole lint compiled-rest
+	"$(MAKE)" -j 2 compiled-whole compiled-rest rewritten lint
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test-long
@@ -43,6 +43,10 @@ compiled-rest: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up
 	"$(BIN)/python" -m gearshift.simulator.warm_up --whole --refine
 	"$(BIN)/python" -m gearshift.simulator.engines.warm_up
+
+# Else each process of the tests would rewrite the assertions of all modules.
+rewritten: .venv/installed-test
+	"$(BIN)/python" -m pytest -n 0 -m "not long" --collect-only > /dev/null || true
 
 compiled: .venv/installed-test
 	"$(BIN)/python" -m gearshift.simulator.warm_up --deadlines
