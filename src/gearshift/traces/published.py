@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, require
 
 NS_PER_MS = 1_000_000
 
@@ -83,6 +83,12 @@ def _converted(
 ) -> bytes:
     rows = [_row(path, row, names, time_ns, number) for number, row in lines]
     answered = sorted(row for row in rows if row[1] > 0 and row[2] > 0)
+    require(
+        bool(answered) or not rows,
+        f"none of its {len(rows)} requests has tokens of both prompt and answer",
+        where=str(path),
+        remedy="give a trace with answers",
+    )
     first_ns = answered[0][0] if answered else 0
     written = [f"{(at_ns - first_ns) / NS_PER_S:.9f},{prompt},{output}\n" for at_ns, prompt, output in answered]
     return ("arrival_s,prompt_tokens,output_tokens\n" + "".join(written)).encode()
@@ -94,6 +100,8 @@ def _row(
     time, *tokens = names
     try:
         prompt, output = (int(float(row[name])) for name in tokens)
+        if min(prompt, output) < 0:
+            raise ValueError
         return time_ns(str(row[time]).strip()), prompt, output
     except (TypeError, ValueError, KeyError, OverflowError):
         raise _no_request(path, line, ",".join(str(row.get(name)) for name in names), names) from None

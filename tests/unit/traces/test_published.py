@@ -79,3 +79,15 @@ def test_a_malformed_request_is_named_by_its_line(text: str, problem: str, tmp_p
     path.write_text(text)
     with pytest.raises(InvalidInput, match=problem):
         read_trace(path)
+
+
+def test_a_trace_whose_requests_have_no_answers_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(AZURE.replace(",10", ",0").replace(",8\n", ",0\n"))
+    with pytest.raises(InvalidInput, match="none of its 2 requests has tokens of both prompt and answer"):
+        read_trace(tmp_path / "trace.csv")
+
+
+def test_a_negative_number_of_tokens_is_no_missing_answer(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(AZURE.replace(",8\n", ",-8\n"))
+    with pytest.raises(InvalidInput, match="3180,-8' is no request"):
+        read_trace(tmp_path / "trace.csv")

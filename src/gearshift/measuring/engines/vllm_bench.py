@@ -17,6 +17,7 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.support.decoding import decode_json
 from gearshift.support.files import read_bytes
 
+MOST = 1 << 24
 REMEDY = "run `vllm bench serve` with --max-concurrency, --save-result and --save-detailed"
 
 
@@ -37,8 +38,12 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfil
     for path in paths:
         result = decode_json(read_bytes(path), BenchResult, where=str(path), remedy=REMEDY)
         lengths = {len(one) for one in (result.input_lens, result.output_lens, result.ttfts, result.itls)}
-        require(len(lengths) == 1 and result.max_concurrency >= 1, "its lists differ in length", where=str(path))
-        results.append(result)
+        require(len(lengths) == 1, "its lists differ in length", where=str(path), remedy=REMEDY)
+        count = result.max_concurrency
+        require(1 <= count <= MOST, f"max_concurrency is {count}", where=str(path), remedy="give its number")
+        every = (*result.input_lens, *result.output_lens)
+        require(all(0 <= one <= MOST for one in every), "a length makes no sense", where=str(path), remedy=REMEDY)
+        results.append(_without_failed(result))
     counts = sorted({one.max_concurrency for one in results})
     require(
         counts[0] == 1,
@@ -69,6 +74,13 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfil
         largest_batched_tokens=max(longest, counts[-1]),
     )
     return engine_from_times(model, settings, prefill, decode)
+
+
+def _without_failed(result: BenchResult) -> BenchResult:
+    """Requests that failed have no answer."""
+    fields = "input_lens", "output_lens", "ttfts", "itls"
+    kept = [number for number, output in enumerate(result.output_lens) if output > 0]
+    return msgspec.structs.replace(result, **{name: [getattr(result, name)[one] for one in kept] for name in fields})
 
 
 def _decode(result: BenchResult) -> DecodeTime:

@@ -11,6 +11,7 @@ from gearshift.errors import require
 from gearshift.policies.engines.steps import step_seconds
 
 Scheduler = Literal["mixed", "prefill_first"]
+LONGEST_STEP_S, MOST_TOKENS = 3600.0, 1 << 30
 
 
 class StepCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +25,17 @@ class StepCurve(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require(len(self.tokens) == len(self.step_s) > 0, "a step curve needs one time for each number of tokens")
+        rising = all(a < b for a, b in zip((0, *self.tokens), self.tokens, strict=False))
         require(
-            all(a < b for a, b in zip((0, *self.tokens), self.tokens, strict=False)),
+            rising and self.tokens[-1] <= MOST_TOKENS,
             f"the tokens of a step curve are {list(self.tokens)}",
             remedy="give rising numbers from 1",
         )
-        require(all(one > 0 for one in self.step_s), f"the times of a step curve are {list(self.step_s)}")
+        require(
+            all(0 < one <= LONGEST_STEP_S for one in self.step_s),
+            f"the times of a step curve are {list(self.step_s)}",
+            remedy="give seconds above 0, and less than an hour",
+        )
 
     def seconds(self, tokens: int) -> float:
         return float(np.interp(tokens, self.tokens, self.step_s))
@@ -83,6 +89,11 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             remedy="measure larger steps, or have the engine run fewer requests",
         )
         require(min(self.block_tokens, self.kv_blocks, self.largest_running) > 0, "an engine holds nothing")
+        require(
+            all(0 <= one <= LONGEST_STEP_S for one in self.added_s),
+            f"the times of model {self.model!r} beside its step curves are {list(self.added_s)}",
+            remedy="give seconds from 0 on",
+        )
 
     @property
     def held_tokens(self) -> int:

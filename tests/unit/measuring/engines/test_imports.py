@@ -10,6 +10,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.hardware import identical_devices
 from gearshift.measuring.engines.imports import has_language_records, language_profile_from_records
+from gearshift.measuring.engines.vllm_bench import engine_from_results
 from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -244,6 +245,8 @@ def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) 
         ({"itls": [[]] * 6}, "has no inter-token time"),
         ({"ttfts": [0.1]}, "its lists differ in length"),
         ({"ttfts": "none"}, "bench-1.json"),
+        ({"max_concurrency": 0}, "bench-1.json: max_concurrency is 0"),
+        ({"input_lens": [-1] * len(bench(1, 0.01)["input_lens"])}, "a length makes no sense"),
         ({"ttfts": [0.0] * 6}, "at concurrency 1 have no answer"),
     ],
 )
@@ -348,3 +351,14 @@ def test_log_probabilities_may_be_as_openai_gives_them(tmp_path: Path, fields: d
     same = imported(tmp_path, *(json.dumps({**ROW, "id": id, **plain}) for id in "ab"), certainty="margin")
     assert np.array_equal(made.answers.certainty, same.answers.certainty)
     assert made.answers.certainty[made.models.index("small")].max() < 1
+
+
+def test_requests_of_a_benchmark_that_failed_count_for_nothing(tmp_path: Path) -> None:
+    def engine(**more: Any) -> EngineProfile:
+        result = bench(1, 0.01)
+        path = tmp_path / "small.bench-1.json"
+        path.write_text(json.dumps(result | {name: result[name] + value for name, value in more.items()}))
+        return engine_from_results("small", [path])[0]
+
+    failed = {"input_lens": [10_000], "output_lens": [0], "ttfts": [0.0], "itls": [[]]}
+    assert engine(**failed) == engine()

@@ -43,6 +43,9 @@ def test_times_between_points_are_on_a_line_and_below_the_first_that_of_the_firs
         ((2, 2), (0.1, 0.2), r"the tokens of a step curve are \[2, 2\]; give rising numbers from 1"),
         ((0, 2), (0.1, 0.2), "give rising numbers from 1"),
         ((1, 2), (0.1, 0.0), r"the times of a step curve are \[0.1, 0.0\]"),
+        ((1, 2), (0.1, float("inf")), r"the times of a step curve are \[0.1, inf\]"),
+        ((1, 2), (0.1, float("nan")), "the times of a step curve"),
+        ((1, 10**25), (0.1, 0.2), "the tokens of a step curve"),
     ],
 )
 def test_curves_that_do_not_rise_from_one_are_refused(tokens, step_s, message) -> None:
@@ -54,6 +57,13 @@ def test_curves_that_do_not_rise_from_one_are_refused(tokens, step_s, message) -
 def test_an_engine_that_holds_nothing_is_refused(field: str) -> None:
     with pytest.raises(InvalidInput, match="an engine holds nothing"):
         msgspec.structs.replace(ENGINE, **{field: 0})
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, float("inf"), float("nan")])
+@pytest.mark.parametrize("field", ["per_kv_token_s", "overhead_per_step_s"])
+def test_times_beside_the_curves_are_plain_seconds(field: str, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match="beside its step curves"):
+        msgspec.structs.replace(ENGINE, **{field: seconds})
 
 
 def test_an_engine_is_written_and_read_as_it_was() -> None:
