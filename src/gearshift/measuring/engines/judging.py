@@ -1,5 +1,6 @@
 """The quality of answers: by the project's judge, its references, or agreement with the last model."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,23 +18,44 @@ Judge = Callable[[Any, str, Any], Any]
 
 
 def judge_of(project: LanguageProject, directory: Path) -> Judge | None:
+    """Raises `InvalidInput` for one that could judge no answer, which is told before any is asked for."""
     if not project.judge:
         return None
-    return function_in_folder(project.judge, directory, field="judge", where="gearshift.toml, field judge")
+    where = "gearshift.toml, field judge"
+    judge = function_in_folder(project.judge, directory, field="judge", where=where)
+    remedy = "have it take prompt, answer and reference, and return a number in [0, 1]"
+    gives_none = any(kind(judge) for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction))
+    require(not gives_none, f"{project.judge} is async or a generator", where=where, remedy=remedy)
+    try:
+        inspect.signature(judge).bind(None, "", None)
+    except TypeError as error:
+        raise InvalidInput(f"{project.judge} cannot be called: {error}", where=where, remedy=remedy) from error
+    except ValueError:  # some functions in C have no signature
+        pass
+    return judge
 
 
 def quality_of(
-    project: LanguageProject, judge: Judge | None, prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]
+    project: LanguageProject,
+    judge: Judge | None,
+    prompts: Sequence[Prompt],
+    texts: Sequence[Sequence[str]],
+    *,
+    begin: Callable[[int], None] = lambda model: None,
 ) -> tuple[NDArray[np.float64], bool]:
     """Quality (models, prompts) of `texts` in the same order, and whether it is known.
+
+    `begin` is called before the judge gets the answers of a model, by its number.
 
     Without a judge, an answer is right where it is the reference but for spaces at its ends. Without
     a reference too, it is right where it is the last model's, and quality is not known.
     """
     if judge is not None:
-        return np.array(
-            [[_judged(project, judge, *pair) for pair in zip(prompts, row, strict=True)] for row in texts]
-        ), True
+        judged = []
+        for model, row in enumerate(texts):
+            begin(model)
+            judged.append([_judged(project, judge, *pair) for pair in zip(prompts, row, strict=True)])
+        return np.array(judged), True
     lacking = [prompt.id for prompt in prompts if prompt.reference is None]
     require(
         len(lacking) in (0, len(prompts)),

@@ -114,7 +114,11 @@ def profile_language(
     )
     rows = [[answers[prompts[i].key] for i in usable] for answers in each]
     quality, judged = quality_of(
-        project, judge, [prompts[i] for i in usable], [[one.text for one in row] for row in rows]
+        project,
+        judge,
+        [prompts[i] for i in usable],
+        [[one.text for one in row] for row in rows],
+        begin=lambda model: task.step(f"{models[model]}: judging", 0),
     )
     records, judges = records_of(project.certainty, models, rows, quality, judged=judged, seed=seed)
     made = LanguageProfile(
