@@ -13,25 +13,51 @@ from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.runtime.engines.replicas.identity import is_named, lacks
 from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.connection import NO_STREAM
 from gearshift.runtime.engines.upstream.link import EngineLink
 
 TOP_LOGPROBS = 2
 MOST_ATTEMPTS = 5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+LONGEST_WAIT_S = 180.0
+"""For an endpoint that limits how many requests come in a minute."""
+TOO_MANY = 429
+TEMPORARY = frozenset({408, TOO_MANY, 500, 502, 503, 504})
 LISTED_S = 10.0
 
 
 class Refused(InvalidInput):
-    """The endpoint did not take a request, as it would not take it again."""
+    """The endpoint did not take a request; `retry_after_s` is when it says that it might."""
 
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
+    def __init__(self, status: int, text: str, retry_after_s: float | None = None) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
         super().__init__(text)
 
 
 class BrokenAnswer(InvalidInput):
     """The endpoint ended its stream early, with an error, or with what is no stream."""
+
+
+class Patience:
+    """Pauses between attempts, each twice as long as the last, or as long as the endpoint asks for."""
+
+    def __init__(self) -> None:
+        self._pause_s, self._attempts, self._waited_s = FIRST_PAUSE_S, 1, 0.0
+
+    async def pause(self, error: NoAnswer | Refused) -> None:
+        """Wait before the next attempt; raises `error` where that would not help, or would take too long."""
+        is_limit = isinstance(error, Refused) and error.status == TOO_MANY
+        if isinstance(error, Refused) and error.status not in TEMPORARY:
+            raise error
+        asked_s = (error.retry_after_s or 0.0) if isinstance(error, Refused) else 0.0
+        pause_s = max(self._pause_s, asked_s)
+        is_left = self._waited_s + pause_s <= LONGEST_WAIT_S and (is_limit or self._attempts < MOST_ATTEMPTS)
+        if not is_left:
+            raise error
+        await asyncio.sleep(pause_s)
+        self._attempts, self._waited_s = self._attempts + 1, self._waited_s + pause_s
+        self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
 
 
 class _Waiter:
@@ -119,18 +145,13 @@ class Endpoint:
         return body
 
     async def ask_patiently(self, prompt: Prompt, *, most_tokens: int, temperature: float) -> Heard:
-        """As `ask`, once more after a pause where the endpoint is busy or the connection broke."""
-        pause_s = FIRST_PAUSE_S
-        for attempt in range(MOST_ATTEMPTS):
+        """As `ask`, again after a pause where the endpoint is busy or the connection broke."""
+        patience = Patience()
+        while True:
             try:
                 return await self.ask(prompt, most_tokens=most_tokens, temperature=temperature)
             except (NoAnswer, Refused) as error:
-                temporary = isinstance(error, NoAnswer) or error.status in (408, 429, 500, 502, 503, 504)
-                if not temporary or attempt == MOST_ATTEMPTS - 1:
-                    raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
-        raise AssertionError("not reached")
+                await patience.pause(error)
 
     async def _posted(self, path: str, body: bytes) -> Heard:
         waiter = _Waiter()
@@ -164,9 +185,11 @@ class Endpoint:
                 "holds it by api_key_env",
             )
         if fault.status == 200:
-            raise Refused(200, f"{fault.reason}; use an endpoint that streams")
+            streams = "; use an endpoint that streams" if NO_STREAM in fault.reason else ""
+            raise Refused(200, f"{fault.reason}{streams}")
         if fault.status:
-            raise Refused(fault.status, f"{self.url} answered with status {fault.status}: {said_in(fault.body)}")
+            text = f"{self.url} answered with status {fault.status}: {said_in(fault.body)}"
+            raise Refused(fault.status, text, fault.retry_after_s)
         raise NoAnswer(fault.reason)
 
     def _check_model(self, heard: Heard) -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from gearshift.errors import InvalidInput, require
-from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Refused
+from gearshift.measuring.engines.endpoint import TEMPORARY, BrokenAnswer, Endpoint, Patience, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineMeasuring, EngineSettings
@@ -187,22 +187,48 @@ class EngineTimer:
         return await self._ask_once(words, tokens)
 
     async def _ask_once(self, words: int, tokens: int) -> Heard:
+        patience = Patience()
+        while True:
+            try:
+                return await self._ask_now(words, tokens)
+            except Refused as error:
+                await patience.pause(error)
+
+    async def _ask_now(self, words: int, tokens: int) -> Heard:
         return await self._endpoint.ask(self._wording.of_words(words), most_tokens=tokens, more=self._more)
 
     async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         """The answers, and the seconds until the last token of all."""
         words = self._wording.words(context)
-        for attempts_left in reversed(range(MOST_ATTEMPTS)):
+        broken_left, patience = MOST_ATTEMPTS - 1, Patience()
+        while True:
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._ask_once(words, tokens)) for _ in range(requests)]
+                    tasks = [group.create_task(self._ask_now(words, tokens)) for _ in range(requests)]
                 break
             except* BrokenAnswer:
-                if not attempts_left:
+                if not broken_left:
                     raise
+                broken_left -= 1
+            except* Refused as refused:  # fewer were together
+                await patience.pause(_busiest(refused))
         heard = [task.result() for task in tasks]
         begun = min(one.sent_ns for one in heard)
         return heard, max(((one.came_ns[-1] - begun) / 1e9 for one in heard if one.came_ns), default=0.0)
+
+
+def _busiest(group: BaseExceptionGroup[Refused]) -> Refused:
+    """The refusal that no attempt will change, else the one that asks for the longest pause."""
+    refusals = [one for one in leaves(group) if isinstance(one, Refused)]
+    return max(refusals, key=lambda one: (one.status not in TEMPORARY, one.retry_after_s or 0.0))
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from leaves(one)
+        else:
+            yield one
 
 
 def step_seen(heard: Sequence[Heard]) -> float | None:
@@ -227,10 +253,5 @@ def require_logprobs(endpoint: Endpoint, heard: Heard) -> None:
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error of a group that a person can act on."""
-    found = group.exceptions[0]
-    for one in group.exceptions:
-        inner = first_of(one) if isinstance(one, BaseExceptionGroup) else one
-        if isinstance(inner, InvalidInput):
-            return inner
-        found = inner
-    return found
+    found = [*leaves(group)]
+    return next((one for one in found if isinstance(one, InvalidInput)), found[-1])

@@ -1,5 +1,6 @@
 """Prompts for language models, from a JSONL file."""
 
+import codecs
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """Read at least two prompts with different ids; raises `InvalidInput` naming file, line and remedy."""
     prompts = []
-    for number, line in enumerate(read_bytes(path, remedy=REMEDY).splitlines(), 1):
+    for number, line in enumerate(read_bytes(path, remedy=REMEDY).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         if not line.strip():
             continue
         try:

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import shlex
@@ -227,6 +228,21 @@ def test_a_second_url_that_is_busy_at_first_is_asked_again(tmp_path: Path, monke
     with endpoint(as_words) as url, endpoint(busy) as other:
         profile_language(project(tmp_path, {"small": f'url = ["{url}", "{other}"]\nmodel = "tiny"'}))
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_endpoint_that_limits_its_requests_is_timed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("gearshift.measuring.engines.endpoint.FIRST_PAUSE_S", 0.001)
+    asked = itertools.count()
+
+    def limited(body: dict[str, Any]) -> Answer:
+        return (status, "slow down") if next(asked) % 3 == 0 else as_words(body)
+
+    with endpoint(limited) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}))
+    assert made.answers.quality.shape == (1, 4)
 
 
 def test_what_endpoints_say_of_themselves_is_noted_and_doubted_where_it_differs(tmp_path: Path) -> None:

@@ -50,3 +50,9 @@ def test_one_prompt_and_one_id_for_two_are_refused(tmp_path: Path) -> None:
         read_prompts(written(tmp_path, {"id": 1, "prompt": "hi"}))
     with pytest.raises(InvalidInput, match="two prompts have the id '1'; give each prompt an id of its own"):
         read_prompts(written(tmp_path, {"id": 1, "prompt": "hi"}, {"id": "1", "prompt": "ho"}))
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_prompt(tmp_path: Path) -> None:
+    path = written(tmp_path, {"id": 1, "messages": USER}, {"id": 2, "messages": USER})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [prompt.id for prompt in read_prompts(path)] == [1, 2]

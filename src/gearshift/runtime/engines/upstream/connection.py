@@ -17,6 +17,7 @@ SAID_CHARACTERS = 200
 """Of what an endpoint says with an error, for the log."""
 EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
 PLAIN = "", "identity"
+NO_STREAM = "where a stream of events was asked for"
 
 
 class Owner(Calls, Protocol):
@@ -231,7 +232,7 @@ class UpstreamConnection(asyncio.Protocol):
         said = " ".join(self._body[: 4 * SAID_CHARACTERS].decode(errors="replace").split())[:SAID_CHARACTERS]
         told = f": {printable(said)}" if said and (self._status != 200 or kind.startswith("text/")) else ""
         if self._status == 200:
-            return f"{url} answered with {kind}, where a stream of events was asked for{told}"
+            return f"{url} answered with {kind}, {NO_STREAM}{told}"
         return f"{url} answered with status {self._status}{told}"
 
     def _fail(self, fault: Fault) -> None:
