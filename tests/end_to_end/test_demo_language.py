@@ -20,7 +20,7 @@ def test_the_demo_of_language_models_serves_a_plan_beside_each_model_alone(tmp_p
     )
     assert ran.returncode == 0, ran.stderr
     told = " ".join((ran.stdout + ran.stderr).split())
-    for line in ("gear plan, predicted", "largest alone, measured", "first token within 2000 ms"):
+    for line in ("gear plan, predicted", "largest alone, measured", "first token within 2,000 ms"):
         assert line in told
     made = json.loads((tmp_path / "made.json").read_text())
     assert ("engines are emulated" in told) == bool(made["emulated"])
