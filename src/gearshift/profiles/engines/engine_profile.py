@@ -124,8 +124,9 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much longer steps of `model` take while `beside` is at work on the same devices.
 
-    Two engines have half of the time each, so steps take twice as long as alone, times `factor`,
-    which lies between those of `interval` in all repeats; without an interval it was declared.
+    Two engines have half of the time each, so steps take twice as long as alone, times `factor`.
+    `interval` has the least and the greatest that was measured, which on processors may be less than
+    a factor there, 1 or more; without it the factor was declared.
     """
 
     model: str

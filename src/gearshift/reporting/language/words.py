@@ -95,4 +95,6 @@ def _on(one: Sharing) -> str:
 def _interval(one: Sharing) -> str:
     if one.interval is None:
         return "declared"
-    return f"{digits(2 * one.interval[0])} to {digits(2 * one.interval[1])} in the repeats"
+    least, greatest = one.interval
+    raised = ", and processors allow no less" if one.factor > greatest else ""
+    return f"{digits(2 * least)} to {digits(2 * greatest)} in the repeats{raised}"

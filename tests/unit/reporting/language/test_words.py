@@ -28,6 +28,12 @@ def test_a_profile_says_how_engines_slow_each_other_and_how_sure_that_is() -> No
     )
 
 
+def test_a_factor_above_all_that_was_measured_is_told_with_its_reason() -> None:
+    raised = Sharing(model="small", beside="large", device_kind="cpu", factor=1.0, interval=(0.9, 0.95))
+    (told,) = sharing_in_words(replace(PROFILE, sharing=(raised,)))
+    assert told.endswith("takes 2 times as long as alone (1.8 to 1.9 in the repeats, and processors allow no less)")
+
+
 def test_a_plan_says_which_engines_share_devices_and_what_their_steps_then_take() -> None:
     assert told({"small-0": "d0", "large-0": "d0"}, PROFILE) == [
         "small and large share d0: while two are at work, a step takes so many times as long as alone: "
