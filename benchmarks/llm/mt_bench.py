@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, Answer
 from gearshift.profiles.profile import PART_A, PART_B
 
 MODELS = ("1b", "3b", "8b", "70b")
-PROMPTS = 160
+PROMPTS, QUESTIONS, CATEGORIES = 160, 80, 8
 CURVES = {
     "1b": "a100_llama3b_fp8_tp4", "3b": "a100_llama3b_fp8_tp4", "8b": "a100_llama8b_fp8_tp4",
     "70b": "a100_llama70b_fp8_tp4",
@@ -148,6 +148,31 @@ def _as_served(tokens: list[int], longer: float) -> np.ndarray:
 def judged_turns(data: Path) -> np.ndarray:
     """Whether (160,) all models have a score for a turn."""
     return np.all([scores >= 0 for scores in scores_of(data).values()], axis=0)
+
+
+def categories() -> np.ndarray:
+    """The category (160,) of each turn: eight of ten questions, whose first turns come before all second ones."""
+    return np.arange(PROMPTS) % QUESTIONS // (QUESTIONS // CATEGORIES)
+
+
+def certainty_by_category(quality: np.ndarray, better: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """How little (160,) the other model gains on other questions of a turn's category, of turns with a score.
+
+    Nothing serves so yet: it says what knowing a prompt's category would be worth.
+    """
+    question, category = np.arange(PROMPTS) % QUESTIONS, categories()
+    gain = better - quality
+    alike = (category[:, None] == category) & (question[:, None] != question) & known
+    return -(alike @ gain) / alike.sum(axis=1)
+
+
+def by_category(profile: LanguageProfile, known: np.ndarray) -> LanguageProfile:
+    """The profile with certainties by the category of the prompt, each against the last model."""
+    answers = profile.answers
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models) - 1):
+        certainty[model] = certainty_by_category(answers.quality[model], answers.quality[-1], known)[:, None]
+    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models, ranks_at=())
 
 
 def workload_at(data: Path, rate: str) -> LanguageWorkload:

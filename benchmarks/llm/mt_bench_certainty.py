@@ -4,6 +4,9 @@
 
 The bar: `profile` finds that neither 3b nor 8b ranks its answers, and says so in a sentence, also
 where the published cascades' own certainty, that of 3b, is taken for all models.
+
+Beside it, what else is known of a turn: lengths, and its category. Log-probabilities of more than the
+first token were not published, so the judge that `profile` fits on them cannot be fitted here.
 """
 
 import ast
@@ -14,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.llm.mt_bench import certainty_by_category, judged_turns, scores_of
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.tables import print_table
@@ -48,13 +52,30 @@ def found_for(quality: dict[str, Floats], certainty: dict[str, Floats]) -> list[
     ]
 
 
+def told_by_prompts(data: Path) -> list[tuple[str, Ranking]]:
+    """Each smaller model against the largest, by lengths, and by the category on other questions."""
+    tokens = json.loads((data / "llm" / "mt_bench_tokens.json").read_text())
+    scores, known, found = scores_of(data), judged_turns(data), []
+    for model in MODELS[:-1]:
+        measures = {
+            "short prompt": -np.array(tokens["prompt"], dtype=float),
+            "short answer": -np.array(tokens[model], dtype=float),
+            "category": certainty_by_category(scores[model] / 10, scores[MODELS[-1]] / 10, known),
+        }
+        for name, certainty in measures.items():
+            of, best = scores[model][known] / 10, scores[MODELS[-1]][known] / 10
+            found.append((name, ranking(model, MODELS[-1], None, certainty[known], of, best, seed=0)))
+    return found
+
+
 def main() -> None:
     args = parser_of(__doc__, data=True).parse_args()
     quality, certainty = recorded(data_of(args) / "predictions" / "mt_bench")
     found = found_for(quality, certainty)
+    more = told_by_prompts(data_of(args))
     print_table(
-        ("model", "certainty of", "AUROC", "gain", "ranks"),
-        [(one.model, of, str(one.auroc), str(one.gain), one.ranks) for of, one in found],
+        ("model", "certainty of, or measure", "AUROC", "gain", "ranks"),
+        [(one.model, of, str(one.auroc), str(one.gain), one.ranks) for of, one in [*found, *more]],
     )
     bars = Bars()
     for of, one in found:

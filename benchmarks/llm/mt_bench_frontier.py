@@ -1,9 +1,11 @@
 """MT-Bench on two GPUs, planned: score against the time to the first token, for several kinds of plan.
 
 Step times come from `mt_bench_fit.py --out`. Plans are made for the trace that they are judged on,
-with the prompts of its requests, as the published ones were; so is the control, whose certainties
-are permuted, and the oracle, whose certainties know which answer is better. `--points FILE` keeps
-every plan's point as soon as it is made, and goes on with a file that has some;
+with the prompts of its requests, as the published ones were, but not with their ids, which split
+requests by share: a plan is judged on other ids than it was made for. So are the control, whose
+certainties are permuted, and the oracle, whose certainties know which answer is better. Each kind is
+planned for all limits in turn, as each search begins with the plans for tighter ones.
+`--points FILE` keeps every plan's point as soon as it is made, and goes on with a file that has some;
 `benchmarks/llm/mt_bench_chart.py` draws them.
 """
 
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.llm.mt_bench import Fitted, hardware, judged_turns, workload_at
+from benchmarks.llm.mt_bench import Fitted, by_category, hardware, judged_turns, workload_at
 from benchmarks.llm.mt_bench_fit import profile_of
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
@@ -24,7 +26,7 @@ from benchmarks.shared.tables import print_table
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.language_workload import LanguageWorkload
+from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
 from gearshift.planner.language import planners
 from gearshift.planner.language.compared.control import oracle, permuted
@@ -37,18 +39,21 @@ from gearshift.workload import Trace
 
 LIMIT_S = 1.0
 BAR, OVER_SWITCHING = 7.86, 0.15
+IDS, OTHER_IDS = 20, 500_000
+"""Draws of ids that a plan is judged on, and the first of their seeds."""
 CONTROLS = 3
 """Permutations: the control's score is their mean."""
 
 Kind = tuple[str, str, LanguageProfile]
 
 
-def kinds_of(profile: LanguageProfile, others: LanguageProfile) -> list[Kind]:
+def kinds_of(profile: LanguageProfile, others: LanguageProfile, known: np.ndarray) -> list[Kind]:
     """(name, planner, profile) of every kind of plan; `others` has the 3b's certainties for all models."""
     shares = replace(profile, ranks=())
     return [
         ("certainty", "optimal", profile),
         ("certainty of the 3b for all", "optimal", others),
+        ("category of the prompt", "optimal", by_category(profile, known)),
         ("shares alone", "optimal", shares),
         *((f"permuted {seed}", "optimal", permuted(profile, seed=seed)) for seed in range(CONTROLS)),
         ("model switching", "model-switching", profile),
@@ -76,12 +81,20 @@ def request_of(
 
 
 def judged(plan: GearPlan, profile: LanguageProfile, workload: LanguageWorkload, known: np.ndarray) -> dict[str, float]:
-    """The score over turns that have one, and p95 in seconds to the first token and in all."""
-    run = simulate_language(engine_tables(plan, profile), profile, workload)
+    """The score over turns that have one, and p95 in seconds to the first token and in all, over `IDS` draws of ids."""
+    tables, scores, first_s, total_s = engine_tables(plan, profile), [], [], []
+    for seed in range(IDS):
+        drawn = replace(workload, by_id=numbers_by_id(len(workload), OTHER_IDS + seed))
+        run = simulate_language(tables, profile, drawn)
+        scores.append(10 * float(run.quality(profile)[known[workload.record]].mean()))
+        first_s.append(run.ttft_ns / NS_PER_S)
+        total_s.append(run.total_ns / NS_PER_S)
     return {
-        "score": 10 * float(run.quality(profile)[known[workload.record]].mean()),
-        "p95_s": percentile(run.ttft_ns / NS_PER_S, 0.95),
-        "total_p95_s": percentile(run.total_ns / NS_PER_S, 0.95),
+        "score": float(np.mean(scores)),
+        "score_spread": float(np.std(scores)),
+        "p95_s": percentile(np.concatenate(first_s), 0.95),
+        "worst_p95_s": max(percentile(each, 0.95) for each in first_s),
+        "total_p95_s": percentile(np.concatenate(total_s), 0.95),
     }
 
 
@@ -107,27 +120,29 @@ def main() -> None:
     points: list[dict[str, Any]] = []
     if options.points is not None and options.points.exists():
         points = json.loads(options.points.read_text())
-    for latency_s in map(float, options.latencies_s.split(",")):
-        for name, planner, of in kinds_of(profile, others):
-            if options.kinds and name not in options.kinds.split(","):
-                continue
-            if any((one["rate"], one["asked_s"], one["kind"]) == (options.rate, latency_s, name) for one in points):
-                continue
-            point: dict[str, Any] = {"rate": options.rate, "asked_s": latency_s, "kind": name}
+    limits_s = sorted(map(float, options.latencies_s.split(",")))
+    for name, planner, of in kinds_of(profile, others, known):
+        made_for = {one["asked_s"] for one in points if (one["rate"], one["kind"]) == (options.rate, name)}
+        left_s = [latency_s for latency_s in limits_s if latency_s not in made_for]
+        if options.kinds and name not in options.kinds.split(","):
+            continue
+        plans = planners.plans_within(planner, request_of(of, workload, limits_s[0], options), left_s)
+        for latency_s in left_s:
             began_s = time.process_time()
-            try:
-                made = planners.plan(planner, request_of(of, workload, latency_s, options))
+            made = next(plans)
+            point: dict[str, Any] = {"rate": options.rate, "asked_s": latency_s, "kind": name}
+            point["planning_cpu_s"] = time.process_time() - began_s
+            if isinstance(made, Infeasible):
+                point |= {"refused": str(made)}
+            else:
                 gears = "; ".join(f"{gear.load_range} {gear.cascade}" for gear in made.pipeline.gears)
                 point |= judged(made, of, workload, known) | {"gears": gears}
-            except Infeasible as error:
-                point |= {"refused": str(error)}
-            point["planning_cpu_s"] = time.process_time() - began_s
             points.append(point)
             print(*point.values(), flush=True)
             if options.points is not None:
                 options.points.write_text(json.dumps(points, indent=1))
     print_table(
-        ["asked", "kind", "score", "p95 TTFT, s", "p95 total, s", "planning, CPU s", "gears"],
+        ["asked", "kind", "score", "spread", "p95 TTFT, s", "worst", "p95 total, s", "planning, CPU s", "gears"],
         [row_of(one) for one in points],
     )
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
@@ -137,9 +152,9 @@ def main() -> None:
 def row_of(point: dict[str, Any]) -> list[str]:
     told = [f"{point['asked_s']:g} s", point["kind"]]
     if "refused" in point:
-        return [*told, "", "", "", f"{point['planning_cpu_s']:.1f}", point["refused"][:60]]
-    figures = f"{point['score']:.3f}", f"{point['p95_s']:.3f}", f"{point['total_p95_s']:.1f}"
-    return [*told, *figures, f"{point['planning_cpu_s']:.1f}", point["gears"]]
+        return [*told, "", "", "", "", "", f"{point['planning_cpu_s']:.1f}", point["refused"][:60]]
+    figures = [f"{point[name]:.3f}" for name in ("score", "score_spread", "p95_s", "worst_p95_s")]
+    return [*told, *figures, f"{point['total_p95_s']:.1f}", f"{point['planning_cpu_s']:.1f}", point["gears"]]
 
 
 def bars_of(points: list[dict[str, Any]]) -> Bars:

@@ -13,7 +13,7 @@ import numpy as np
 from gearshift.objective import Objective
 from gearshift.planner.language.choices import Choice
 from gearshift.planner.language.moves import Moves
-from gearshift.planner.language.replays import Replays
+from gearshift.planner.language.replays import Replayed, Replays
 
 ROUNDS = ((8, 0.4), (3, 0.3), (1, 0.3))
 """How many starts each round has, the best of the one before, and its share of all tries."""
@@ -21,6 +21,8 @@ HOTTEST, COLDEST = 0.012, 0.001
 """Temperatures, as shares of the difference between the best and the worst candidate."""
 OVER_LIMIT = 0.3
 """What a plan that is late by a factor e loses, as such a share."""
+HOPELESS = 0.03
+"""A choice that the first seed shows to be worse by such a share, and more than may be, is replayed with no other."""
 DIGITS = 6
 """The least difference of quality that counts: among choices that differ by less, the faster is better."""
 
@@ -47,21 +49,29 @@ class Annealing:
         """The best choice that is found in so many tries, no worse than `choice`."""
         spread = float(np.ptp(self.replays.maker.candidates.quality[list(self.moves.among)])) or 1.0
         now, best = choice, choice
-        worth, most = self._worth(now, spread), self.score(now)
+        worth, at_first, most = self._worth(now, spread), self._first_worth(now, spread), self.score(now)
         for place in range(tries):
             temperature = spread * hottest * (COLDEST / hottest) ** (place / tries)
             tried = self.moves.drawn(now, generator)
-            found = self._worth(tried, spread)
-            if found >= worth or generator.random() < math.exp((found - worth) / temperature):
-                now, worth = tried, found
+            admitted = temperature * math.log(1 - generator.random())
+            self.check()
+            if (first := self._first_worth(tried, spread)) - at_first < admitted - HOPELESS * spread:
+                continue
+            if (found := self._worth(tried, spread)) - worth >= admitted:
+                now, worth, at_first = tried, found, first
             if (score := self.score(tried)) > most:
                 best, most = tried, score
         return best
 
     def _worth(self, choice: Choice, spread: float) -> float:
-        """The quality; less where it is late, so that the search may go through such choices."""
         self.check()
-        found = self.replays.of(choice)
+        return self._less_lateness(self.replays.of(choice), spread)
+
+    def _first_worth(self, choice: Choice, spread: float) -> float:
+        return self._less_lateness(self.replays.of_first(choice), spread)
+
+    def _less_lateness(self, found: Replayed, spread: float) -> float:
+        """The quality; less where it is late, so that the search may go through such choices."""
         if found.holds(self.objective) or self.objective.latency_s is None:
             return found.quality
         late = math.log(found.least_s(self.objective.percentile) / self.objective.latency_s)

@@ -1,6 +1,6 @@
 """The planners of language models by name, and what each is asked for: a latency, a quality, both, or a frontier."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -81,6 +81,34 @@ def plan(
         made, cut_short = so_far.plan, True
     so_far.report("planned", 1.0)
     return _recorded(msgspec.structs.replace(made, planner=name, unfinished=cut_short), request)
+
+
+def plans_within(
+    name: str, request: LanguageRequest, latencies_s: Iterable[float], *, progress: Progress = silent
+) -> Iterator[GearPlan | Infeasible]:
+    """The best plan within each latency, by rising latency, or why there is none.
+
+    Each search begins with what those for tighter limits found, and has a budget of its own.
+    """
+    planner = named(name)
+    search: LanguageSearch | None = None
+    for latency_s in sorted(latencies_s):
+        so_far = TimedSearch(request.budget_s, progress)
+        if search is None:
+            search = LanguageSearch(request.within(latency_s), so_far, single_models=planner.single_models)
+        else:
+            search = search.within(latency_s, so_far)
+        try:
+            made = planner.best_within(search)
+        except Infeasible as error:
+            yield error
+            continue
+        except OutOfTime:
+            if so_far.plan is None:
+                yield out_of_time(request.budget_s)
+                continue
+            made = msgspec.structs.replace(so_far.plan, unfinished=True)
+        yield _recorded(msgspec.structs.replace(made, planner=name), request, made.pipeline.objective)
 
 
 def frontier(name: str, request: LanguageRequest, *, progress: Progress = silent) -> list[GearPlan]:

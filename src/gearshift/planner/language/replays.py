@@ -1,6 +1,8 @@
 """Choices replayed on the whole trace by simulation, each once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Metric, Objective
 from gearshift.planner.evaluate.confirm import least_objective_s, share_late_bound, shares_late, slowest_of
+from gearshift.planner.language.candidates import BY_ID
 from gearshift.planner.language.choices import Choice, PlanMaker
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import EngineTables
@@ -63,6 +66,14 @@ def times_s(run: LanguageSimulation, metric: Metric, *, since_s: float = 0.0) ->
     return np.asarray(ns[counted] / NS_PER_S)
 
 
+class OneReplay(NamedTuple):
+    """One seed's slowest times, rising; its mean quality, and the share of each gear."""
+
+    slowest_s: Floats
+    quality: float
+    used: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Replays:
     """Replays of choices of `maker` on the trace, with the prompts of a part; whatever the latency asked for."""
@@ -70,6 +81,7 @@ class Replays:
     maker: PlanMaker
     workloads: tuple[LanguageWorkload, ...]
     seen: dict[Choice, Replayed] = field(default_factory=dict)
+    begun: dict[Choice, OneReplay] = field(default_factory=dict)
 
     @property
     def request(self) -> LanguageRequest:
@@ -77,23 +89,55 @@ class Replays:
 
     def of(self, choice: Choice) -> Replayed:
         if choice not in self.seen:
-            self.seen[choice] = replayed(self.request, self.maker.tables(choice), self.workloads)
+            first, tables = self._first(choice), self.maker.tables(choice)
+            more = [
+                one_replay(self.request, tables, workload) for workload in self.workloads[1:] if self._drawn(choice)
+            ]
+            self.seen[choice] = together([first, *more], len(self.workloads[0]))
+            del self.begun[choice]
         return self.seen[choice]
+
+    def of_first(self, choice: Choice) -> Replayed:
+        """With the first seed alone, which costs a part; with all where they are known."""
+        if choice in self.seen:
+            return self.seen[choice]
+        return together([self._first(choice)], len(self.workloads[0]))
+
+    def _first(self, choice: Choice) -> OneReplay:
+        if choice not in self.begun:
+            self.begun[choice] = one_replay(self.request, self.maker.tables(choice), self.workloads[0])
+        return self.begun[choice]
+
+    def _drawn(self, choice: Choice) -> bool:
+        """Whether seeds differ for a choice: where prompts are given, ids do alone, which not all cascades look at."""
+        stages = self.maker.candidates.stages
+        return self.request.records is None or any(
+            stage.at == BY_ID for gear in choice for stage in stages[gear.candidate][:-1]
+        )
 
 
 def workloads_of(request: LanguageRequest, part: int) -> tuple[LanguageWorkload, ...]:
-    """The trace's requests once for each seed; once where prompts are given, or the trace is long."""
-    alone = request.records is not None or len(request.trace) > FEW_REQUESTS
+    """The trace's requests once for each seed; once where the trace is long.
+
+    Where the request has its prompts, seeds are other ids of its requests: who plans does not know
+    those that come.
+    """
+    alone = len(request.trace) > FEW_REQUESTS
     return tuple(request.workload(part, seed=seed) for seed in range(1 if alone else SEEDS))
 
 
-def replayed(request: LanguageRequest, tables: EngineTables, workloads: tuple[LanguageWorkload, ...]) -> Replayed:
-    slowest, quality = [], []
-    used = np.zeros(len(tables.stage_count))
-    for workload in workloads:
-        run = simulate_language(tables, request.profile, workload)
-        slowest.append(slowest_of(times_s(run, request.metric), request.objective.percentile))
-        quality.append(float(run.quality(request.profile).mean()))
-        used += np.bincount(run.gear, minlength=len(used)) / len(workload)
-    shares = tuple((used / len(workloads)).tolist())
-    return Replayed(tuple(slowest), len(workloads[0]), float(np.mean(quality)), shares)
+def one_replay(request: LanguageRequest, tables: EngineTables, workload: LanguageWorkload) -> OneReplay:
+    run = simulate_language(tables, request.profile, workload)
+    slowest_s = slowest_of(times_s(run, request.metric), request.objective.percentile)
+    used = np.bincount(run.gear, minlength=len(tables.stage_count)) / len(workload)
+    return OneReplay(slowest_s, float(run.quality(request.profile).mean()), used)
+
+
+def together(runs: Sequence[OneReplay], requests: int) -> Replayed:
+    used = np.mean([run.used for run in runs], axis=0)
+    quality = float(np.mean([run.quality for run in runs]))
+    return Replayed(tuple(run.slowest_s for run in runs), requests, quality, tuple(used.tolist()))
+
+
+def replayed(request: LanguageRequest, tables: EngineTables, workloads: Sequence[LanguageWorkload]) -> Replayed:
+    return together([one_replay(request, tables, workload) for workload in workloads], len(workloads[0]))

@@ -102,9 +102,10 @@ class LanguageRequest:
     def workload(self, part: int, *, seed: int = 0) -> LanguageWorkload:
         """The trace's requests with prompts of a part. Seed 0 leaves its arrivals as they are.
 
-        Other seeds move each arrival at random within 100 ms, and draw other prompts.
+        Other seeds move each arrival at random within 100 ms, and draw other prompts; where the
+        request has its prompts, they draw other ids alone.
         """
-        trace = self.trace if seed == 0 else _moved(self.trace, seed)
+        trace = self.trace if seed == 0 or self.records is not None else _moved(self.trace, seed)
         tokens = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
         if self.records is None:
             drawn = self.profile.answers.indices(part)

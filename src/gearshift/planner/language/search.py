@@ -77,9 +77,10 @@ class LanguageSearch:
         self.known: dict[Placement, Evaluated] = {}
         self.found: list[Found] = []
 
-    def within(self, latency_s: float) -> "LanguageSearch":
+    def within(self, latency_s: float, so_far: TimedSearch | None = None) -> "LanguageSearch":
         """The same search for another latency, with what is known whatever the latency."""
-        other = LanguageSearch(self.request.within(latency_s), self.so_far, single_models=self.single_models)
+        request = self.request.within(latency_s)
+        other = LanguageSearch(request, so_far or self.so_far, single_models=self.single_models)
         for name in ("parts", "answers", "spaces", "drafted"):
             other.__dict__[name] = getattr(self, name)
         other.known, other.found = self.known, self.found
@@ -199,7 +200,8 @@ class LanguageSearch:
 
         replayed = sum(len(workload) for workload in self.parts[0])
         tries = STARTS * min(int(max(MOST_REPLAYED / replayed, LEAST_TRIED)), self.request.most_tried)
-        return [start for start in improved(starts, tries, self.request.seed, kept) if start.score[0]]
+        found = improved(starts, tries, self.request.seed, kept)
+        return [start for start in found if start.score[0]]
 
     def _confirmed(self, starts: Sequence[Start], space: int) -> "Found | None":
         """The best of the first ones that part B confirms, or of more careful ones where it does not."""

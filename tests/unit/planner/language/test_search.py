@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.language import planners
+from gearshift.planner.language.improving import improved
+from gearshift.planner.language.search import LanguageSearch
+from tests.unit.planner.language.test_planners import request
+
+LIMITS_S = (0.2, 0.3, 0.6)
+
+
+def best_on_a(search: LanguageSearch) -> float:
+    """The quality on part A of the plan that `most_accurate` gives."""
+    before = len(search.found)
+    search.most_accurate()
+    held = [one for one in search.found if search.placed(one.placement).holds(one.choice)]
+    assert len(search.found) > before
+    return max(search.placed(one.placement).quality(one.choice) for one in held)
+
+
+def test_local_search_is_never_worse_than_its_best_start_and_the_same_again() -> None:
+    asked = replace(request(), most_tried=5)
+    found = []
+    for _ in range(2):
+        search = LanguageSearch(asked, TimedSearch(None))
+        placed = search.placed(search.placements[0])
+        starts = [placed.start(choice) for choice in placed.constants()]
+        best = max(start.score for start in starts)
+        found.append(improved(starts, 40, 0, lambda _: None)[0])
+        assert found[-1].score >= best
+    assert found[0].choice == found[1].choice
+
+
+def test_each_space_has_the_one_before_within_it() -> None:
+    search = LanguageSearch(request(), TimedSearch(None))
+    for placement in search.placements:
+        within: set[int] = set()
+        for space in range(len(search.spaces)):
+            among = set(search.placed(placement, space).among)
+            assert within <= among
+            within = among
+
+
+@pytest.mark.long
+def test_a_looser_limit_never_has_a_worse_plan_after_a_tighter_one() -> None:
+    search = LanguageSearch(request(LIMITS_S[0]), TimedSearch(None))
+    qualities = [best_on_a(search)]
+    for latency_s in LIMITS_S[1:]:
+        search = search.within(latency_s)
+        qualities.append(best_on_a(search))
+    assert qualities == sorted(qualities)
+
+
+@pytest.mark.long
+def test_certainty_never_has_a_worse_plan_than_shares_alone() -> None:
+    asked = request()
+    with_certainty = best_on_a(LanguageSearch(asked, TimedSearch(None)))
+    shares = replace(asked, profile=replace(asked.profile, ranks=(), ranks_at=()))
+    assert with_certainty >= best_on_a(LanguageSearch(shares, TimedSearch(None)))
+
+
+@pytest.mark.long
+def test_plans_within_several_limits_keep_each_and_are_told_by_rising_limit() -> None:
+    made = list(planners.plans_within("optimal", request(None, accuracy=0.5), [0.6, 0.0001, 0.3]))
+    assert isinstance(made[0], Exception)
+    limits = [each.pipeline.objective.latency_s for each in made[1:] if not isinstance(each, Exception)]
+    assert limits == [0.3, 0.6]
+    assert np.all([each.predictions["chat"].share_late <= 0.05 for each in made[1:] if not isinstance(each, Exception)])
