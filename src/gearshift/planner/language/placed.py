@@ -109,6 +109,10 @@ class PlacedSearch:
         self.check()
         return self.replays.of(choice).holds(self.objective)
 
+    def admits(self, choice: Choice) -> bool:
+        """Whether it holds, and no candidate serves more load than it may."""
+        return self._annealing.moves.allowed(choice) and self.holds(choice)
+
     def quality(self, choice: Choice) -> float:
         """On part A."""
         return self.replays.of(choice).quality
@@ -163,7 +167,7 @@ class PlacedSearch:
         while high > low * EDGE_PRECISION:
             middle = (low * high) ** 0.5
             choice = (self.maker.free(first), self.maker.free(last, middle))
-            if self.holds(choice):
+            if self.admits(choice):
                 found, low = choice, middle
             else:
                 high = middle

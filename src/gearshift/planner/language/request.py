@@ -39,7 +39,7 @@ class LanguageRequest:
     elsewhere requests are recorded prompts and have their tokens. `records` (n,), where given, says
     which prompt each request is, for planning and for judging alike; without it they are drawn, of
     part A for planning and of part B for judging. `most_gears` bounds the load ranges,
-    `most_tried` the choices that local search replays from each of its starts.
+    `most_tried` the choices that local search tries: four times so many in each space of plans.
     """
 
     profile: LanguageProfile

@@ -2,7 +2,8 @@
 
 Spaces of plans are searched one within the next: single models, then splits by id too, then all
 cascades. Each search begins with what the one before found, and with what the searches for tighter
-limits found, so that its result is no worse.
+limits found, so that its result is no worse. (Ken's walk is not among the starts: it replays more
+than all of this.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -166,7 +167,7 @@ class LanguageSearch:
     def most_accurate(self) -> GearPlan:
         """The plan with the most quality within the latency that is found; raises `Infeasible`."""
         made: GearPlan | None = None
-        best, begun = -inf, [one for one in self.found if self.placed(one.placement).holds(one.choice)]
+        best, begun = -inf, [one for one in self.found if self.placed(one.placement).admits(one.choice)]
         for space in range(len(self.spaces)):
             carried = [one for one in begun if one.space <= space]
             confirmed = self._confirmed(self._searched(space, carried), space)
