@@ -152,7 +152,7 @@ def judged_turns(data: Path) -> np.ndarray:
 
 def categories() -> np.ndarray:
     """The category (160,) of each turn: eight of ten questions, whose first turns come before all second ones."""
-    return np.arange(PROMPTS) % QUESTIONS // (QUESTIONS // CATEGORIES)
+    return np.asarray(np.arange(PROMPTS) % QUESTIONS // (QUESTIONS // CATEGORIES))
 
 
 def certainty_by_category(quality: np.ndarray, better: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -163,7 +163,7 @@ def certainty_by_category(quality: np.ndarray, better: np.ndarray, known: np.nda
     question, category = np.arange(PROMPTS) % QUESTIONS, categories()
     gain = better - quality
     alike = (category[:, None] == category) & (question[:, None] != question) & known
-    return -(alike @ gain) / alike.sum(axis=1)
+    return np.asarray(-(alike @ gain) / alike.sum(axis=1))
 
 
 def by_category(profile: LanguageProfile, known: np.ndarray) -> LanguageProfile:
