@@ -1,18 +1,13 @@
-"""The dashboard for Grafana asks for metrics that servers export, and has the form that Grafana loads."""
+"""The dashboard for Grafana has the form that Grafana loads."""
 
 import json
 import re
-import urllib.request
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-
-from tests import language_server
-from tests.end_to_end.test_server import serving
-from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
 BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "gearshift.json"
 COLUMNS = 24
@@ -131,36 +126,6 @@ def panels() -> list[dict[str, Any]]:
 def expressions() -> list[str]:
     asked = [target["expr"] for panel in panels() for target in panel["targets"]]
     return asked + [one["expr"] for one in board()["annotations"]["list"]]
-
-
-def exported_by(url: str) -> tuple[set[str], set[str]]:
-    """The names of samples that a server may give, and the labels that it gives."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    names = set(re.findall(r"^([a-z_]+)(?:\{| )", text, re.MULTILINE))
-    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)", text, re.MULTILINE):
-        names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
-    return names, set(re.findall(r"(\w+)=\"", text))
-
-
-@pytest.mark.long
-def test_every_expression_asks_for_what_a_server_of_models_or_of_language_models_exports(tmp_path: Path) -> None:
-    with serving(tmp_path, "emulated") as server:
-        names, labels = exported_by(server.url)
-    (tmp_path / "language").mkdir()
-    plan = write_language_plan(
-        tmp_path / "language", [cascade(-0.5, 4), SMALL_ALONE], [0.0, 8.0],
-        profile=language_profile(step_s=(0.002, 0.01), output_tokens=20),
-    )  # fmt: skip
-    with language_server.serving(plan, "--backend", "emulated") as language:
-        more, and_labels = exported_by(f"http://127.0.0.1:{language.port}")
-    asked = {name for expression in expressions() for name in re.findall(r"gearshift_\w+", expression)}
-    assert len(asked) > 30
-    assert asked - names - more == set()
-    by = {
-        label for text in expressions() for found in re.findall(r"by \(([^)]*)\)", text) for label in found.split(", ")
-    }
-    assert by - labels - and_labels - OWN_LABELS - {"bound", "gear", "stage"} == set()
 
 
 def test_every_expression_chooses_servers_by_the_variables_and_its_brackets_match() -> None:
