@@ -117,8 +117,15 @@ class MeasuredModel:
 
 
 async def measure_round(
-    task: Assignment, group: Round, progress: Progress, *, kept: Kept, predicts: bool
+    task: Assignment,
+    group: Round,
+    progress: Progress,
+    *,
+    kept: Kept,
+    predicts: bool,
+    timed: Callable[[], None] = lambda: None,
 ) -> list[MeasuredModel]:
+    """Time the models, then call `timed`, and have them predict."""
     bench = Bench(group.names, cores=group.cores, device_kind=group.device.kind)
     progress("loading models", 0.0)
     answers: dict[str, Predicted] = {}
@@ -128,6 +135,7 @@ async def measure_round(
         memory_bytes = await bench.start(task.path, task.samples, warm_up_rows=task.sizes[-1:])
         _require_labels_among_classes(bench.loaded, task.samples)
         timings, front_end_time, disturbed = await _timed(task, group, bench, progress, kept)
+        timed()
         for done, name in enumerate(group.names if predicts else ()):
 
             def told(share: float, name: str = name, done: int = done) -> None:

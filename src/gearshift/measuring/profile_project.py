@@ -54,6 +54,7 @@ def profile_project(
     notice: Notice = lambda text: None,
     how: ProfileSettings | None = None,
     most_samples: int | None = None,
+    timed: Callable[[], None] = lambda: None,
 ) -> Profile:
     """Profile the project's models on the highest processors it may use, or on CUDA device 0.
 
@@ -67,6 +68,7 @@ def profile_project(
     Answers of endpoints are kept next to `folder` until `paid.py` deletes them; `notice`
     gets a message when measuring continues from kept answers. `how`, but for its kind of device,
     takes the place of the project's settings; of more than `most_samples` so many are drawn by `seed`.
+    `timed` is called when nothing is left to be timed: other work does not disturb any more.
 
     Raises `ModelFailed` or `InvalidInput` naming the model that cannot be loaded, raises, answers
     wrong rows or an unusable certainty.
@@ -80,7 +82,7 @@ def profile_project(
         remedy="call profile_pipelines",
     )
     measuring = Measuring(
-        core_counts(cores, core_share, project, where=str(project_path)), core_share, progress, notice
+        core_counts(cores, core_share, project, where=str(project_path)), core_share, progress, notice, timed
     )
     samples = load_samples(project, project_path.parent)
     if most_samples is not None and len(samples) > most_samples:
@@ -104,6 +106,7 @@ class Measuring:
     core_share: float
     progress: Progress
     notice: Notice
+    timed: Callable[[], None] = lambda: None
 
 
 def profile_operator(task: Assignment, how: Measuring, folder: Path | None) -> tuple[Profile, Sequence[MeasuredModel]]:
@@ -234,7 +237,8 @@ async def _measure_all(task: Assignment, how: Measuring) -> list[MeasuredModel]:
             if kept.found:
                 how.notice(f"going on with {kept.found} in {task.paid.folder}")
             group = Round(names, devices[kind], cores, quota)
-            for one in await measure_round(task, group, told, kept=kept, predicts=count == first):
+            timed = how.timed if done == len(rounds) - 1 else lambda: None
+            for one in await measure_round(task, group, told, kept=kept, predicts=count == first, timed=timed):
                 measured[one.model, count] = one
     finally:
         pin(cores_before)

@@ -1,6 +1,6 @@
 """Measure models, or import records of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,7 @@ def profile(
     seed: Seed = 0,
     progress: Progress = silent,
     notice: Notice = _ignore,
+    timed: Callable[[], None] = lambda: None,
 ) -> Profile:
     """Measure a project's models on the real serving path; write the profile to `out` if given.
 
@@ -38,6 +39,7 @@ def profile(
 
     Answers of remote endpoints are kept in a folder named like `out` with `.partial` added until
     the profile is written, so that the same call can resume after an error; `notice` reports this.
+    `timed` is called when nothing is left to be timed, and the models only predict.
     Raises `InvalidInput` before measuring where `out` holds anything but a profile.
     """
     from gearshift.measuring.front_end_time import front_end_beside
@@ -56,6 +58,7 @@ def profile(
             cores=cores,
             core_share=core_share,
             notice=notice,
+            timed=timed,
         )
         return made if folder is None else write_profile(made, folder)
 

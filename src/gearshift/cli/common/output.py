@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gearshift.cli.common.first_compile import compiling_told
 from gearshift.cli.common.folding import folded
 from gearshift.cli.common.option_table import as_keywords
 from gearshift.cli.common.streams import forget_the_rest, json_alone, told_if_full, write_result
@@ -34,8 +35,8 @@ EXIT_BUG = 70
 WIDTH_OF_FILES = 160
 KEPT = "\n\t"
 SHORT_S, LINES_EVERY_S = 2.0, 10.0
-LEAST_SHARE = 0.05
-"""Below this share of the work nobody can say how long the rest takes."""
+LEAST_SHARE, MOST_SHARE = 0.05, 0.99
+"""Outside of these shares of the work nobody can say how long the rest takes."""
 
 Tell = Callable[[str, float], None]
 
@@ -75,15 +76,15 @@ class Output:
         """Show a bar on standard error, or lines if it is no terminal, with the time left; `tell` moves it."""
         console = Console(file=sys.stderr, highlight=False)
         if not console.is_terminal:
-            yield _lines(console)
+            with compiling_told(_lines(console)) as tell:
+                yield tell
             return
         columns = (
             *(TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()),
             *(TextColumn("left"), TimeRemainingColumn(compact=True)),
         )
-        with Progress(*columns, console=console, transient=True) as bars:
-            bar = bars.add_task("", total=1.0)
-            yield lambda what, share: bars.update(bar, description=what, completed=share)
+        with Progress(*columns, console=console, transient=True) as bars, compiling_told(_on_bar(bars)) as tell:
+            yield tell
 
     @contextmanager
     def waiting(self, what: str, about_s: float = 0.0) -> Iterator[None]:
@@ -162,17 +163,34 @@ class Ticking:
             return
         while True:
             gone_s = time.monotonic() - began_s
-            self._tell(self._what, min(0.99, gone_s / self._about_s) if self._about_s else 0.0)
+            self._tell(self._what, min(MOST_SHARE, gone_s / self._about_s) if self._about_s else 0.0)
             if self._ended.wait(self._every_s):
                 return
 
 
-def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:
-    """Print a line for each new step, and every 10 s at the latest, with the time left where that is known."""
-    said, began_s, told_s = "", now_s(), now_s()
+def _on_bar(bars: Progress) -> Tell:
+    """Moves a bar; where the share falls, another piece of work begins, whose time left is its own."""
+    bar, before = bars.add_task("", total=1.0), 0.0
 
     def tell(what: str, share: float) -> None:
-        nonlocal said, told_s
+        nonlocal before
+        if share < before:
+            bars.reset(bar)
+        before = share
+        bars.update(bar, description=what, completed=share)
+
+    return tell
+
+
+def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:
+    """Print a line for each new step, and every 10 s at the latest, with the time left where that is known."""
+    said, began_s, told_s, before = "", now_s(), now_s(), 0.0
+
+    def tell(what: str, share: float) -> None:
+        nonlocal said, began_s, told_s, before
+        if share < before:
+            began_s = now_s()  # another piece of work begins
+        before = share
         if what != said or now_s() - told_s >= LINES_EVERY_S:
             console.print(what + _left(now_s() - began_s, share), markup=False)
             said, told_s = what, now_s()
@@ -181,7 +199,7 @@ def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tel
 
 
 def _left(elapsed_s: float, share: float) -> str:
-    if elapsed_s < SHORT_S or not LEAST_SHARE <= share < 1:
+    if elapsed_s < SHORT_S or not LEAST_SHARE <= share < MOST_SHARE:
         return ""
     return f" (about {elapsed_s * (1 - share) / share:.0f} s left)"
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import click
 
+from gearshift.cli.common.first_compile import Meanwhile
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
@@ -72,20 +73,25 @@ def command(
         )
         show_language(output, made_of, out)
         return
-    with output.progress() as tell:
-        if from_records is not None:
-            made: Profile | Profiles = profile_from_records(
-                from_records, out=out, operator=operator, seed=seed, raw_run_times=raw_run_times
-            )
-        else:
-            made = (profile_pipelines if has_pipelines(project) else profile)(
-                project,
-                out=out,
-                seed=seed,
-                progress=lambda what, share: tell(f"profiling: {what}", share),
-                notice=lambda text: click.echo(text, err=True),
-                **options,
-            )
+    meanwhile = Meanwhile()
+    try:
+        with output.progress() as tell:
+            if from_records is not None:
+                made: Profile | Profiles = profile_from_records(
+                    from_records, out=out, operator=operator, seed=seed, raw_run_times=raw_run_times
+                )
+            else:
+                told = {
+                    "progress": lambda what, share: tell(f"profiling: {what}", share),
+                    "notice": lambda text: click.echo(text, err=True),
+                }
+                if has_pipelines(project):
+                    made = profile_pipelines(project, out=out, seed=seed, **told, **options)
+                else:
+                    made = profile(project, out=out, seed=seed, **told, **options, timed=meanwhile.begin)
+            meanwhile.wait(tell)
+    finally:
+        meanwhile.end()
     if isinstance(made, Profiles):
         output.json(facts_of_pipelines(made, out))
         show_pipelines(output, made)

@@ -27,7 +27,13 @@ def test_what_a_server_says_does_nothing_to_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("elapsed_s", "share", "told"),
-    [(1.0, 0.5, ""), (30.0, 0.25, " (about 90 s left)"), (30.0, 0.01, ""), (30.0, 1.0, "")],
+    [
+        (1.0, 0.5, ""),
+        (30.0, 0.25, " (about 90 s left)"),
+        (30.0, 0.01, ""),
+        (30.0, 0.99, ""),
+        (30.0, 1.0, ""),
+    ],
 )
 def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, share: float, told: str) -> None:
     assert _left(elapsed_s, share) == told
@@ -44,3 +50,12 @@ def test_lines_of_progress_come_for_each_step_and_every_ten_seconds() -> None:
         "profiling (about 40 s left)",
         "profiling (about 30 s left)",
     ]
+
+
+def test_the_time_left_is_that_of_a_piece_of_work_which_begins_where_the_share_falls() -> None:
+    now, written = [0.0], io.StringIO()
+    tell = _lines(Console(file=written, width=100), lambda: now[0])
+    for second, what, share in ((100.0, "measuring", 1.0), (101.0, "compiling", 0.0), (111.0, "compiling", 0.25)):
+        now[0] = second
+        tell(what, share)
+    assert written.getvalue().splitlines()[-1] == "compiling (about 30 s left)"

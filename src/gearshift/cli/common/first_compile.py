@@ -1,0 +1,93 @@
+"""The simulator is compiled once after an install or an update: told with the time left, and begun early."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Tell = Callable[[str, float], None]
+
+ABOUT_S = 40.0
+"""It takes 20 to 60 s of a processor."""
+EVERY_S, MOST_SHARE = 0.5, 0.99
+COMPILING = "compiling the simulator, once after an install or an update"
+LOGGER = "gearshift.support.compiled"
+KERNEL, KERNEL_FOLDER = "gearshift.simulator.warm_up", "simulator-kernel-loop"
+
+
+@contextmanager
+def compiling_told(tell: Tell) -> Iterator[Tell]:
+    """A `tell` that also shows a compilation, which tells nothing of itself, until there is other progress."""
+    told = _Compilation(tell)
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(told)
+    try:
+        yield told.progressed
+    finally:
+        logger.removeHandler(told)
+        told.end()
+
+
+class _Compilation(logging.Handler):
+    """Hears that a compilation begins; its log message is written as before."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell, self._ended = tell, threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    def progressed(self, what: str, share: float) -> None:
+        self.end()
+        self._tell(what, share)
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            self._thread, self._ended = None, threading.Event()
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        while not self._ended.wait(EVERY_S):
+            self._tell(COMPILING, min(MOST_SHARE, (time.monotonic() - began_s) / ABOUT_S))
+
+
+class Meanwhile:
+    """Compiles the simulator in another process, from `begin` on; not where the user's cache has it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        if self._process is None and not _is_compiled():
+            nothing = subprocess.DEVNULL
+            self._process = subprocess.Popen([sys.executable, "-m", KERNEL], stdout=nothing, stderr=nothing)
+            self._began_s = time.monotonic()
+
+    def wait(self, tell: Tell) -> None:
+        while self._process is not None and self._process.poll() is None:
+            tell(COMPILING, min(MOST_SHARE, (time.monotonic() - self._began_s) / ABOUT_S))
+            try:
+                self._process.wait(EVERY_S)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _is_compiled() -> bool:
+    from gearshift.support.compiled import cache_folder
+
+    return any((cache_folder() / KERNEL_FOLDER).glob("*.nbi"))
