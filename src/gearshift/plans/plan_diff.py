@@ -87,6 +87,7 @@ def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
         {name: getattr(o, name) for name in meter}
         | msgspec.to_builtins(o.objective)
         | {"operator": n, "pool_cores": pool}
+        | ({"worth": 1.0 if o.worth is UNSET else o.worth} if o.refines else {})
         | (msgspec.to_builtins({"nodes": o.nodes, "edges": o.edges, "output": o.output}) if o.is_graph else {})
         for o, n, pool in zip(pipelines, names, pools, strict=True)
     ]

@@ -99,7 +99,8 @@ def each_pipeline(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def _shown(runs: Sequence[Run]) -> list[Column]:
-    return [c for c in IN_TABLES if c.always or any(c.value(run) is not None for run in runs)]
+    every = [one for run in runs for _, one in each_pipeline(run)]
+    return [c for c in IN_TABLES if c.always or any(c.value(run) is not None for run in every)]
 
 
 def titles(runs: Sequence[Run]) -> list[str]:

@@ -14,7 +14,7 @@ from gearshift.reporting.content import ReportContent, accuracy_of_gears, range_
 from gearshift.reporting.drawing.charts import Chart
 from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section, tiles
 from gearshift.reporting.graph_svg import graph_svg
-from gearshift.reporting.headline import percentile_name
+from gearshift.reporting.headline import percentile_name, refinement_in_words
 from gearshift.reporting.report_page import (
     cost_tiles,
     costs_below,
@@ -178,6 +178,7 @@ def _promised(plan: GearPlan, served: Mapping[str, Served]) -> str:
     else:
         sentence = f"Asked for: {'; '.join(f'{name}: {words}' for name, words in asked.items())}. All at once."
     sentence += " Latencies are of answered requests; refused and failed ones count as late."
+    sentence += "".join(f" {told}." for told in refinement_in_words(plan))
     if result := results.get(plan.name, {}).get("predicted") if len(plan.pipelines) == 1 else None:
         bodies.append(tiles(figures_of(_content_for_costs(plan), plan, result)))
     elif cost:

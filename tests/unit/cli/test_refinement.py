@@ -92,11 +92,21 @@ def test_cores_are_refused_beside_refinement(place: Path, flag: str, value: obje
     assert f"{flag} and --cores are both given" in done.output
 
 
-@pytest.mark.parametrize("given", [{"policy": "best"}, {"median_s": 0.01}])
-def test_plans_of_several_operators_refuse_it_from_python(given: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"median_s": 0.01}, "median_s is given, which is for one operator"),
+        ({"policy": "refine", "planner": "apart", "accuracy": {"task": 0.5}}, "planner 'apart' plans without"),
+        ({"policy": "best", "beside": "plan.json"}, "operators that refine are planned together"),
+        ({"worth": {"task": 2.0}}, "plans of gears alone have none"),
+    ],
+)
+def test_plans_of_several_operators_refuse_from_python_what_goes_with_gears_alone_or_with_one(
+    given: dict[str, Any], message: str
+) -> None:
     one = request(1)
-    with pytest.raises(InvalidInput, match="is given for several operators, whose plans have gears alone"):
-        plan_together([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=message):
+        plan_together([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)
 
 
 def profile_of(name: str) -> Profile:
