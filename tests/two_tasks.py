@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gearshift.gear import Gear, GearPlan, PipelinePlan, ReplicaSettings, SourceFile
+from gearshift.objective import Objective
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.store import write_profile
@@ -60,3 +61,18 @@ def write_two_tasks(folder: Path, *, edge_qps: float = 50.0) -> Path:
         sha256[name] = write_profile(profile, here / "profile").sha256
     write_plan(two_task_plan(sha256["sums"], sha256["numbers"], edge_qps=edge_qps), folder / "plan.json")
     return folder / "plan.json"
+
+
+def refined(plan: GearPlan, *, latency_s: float = 10.0) -> GearPlan:
+    """The plan with all rows of `sums` refined that `small` is not sure of, and rows of `numbers` screened alone."""
+    gains = little_task.refining_plan("").pipeline.gains
+    pipelines = {
+        name: msgspec.structs.replace(
+            pipeline,
+            gears=tuple(msgspec.structs.replace(gear, order="gain") for gear in pipeline.gears),
+            gains=gains if name == "sums" else (),
+            objective=Objective(latency_s=latency_s),
+        )
+        for name, pipeline in plan.pipelines.items()
+    }
+    return msgspec.structs.replace(plan, pipelines=pipelines)

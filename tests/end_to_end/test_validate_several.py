@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.replay import replay_each
 from gearshift.verbs.validate import Validation, validate_each
-from tests.two_tasks import write_two_tasks
+from tests.two_tasks import refined, write_two_tasks
 from tests.unit.cli.little import run
 
 pytestmark = pytest.mark.long
@@ -81,3 +83,16 @@ def test_a_replay_tells_each_pipeline_and_one_is_named_by_model(made: Path) -> N
     assert (wrong.exit_code, "names none of sums, numbers" in wrong.output) == (2, True)
     many = run("replay", made / "plan.json", *traces, *options, "--processes", "2")
     assert (many.exit_code, "sent by one process" in many.output) == (2, True)
+
+
+def test_pipelines_that_refine_are_served_as_they_are_predicted(made: Path) -> None:
+    """The latency leaves time for all rows, so that which model answers does not go by how fast the machine is."""
+    write_plan(refined(read_plan(made / "plan.json")), made / "refined.json")
+    traces = {name: made / f"{name}.csv" for name in QPS}
+    found = validate_each(made / "refined.json", traces, backend="emulated", largest_lateness_s=1000.0)
+    assert list(found["sums"].errors.models) == ["large", "small"]
+    for one in found.values():
+        assert one.predicted.share_by_time == 0
+        assert one.measured.share_by_time is UNSET, "no answer was given by time"
+        assert one.errors.accuracy == pytest.approx(0.0)
+        assert all(error.samples_per_request == 0 for error in one.errors.models.values())
