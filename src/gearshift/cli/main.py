@@ -1,6 +1,7 @@
 """The command `gearshift`."""
 
 import os
+import signal
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import gearshift
-from gearshift.cli.common.streams import make_usable
+from gearshift.cli.common.streams import interrupted_code, make_usable
 from gearshift.cli.first_process import become_first_process
 
 VERBS = {
@@ -87,6 +88,9 @@ class _Verbs(click.Group):
         """Run the verb; a usage error is also written to the path of `--json`."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # while the verb is imported
+            click.echo("interrupted", err=True)
+            raise SystemExit(interrupted_code(interrupt)) from None
         except click.UsageError as error:
             from gearshift.cli.common.output import Output, write_error
 
@@ -117,8 +121,16 @@ def main_group() -> None:
     """Serve machine-learning models as cascades that shift gears with load."""
 
 
+def _end(number: int, _: object) -> None:
+    """End as at Ctrl-C, so that nothing half made stays; a server takes its signals over."""
+    raise KeyboardInterrupt(number)
+
+
 def main() -> None:
     make_usable()
     if os.getpid() == 1:
         become_first_process()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has the second ignored
+            signal.signal(number, _end)
     main_group(prog_name="gearshift", auto_envvar_prefix="GEARSHIFT")

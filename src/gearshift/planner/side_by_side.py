@@ -18,6 +18,8 @@ from gearshift.planner.space.request import Progress, silent
 from gearshift.simulator.warm_up import warm_up
 from gearshift.support.numbers import plain
 
+_ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
 
 def run_side_by_side(
     run: Callable[[str, R], Run],
@@ -66,24 +68,25 @@ def run_side_by_side(
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C until a process that is being started is known; the process ignores it.
+    """Delay Ctrl-C, and signals that end a verb like it, until a process that is being started is known.
 
-    The process inherits the mask. In this process a thread of native code may still take the
-    signal, and Python would interrupt the main thread, so a handler keeps it until the end.
+    The process ignores Ctrl-C, as it inherits the mask. In this process a thread of native code may
+    still take the signal, and Python would interrupt the main thread, so a handler keeps it until the end.
     """
     resource_tracker.ensure_running()  # the first process would start it, which lifts the mask
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if is_main else None
+    delayed = [one for one in _ENDING if is_main and callable(signal.getsignal(one))]
+    handlers = {one: signal.signal(one, lambda number, _: held.append(number)) for one in delayed}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        if is_main:
-            signal.signal(signal.SIGINT, handler)
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if held:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(held[0])
 
 
 def _start(context: SpawnContext, run: Callable[[str, R], Run], job: tuple[str, R]) -> tuple[Connection, SpawnProcess]:

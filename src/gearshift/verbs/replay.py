@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gearshift.serving.operate.task import ServingTask
     from gearshift.traces.network import Uplink
 
+_NAME_IT = f"{NAME_IT}; a server of models without a plan has it in `--keep FOLDER`, as FOLDER/profile"
+
 Traces = Mapping[str, Trace | PathLike]
 
 Sent = Callable[[int, int], None]
@@ -230,7 +232,7 @@ def recorded_in(
     folder = Path() if isinstance(profile, Profile) else Path("profile" if profile is None else profile)
     if not isinstance(profile, Profile) and holds_profiles(folder):
         return _recorded_among(read_profiles(folder), folder, project, emulated=emulated, name=name)
-    read = profile if isinstance(profile, Profile) else read_profile(folder, remedy=NAME_IT)
+    read = profile if isinstance(profile, Profile) else read_profile(folder, remedy=_NAME_IT)
     source = source_of(read, folder, project=project, emulated=emulated, name=name or "")
     return Recorded(source, read.predictions.indices(PART_B))
 

@@ -2,6 +2,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+import gearshift.cli.main
 from gearshift.cli.common.tables import results_table
 from gearshift.cli.main import VERBS, main_group
 from gearshift.errors import InvalidInput
@@ -388,3 +390,18 @@ def test_a_plan_with_two_cascades_in_a_gear_is_refused_in_one_sentence(made: Pat
     done = run(verb, tmp_path / "two.json")
     assert done.exit_code == 2
     assert re.search("this version of gearshift does not serve|and one is needed here", done.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_verb_ends_it_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(gearshift.cli.main, "main_group", lambda **_: signal.raise_signal(number))
+    try:
+        with pytest.raises(KeyboardInterrupt) as ended:
+            gearshift.cli.main.main()
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert ended.value.args == (number,)

@@ -23,14 +23,13 @@ from rich.table import Table
 from gearshift.cli.common.first_compile import compiling_told
 from gearshift.cli.common.folding import folded
 from gearshift.cli.common.option_table import as_keywords
-from gearshift.cli.common.streams import forget_the_rest, json_alone, told_if_full, write_result
+from gearshift.cli.common.streams import forget_the_rest, interrupted_code, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.support.files import own_descriptor, write_atomically
 from gearshift.support.plain_text import plain
 
 EXIT_NOT_VALID = 4
 EXIT_NOT_WITHIN = 5
-EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 WIDTH_OF_FILES = 160
 KEPT = "\n\t"
@@ -118,10 +117,10 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
             for line in notes:
                 click.echo(f"try: {line}", err=True)
             raise SystemExit(error.exit_code) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             write_error(output, {"kind": "interrupted", "message": "interrupted"}, said="")
             click.echo("interrupted", err=True)
-            raise SystemExit(EXIT_INTERRUPTED) from None
+            raise SystemExit(interrupted_code(interrupt)) from None
         except BrokenPipeError:
             forget_the_rest()
             raise SystemExit(1) from None
@@ -185,23 +184,30 @@ def _on_bar(bars: Progress) -> Tell:
 def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:
     """Print a line for each new step, and every 10 s at the latest, with the time left where that is known."""
     said, began_s, told_s, before = "", now_s(), now_s(), 0.0
+    first: tuple[float, float] | None = None
 
     def tell(what: str, share: float) -> None:
-        nonlocal said, began_s, told_s, before
-        if share < before:
-            began_s = now_s()  # another piece of work begins
+        nonlocal said, began_s, told_s, before, first
+        if share < before:  # another piece of work begins
+            began_s, first = now_s(), (now_s(), share)
+        if first is None and share > 0:
+            first = (now_s(), share)
         before = share
         if what != said or now_s() - told_s >= LINES_EVERY_S:
-            console.print(what + _left(now_s() - began_s, share), markup=False)
+            left = ""
+            if first is not None and now_s() - began_s >= SHORT_S:
+                left = _left(now_s() - first[0], first[1], share)
+            console.print(what + left, markup=False, soft_wrap=True)
             said, told_s = what, now_s()
 
     return tell
 
 
-def _left(elapsed_s: float, share: float) -> str:
-    if elapsed_s < SHORT_S or not LEAST_SHARE <= share < MOST_SHARE:
-        return ""
-    return f" (about {elapsed_s * (1 - share) / share:.0f} s left)"
+def _left(elapsed_s: float, from_share: float, share: float) -> str:
+    """Say the time left at the pace since the first share was told: what came before, such as imports, had none."""
+    gained = share - from_share
+    known = gained >= LEAST_SHARE and share < MOST_SHARE
+    return f" (about {elapsed_s * (1 - share) / gained:.0f} s left)" if known else ""
 
 
 def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:

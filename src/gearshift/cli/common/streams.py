@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -107,6 +108,11 @@ def told_if_full() -> Iterator[None]:
     except OSError as error:
         forget_the_rest()
         raise not_written(NAME, error) from None
+
+
+def interrupted_code(interrupt: KeyboardInterrupt) -> int:
+    """The exit code of what Ctrl-C ended, or the signal whose number the exception has."""
+    return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
 
 
 def forget_the_rest() -> None:

@@ -26,17 +26,18 @@ def test_what_a_server_says_does_nothing_to_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elapsed_s", "share", "told"),
+    ("elapsed_s", "from_share", "share", "told"),
     [
-        (1.0, 0.5, ""),
-        (30.0, 0.25, " (about 90 s left)"),
-        (30.0, 0.01, ""),
-        (30.0, 0.99, ""),
-        (30.0, 1.0, ""),
+        (30.0, 0.0, 0.25, " (about 90 s left)"),
+        (10.0, 0.05, 0.25, " (about 38 s left)"),
+        (30.0, 0.0, 0.01, ""),
+        (30.0, 0.3, 0.31, ""),
+        (30.0, 0.0, 0.99, ""),
+        (30.0, 0.0, 1.0, ""),
     ],
 )
-def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, share: float, told: str) -> None:
-    assert _left(elapsed_s, share) == told
+def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, from_share: float, share: float, told: str) -> None:
+    assert _left(elapsed_s, from_share, share) == told
 
 
 def test_lines_of_progress_come_for_each_step_and_every_ten_seconds() -> None:
@@ -59,3 +60,12 @@ def test_the_time_left_is_that_of_a_piece_of_work_which_begins_where_the_share_f
         now[0] = second
         tell(what, share)
     assert written.getvalue().splitlines()[-1] == "compiling (about 30 s left)"
+
+
+def test_the_pace_counts_from_the_first_share_on() -> None:
+    now, written = [0.0], io.StringIO()
+    tell = _lines(Console(file=written, width=100), lambda: now[0])
+    for second, what, share in ((0, "loading", 0.0), (60, "timing", 0.0), (61, "timing", 0.1), (66, "predicting", 0.6)):
+        now[0] = float(second)
+        tell(what, share)
+    assert written.getvalue().splitlines() == ["loading", "timing", "predicting (about 4 s left)"]

@@ -31,6 +31,8 @@ def command(output: Output, how: str) -> None:
         raise ZeroDivisionError("of nought")
     if how == "interrupt":
         raise KeyboardInterrupt
+    if how == "terminated":
+        raise KeyboardInterrupt(15)
     print("printed by a user's file")
     os.system("echo printed by its child")
     output.json({"path": sys.argv[-1]})
@@ -72,7 +74,9 @@ def test_names_that_the_terminal_cannot_show_are_shown_otherwise(encoding: str) 
     assert run(strange, PYTHONIOENCODING=encoding).returncode == 0
 
 
-@pytest.mark.parametrize(("how", "code", "kind"), [("bug", 70, "bug"), ("interrupt", 130, "interrupted")])
+@pytest.mark.parametrize(
+    ("how", "code", "kind"), [("bug", 70, "bug"), ("interrupt", 130, "interrupted"), ("terminated", 143, "interrupted")]
+)
 def test_every_end_is_written_as_json(how: str, code: int, kind: str) -> None:
     done = run("--json", "-", how)
     assert done.returncode == code

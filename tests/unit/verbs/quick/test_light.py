@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,26 @@ def test_a_kept_folder_must_be_new(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="is there already"), folder_of(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_kept_folder_that_got_no_plan_is_as_it_was(tmp_path: Path, made_before: bool) -> None:
+    kept = tmp_path / "kept"
+    if made_before:
+        kept.mkdir()
+    with suppress(KeyboardInterrupt), folder_of(kept) as folder:
+        (folder / "gearshift.toml").touch()
+        (folder / "profile").mkdir()
+        (folder / "profile" / "profile.json").touch()
+        raise KeyboardInterrupt
+    assert list(tmp_path.rglob("*")) == ([kept] if made_before else [])
+
+
+def test_a_kept_folder_with_a_plan_stays(tmp_path: Path) -> None:
+    with suppress(InvalidInput), folder_of(tmp_path / "kept") as folder:
+        (folder / "plan.json").touch()
+        raise InvalidInput("the port is taken")
+    assert (tmp_path / "kept" / "plan.json").exists()
 
 
 def test_a_folder_that_is_not_kept_is_removed() -> None:
