@@ -22,16 +22,15 @@ def takes_whole_kernel() -> bool:
 
 def no_records(tables: PlanTables) -> RecordedRows:
     """For plans without graphs."""
-    small, short = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int16)
     tuples = Tuples(
         scope=np.zeros(1, dtype=np.int64),
         items_of=np.zeros(0, dtype=np.int64),
-        first=small,
-        items=small,
-        edges=short,
-        node=short,
-        sample=small,
-        inside=small,
+        first=np.zeros(0, dtype=np.int32),
+        items=np.zeros(0, dtype=np.int32),
+        edges=np.zeros(0, dtype=np.int16),
+        node=np.zeros(0, dtype=np.int16),
+        sample=np.zeros(0, dtype=np.int32),
+        inside=np.zeros(0, dtype=np.int32),
     )
     return RecordedRows(
         first_tuple=np.zeros(len(tables.pipelines), dtype=np.int64),
