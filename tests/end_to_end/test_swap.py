@@ -285,6 +285,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_plan_before(tmp_path: Path) ->
         assert speak(lambda client: infer(client, server, body((1.0, 2.0))))[0] == 200
 
 
+@pytest.mark.long
 def test_a_server_that_ends_gives_up_a_swap_and_answers_what_it_accepted(tmp_path: Path) -> None:
     with swapping(tmp_path, "local") as server, closed(tmp_path) as open_gate:
 

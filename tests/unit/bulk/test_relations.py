@@ -58,6 +58,7 @@ def test_a_named_gear_and_another_output_count(folder):
         assert made["label"].to_pylist() == answers
 
 
+@pytest.mark.long
 def test_one_bad_row_costs_one_row(sums):
     first = [1.0] * 5000
     first[17], first[2050], first[4000] = FAILS, UNKNOWN, KILLS

@@ -191,6 +191,7 @@ def test_a_pickled_module_is_refused_and_its_code_is_not_run(tmp_path: Path) -> 
     assert not (tmp_path / "trapped").exists()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*TorchScript archive:UserWarning")
 def test_an_archive_of_torchscript_is_no_state_dictionary_and_is_not_opened_as_one(tmp_path: Path) -> None:
     """CVE-2025-32434: PyTorch before 2.6 opened it in spite of `weights_only`."""

@@ -211,6 +211,7 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     assert told[-1].startswith("3 of 3 runs")
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_the_runs_that_have_ended() -> None:
     jobs = [("single", little_request(latency_s=0.05, ranges=2))] * 3
 

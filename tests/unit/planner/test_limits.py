@@ -143,6 +143,7 @@ def test_a_limit_is_planned_for(planner: str, limit: Callable[[], PlanRequest], 
     assert read_plan(tmp_path / "plan.json") == made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "planner", [pytest.param(p, marks=pytest.mark.long if p != planners.DEFAULT else ()) for p in planners.MODULES]
 )

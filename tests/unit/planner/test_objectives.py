@@ -95,6 +95,7 @@ def test_an_accuracy_no_plan_has_is_infeasible_and_the_best_is_said() -> None:
         plan(request(Objective(accuracy=0.99)))
 
 
+@pytest.mark.long
 def test_both_objectives_take_the_fewest_devices() -> None:
     made, _ = planned_for_both()
     assert result_of(made).accuracy >= 0.84

@@ -74,6 +74,7 @@ def test_after_a_retraining_more_of_what_comes_now_leaves_early_and_the_version_
     assert (adapted.number, adapted.before, adapted.reason) == (1, 0, "interval")
 
 
+@pytest.mark.long
 def test_training_that_diverges_changes_nothing_and_says_so(tmp_path: Path) -> None:
     folder = saved_in(tmp_path)
     adapter, told = adapter_in(folder, msgspec.structs.replace(SETTINGS, learning_rate=1e30))

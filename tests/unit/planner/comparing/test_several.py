@@ -22,6 +22,7 @@ def run() -> Run:
     return run_planner_of_several("apart", SEVERAL)
 
 
+@pytest.mark.long
 def test_a_run_has_the_mean_over_all_requests_and_each_operator(run: Run) -> None:
     assert run.error is None
     assert run.pipelines

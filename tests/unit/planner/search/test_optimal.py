@@ -59,6 +59,7 @@ def test_a_plan_is_confirmed_within_its_objective(latency_s: float) -> None:
     assert planned(latency_s).predictions["task"].latency_s.p95 <= latency_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("latency_s", OBJECTIVES_S)
 def test_a_confirmed_plan_holds_on_seeds_it_has_not_seen(latency_s: float) -> None:
     for seed in range(100, 105):
@@ -380,6 +381,7 @@ def test_a_tighter_objective_that_the_cheapest_cascade_meets_alone_is_feasible_t
     assert plan(little_request(latency_s=0.03, trace=BURSTY))
 
 
+@pytest.mark.long
 def test_the_nearest_feasible_objective_is_not_tighter_than_the_one_that_was_refused() -> None:
     found = planned_for_rare_bursts()
     nearest_s = found.nearest_latency_s if isinstance(found, Infeasible) else math.inf  # where it is not refused at all

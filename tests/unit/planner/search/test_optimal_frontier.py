@@ -59,6 +59,7 @@ def test_every_plan_holds_the_objective_it_names_on_all_seeds_and_both_parts(sco
         assert recovers(made, request)
 
 
+@pytest.mark.long
 def test_of_scope_every_range_each_gear_holds_the_objective_in_steady_state() -> None:
     for made in front_of("every-range"):
         operator = made.pipelines["task"]
