@@ -36,7 +36,8 @@ from gearshift.traces.read import write_trace
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 
-IMAGES = Path(__file__).parent / "images"
+DOCS = Path(__file__).parent
+IMAGES = DOCS / "images"
 COLUMNS, ROWS = 100, 40
 MOST_BYTES = 1_500_000
 TRACE = [30] * 8 + [160] * 10 + [40] * 40
@@ -172,7 +173,7 @@ def take_looks(browser: Any, name: str, path: Path, whole: Path | None) -> None:
 
 
 def documents() -> list[Path]:
-    return [IMAGES.parents[1] / "README.md", *IMAGES.parent.glob("guides/*.md")]
+    return [DOCS.parent / "README.md", *DOCS.glob("guides/*.md")]
 
 
 def named_pictures() -> set[str]:

@@ -1,6 +1,7 @@
 """The simulator is compiled once after an install or an update: told with the time left, and begun early."""
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,10 @@ ABOUT_S = 40.0
 """It takes 20 to 60 s of a processor."""
 EVERY_S, MOST_SHARE = 0.5, 0.99
 COMPILING = "compiling the simulator, once after an install or an update"
+RUN = (
+    "import runpy; from gearshift.support.process_end import die_with_parent\n"
+    "if die_with_parent({}): runpy.run_module({!r}, run_name='__main__')"
+)
 LOGGER = "gearshift.support.compiled"
 KERNEL, KERNEL_FOLDER = "gearshift.simulator.warm_up", "simulator-kernel-loop"
 
@@ -70,7 +75,8 @@ class Meanwhile:
     def begin(self) -> None:
         if self._process is None and not _is_compiled():
             nothing = subprocess.DEVNULL
-            self._process = subprocess.Popen([sys.executable, "-m", KERNEL], stdout=nothing, stderr=nothing)
+            code = RUN.format(os.getpid(), KERNEL)
+            self._process = subprocess.Popen([sys.executable, "-P", "-c", code], stdout=nothing, stderr=nothing)
             self._began_s = time.monotonic()
 
     def wait(self, tell: Tell) -> None:
