@@ -60,7 +60,7 @@ REPORTS = (
     " --budget-s 20 --what-if --out what-if.json",
     "gearshift report what-if.json --out report.html",
     "gearshift compare profile/read --trace trace.csv --rate-scale 2 --p95-ms {less_ms},{p95_ms},{more_ms}"
-    " --devices 1,2,3 --ranges 4 --budget-s 10"
+    " --devices 1,2 --ranges 4 --budget-s 10"
     " --planners optimal,coordinate,static-cascade,model-switching --out comparison.html",
 )
 """Of the models that read digits, in the project of a graph: they differ more in time than those of one operator."""

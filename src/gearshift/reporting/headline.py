@@ -132,7 +132,8 @@ def _latency(result: ServingResult, objective: Objective) -> str:
     between = ""
     if result.latency_p95_interval_s is not None:
         least_s, most_s = result.latency_p95_interval_s
-        between = f" ({between_times(least_s, most_s)})"
+        if milliseconds(least_s) != milliseconds(most_s):
+            between = f" ({between_times(least_s, most_s)})"
     asked_s = known_s.get(objective.percentile)
     asked = "" if asked_s is None else f"{percentile_name(objective)} {milliseconds(asked_s)}, "
     return f"{median}{asked}p95 {milliseconds(result.latency_s.p95)}{between}"

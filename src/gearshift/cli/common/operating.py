@@ -11,6 +11,7 @@ from gearshift.cli.common.output import Output, table
 from gearshift.runtime.router.status import AdaptingStatus, PipelineStatus, Status
 from gearshift.support.numbers import digits
 
+MIB = 1 << 20
 URL = "http://127.0.0.1:8000"
 TOLD_SLOWDOWN = 1.2
 
@@ -62,10 +63,7 @@ def show_status(output: Output, url: str, status: Status) -> None:
         _say_only(output, status, status.pipelines[0])
     else:
         output.show(_pipelines_table(status.pipelines))
-        output.say(
-            f"{status.waiting} samples wait, {status.open_requests} requests are open and hold {status.held_bytes} "
-            f"of up to {status.most_held_bytes} bytes"
-        )
+        output.say(f"{status.waiting} samples wait, {status.open_requests} requests are open and hold {_held(status)}")
     for line in moved(status):
         output.say(line)
     rows = table("replicas", "replica", "model", "devices", "ready", "waiting", "running")
@@ -82,8 +80,12 @@ def _say_only(output: Output, status: Status, pipeline: PipelineStatus) -> None:
     output.say(
         f"load {digits(pipeline.load)}{unit} ({digits(pipeline.rate_qps)}/s arrive), {status.waiting} of up to "
         f"{pipeline.most_waiting} samples wait, {status.open_requests} requests are open and hold "
-        f"{status.held_bytes} of up to {status.most_held_bytes} bytes"
+        f"{_held(status)}"
     )
+
+
+def _held(status: Status) -> str:
+    return f"{digits(status.held_bytes / MIB)} of up to {digits(status.most_held_bytes / MIB)} MiB"
 
 
 def _pipelines_table(pipelines: Sequence[PipelineStatus]) -> Table:
