@@ -81,7 +81,7 @@ def command(
                     from_records, out=out, operator=operator, seed=seed, raw_run_times=raw_run_times
                 )
             else:
-                told = {
+                told: dict[str, Any] = {
                     "progress": lambda what, share: tell(f"profiling: {what}", share),
                     "notice": lambda text: click.echo(text, err=True),
                 }
