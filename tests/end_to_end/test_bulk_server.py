@@ -179,6 +179,7 @@ def test_bulk_work_waits_for_room_and_goes_on_or_ends_at_its_deadline(two_gears,
         assert bulk.result(LONGEST_S)["outcome"].unique().to_pylist() == ["answered"]
 
 
+@pytest.mark.long
 def test_bulk_work_that_waits_for_long_is_asked_again_and_keeps_its_deadline(two_gears, monkeypatch):
     def withdrawn() -> int:
         lines = get(two_gears, "/metrics")[1].splitlines()

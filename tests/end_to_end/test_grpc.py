@@ -591,6 +591,7 @@ def until_it_refuses(channel: grpc.Channel) -> grpc.StatusCode:
     return caught.value.code()
 
 
+@pytest.mark.long
 def test_a_port_in_use_ends_the_server(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -42,6 +42,7 @@ def test_the_same_models_answer_as_is_predicted(plan: Path) -> None:
     assert run.drift.before >= 0.9  # emulated steps are never shorter than the profile's
 
 
+@pytest.mark.long
 def test_a_running_server_is_sent_a_trace(plan: Path, tmp_path: Path) -> None:
     write_trace(trace_of(10, 0.03), tmp_path / "trace.csv")
     with serving(plan, "--backend", "emulated") as server:

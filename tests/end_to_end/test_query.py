@@ -38,6 +38,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LONG_S, check=False)
 
 
+@pytest.mark.long
 def test_the_result_is_shown_with_the_cascade_that_was_chosen(folder):
     done = run(folder, "query.sql", "--plan", "plan.json", "--label", "sum")
     assert done.returncode == 0, done.stderr

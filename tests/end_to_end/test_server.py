@@ -749,6 +749,7 @@ def test_with_a_certificate_it_speaks_https(tmp_path):
         assert server.end() == 0
 
 
+@pytest.mark.long
 def test_a_certificate_that_cannot_be_used_is_said_before_models_are_loaded(tmp_path):
     files = write_certificate(tmp_path, ANOTHER_KEY)
     failing = Server(write_little_task(tmp_path), "local", files)

@@ -166,6 +166,7 @@ def test_asyncio_asks_for_all_else_too(server):
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_keys_are_sent_as_headers(tmp_path):
     (tmp_path / "keys").write_text("a-longer-user-key\n")
     with serving(tmp_path, backend="emulated", api_keys=str(tmp_path / "keys")) as server:

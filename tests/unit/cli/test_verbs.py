@@ -124,6 +124,7 @@ def test_init_does_not_overwrite(tmp_path: Path) -> None:
     assert "there is such a file already; choose another folder" in again.stderr
 
 
+@pytest.mark.long
 def test_an_infeasible_objective_exits_with_3_and_names_a_feasible_one(made: Path, tmp_path: Path) -> None:
     def plan(p95_ms: float) -> Result:
         return run(

@@ -78,6 +78,7 @@ def test_work_of_a_model_with_caches_is_that_of_its_recorded_exits() -> None:
     assert work_s[SMALL] < work_s[CACHED] < work_s[LARGE]
 
 
+@pytest.mark.long
 def test_the_planner_takes_the_model_with_caches_where_that_is_better() -> None:
     assert CACHED in models_of(planned())
     without = dataclasses.replace(
@@ -95,7 +96,6 @@ def test_the_planner_takes_the_model_with_caches_where_that_is_better() -> None:
     assert planned().predictions["task"].accuracy > plain.predictions["task"].accuracy + 0.005
 
 
-@pytest.mark.long
 def test_the_planner_leaves_caches_that_only_cost_alone() -> None:
     assert CACHED not in models_of(planned(0.0))
 

@@ -178,7 +178,7 @@ CHEAP = (one_request, one_second, a_peak_of_a_thousand_times_the_mean)
 CHEAPEST = [
     pytest.param(limit, id=limit.__name__, marks=[pytest.mark.long] * (limit is not one_second)) for limit in CHEAP
 ]
-SLOW_FRONTIERS = ("model-switching", "optimal", "placement-heuristic")
+SLOW_FRONTIERS = ("model-switching", "optimal", "placement-heuristic", "refine")
 
 
 @pytest.mark.parametrize("limit", CHEAPEST)

@@ -179,6 +179,7 @@ def check_frontier(request: PlanRequest) -> int:
     return len(points)
 
 
+@pytest.mark.long
 def test_nothing_on_a_frontier_is_dominated() -> None:
     assert check_frontier(little_request(most_candidates=4)) > 2
 
@@ -298,6 +299,7 @@ def certificates_kept(worlds: int, *, confidence: float | None = 0.95) -> list[b
     return kept
 
 
+@pytest.mark.long
 def test_a_certified_accuracy_is_that_of_the_population() -> None:
     kept = certificates_kept(6)
     assert len(kept) >= 2

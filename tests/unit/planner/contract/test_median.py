@@ -38,6 +38,7 @@ def test_a_median_that_the_plan_keeps_changes_nothing() -> None:
     assert bounded.pipeline.gears == free.pipeline.gears
 
 
+@pytest.mark.long
 def test_a_median_below_every_plan_is_infeasible_and_the_lowest_is_said() -> None:
     with pytest.raises(
         Infeasible, match=r"the median of the fastest plan found is 0\.4 ms, above the 0\.1 ms asked for"

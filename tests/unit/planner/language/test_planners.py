@@ -86,6 +86,7 @@ def test_other_times_may_be_bounded(metric: Metric, limit_s: float) -> None:
     assert made.pipeline.objective.metric == metric
 
 
+@pytest.mark.long
 def test_what_is_not_feasible_names_a_latency_that_is() -> None:
     with pytest.raises(Infeasible) as caught:
         planners.plan("optimal", request(0.001))
@@ -95,6 +96,7 @@ def test_what_is_not_feasible_names_a_latency_that_is() -> None:
     assert made.predictions["chat"].share_late <= 0.05
 
 
+@pytest.mark.long
 def test_for_a_quality_the_fastest_plan_that_has_it() -> None:
     made = planners.plan("static-cascade", request(None, accuracy=0.7))
     assert made.predictions["chat"].accuracy >= 0.7

@@ -359,6 +359,7 @@ def planned_for_rare_bursts() -> GearPlan | Infeasible:
         return error
 
 
+@pytest.mark.long
 def test_what_steady_state_flattered_is_repaired_until_the_trace_holds() -> None:
     """Unrepaired, a fifth of these requests are late."""
     assert plan(little_request(latency_s=0.06, trace=BURSTY)).predictions["task"].share_late <= 0.05

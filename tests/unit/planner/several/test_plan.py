@@ -83,6 +83,7 @@ def test_each_range_holds_while_the_others_have_the_95th_percentile_of_their_loa
         assert holds_every_range(one, dataclasses.replace(SEVERAL.requests[name], beside=among))
 
 
+@pytest.mark.long
 def test_together_is_no_less_accurate_than_each_on_devices_of_its_own(made: GearPlan) -> None:
     so_far = SoFar(next(iter(SEVERAL.requests.values())))
     accuracies = []

@@ -60,6 +60,7 @@ def test_lines_about_orders_are_the_same_for_the_same_seed_and_have_one_right_an
         assert right(line.answer[:-1], line.answer) == 0.0
 
 
+@pytest.mark.long
 @needs_llama
 def test_the_models_that_come_with_it_answer_many_lines_right(folder: Path) -> None:
     """In llama.cpp's server, started by the project's own commands."""
