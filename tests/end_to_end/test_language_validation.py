@@ -51,7 +51,9 @@ def test_a_running_server_is_sent_a_trace(plan: Path, tmp_path: Path) -> None:
         assert run.result.requests == 10
         assert run.result.tokens.output_tokens == 200  # type: ignore[union-attr]
         unknown = replay_language(server.url, tmp_path / "trace.csv", PROFILE, model="other")
-        assert unknown.problems == {"status 404": 10}
+        assert [*unknown.problems.values()] == [10]
+        assert next(iter(unknown.problems)).startswith("status 404, such as \"model: there is no model 'other'")
+        assert not unknown.valid
 
 
 @pytest.mark.long

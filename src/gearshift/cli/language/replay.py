@@ -54,6 +54,9 @@ def tell_replay(output: Output, run: "StreamReplay") -> None:
     output.say(f"the generator sent {p50} late (p50), {p99} (p99), {most} at most")
     for problem, count in run.problems.items():
         output.say(f"{count} requests: {problem}")
+    if not run.answered:
+        output.say("not valid: no request was answered")
+        raise SystemExit(EXIT_NOT_VALID)
     if not run.valid:
         output.say("not valid: the generator sent many requests late; send from a machine with more to spare")
         raise SystemExit(EXIT_NOT_VALID)

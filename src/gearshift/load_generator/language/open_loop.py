@@ -9,12 +9,14 @@ import msgspec
 
 from gearshift.errors import NoAnswer
 from gearshift.load_generator.language.stream_log import StreamedRequest
+from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
-from gearshift.runtime.engines.upstream.call import Fault
-from gearshift.runtime.engines.upstream.chunk import NamedChunk
+from gearshift.runtime.engines.upstream.call import Fault, said_in
+from gearshift.runtime.engines.upstream.chunk import NULL, NamedChunk
 from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import allow_many_connections, loop_factory
 
+LONGEST_TOLD = 200
 Sent = Callable[[int, int], None]
 """Called with the number of requests that are done, and of all."""
 
@@ -55,15 +57,15 @@ class _Stream:
 
     def __init__(self, request: StreamedRequest, now_s: Callable[[], float], done: Callable[[], None]) -> None:
         self._request, self._now_s, self._done = request, now_s, done
-        self._chunks = 0
+        self._chunks, self._halves = 0, Halves()
         self._broken = ""
 
     def event(self, data: bytes) -> None:
-        if data == b"[DONE]":
+        if data in (b"[DONE]", NULL):
             return
         try:
-            chunk = _decode(data)
-        except msgspec.MsgspecError:
+            chunk = _decode(self._halves.mend(data))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._broken = "a chunk that cannot be read"
             return
         request = self._request
@@ -94,6 +96,7 @@ class _Stream:
     def failed(self, fault: Fault) -> None:
         self._request.status, self._request.ended_s = fault.status, self._now_s()
         self._request.problem = f"status {fault.status}" if fault.status else "the connection broke"
+        self._request.said = said_in(fault.body)[:LONGEST_TOLD] if fault.body else ""
         self._done()
 
 

@@ -23,7 +23,8 @@ class StreamedRequest:
 
     `first_s` is when its first content came, `ended_s` its last; `model` is that which the server
     names, `discarded` are the tokens of models that did not answer. `problem` is empty for a whole
-    answer; `status` is 0 without one. `unjudged` is why a judge gave it no quality.
+    answer, and `said` what the server told of it; `status` is 0 without one. `unjudged` is why a judge
+    gave it no quality.
     """
 
     due_s: float
@@ -40,6 +41,7 @@ class StreamedRequest:
     text: str = ""
     status: int = 0
     problem: str = "no answer"
+    said: str = ""
     quality: float = float("nan")
     unjudged: str = ""
 
@@ -51,13 +53,15 @@ class StreamedRequest:
 class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
     """`lateness_s` is how late requests were sent: p50, p99, at most. `problems` counts what went wrong, in words.
 
-    `valid` is False where many were sent late: the figures are then those of the generator.
+    `valid` is False where many were sent late, as the figures are then those of the generator, and where
+    none was answered.
     """
 
     result: ServingResult
     lateness_s: tuple[float, float, float]
     problems: dict[str, int]
     valid: bool
+    answered: int = 0
 
 
 def figures_of(
@@ -101,18 +105,25 @@ def figures_of(
     )
     late = np.array([one.sent_s - one.due_s for one in requests])
     p50, p99 = percentiles(late, (0.5, 0.99))
-    problems: dict[str, int] = {}
+    kinds: dict[str, list[StreamedRequest]] = {}
     for one in requests:
         if one.problem:
-            problems[one.problem] = problems.get(one.problem, 0) + 1
+            kinds.setdefault(one.problem, []).append(one)
+    problems = {_told(kind, alike[0].said): len(alike) for kind, alike in kinds.items()}
     if unjudged := [one.unjudged for one in requests if one.unjudged]:
         problems[f"not judged, so with the recorded quality: {unjudged[0]}"] = len(unjudged)
     return StreamReplay(
         result=result,
         lateness_s=(p50, p99, float(late.max())),
         problems=problems,
-        valid=float((late > LATE_S).mean()) <= MOST_LATE,
+        valid=bool(whole) and float((late > LATE_S).mean()) <= MOST_LATE,
+        answered=len(whole),
     )
+
+
+def _told(problem: str, said: str) -> str:
+    """A problem, with what the server told of the first request that had it."""
+    return f"{problem}, such as {said!r}" if said else problem
 
 
 def quality_of(whole: list[StreamedRequest], profile: LanguageProfile) -> NDArray[np.float64]:

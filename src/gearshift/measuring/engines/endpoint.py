@@ -12,7 +12,7 @@ from gearshift.measuring.engines.heard import Heard
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.runtime.engines.replicas.identity import is_named, lacks
-from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.call import Fault, said_in
 from gearshift.runtime.engines.upstream.connection import NO_STREAM
 from gearshift.runtime.engines.upstream.link import EngineLink
 
@@ -201,14 +201,3 @@ class Endpoint:
             where=self.url,
             remedy=f"set model of [models.{self.name}.engine] to {heard.model!r}, or have the endpoint serve {asked!r}",
         )
-
-
-def said_in(body: bytes) -> str:
-    """The message of an error's body, in one line."""
-    try:
-        content: Any = msgspec.json.decode(body)
-        error = content.get("error", content)
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError):
-        text = body.decode("utf-8", "replace")
-    return " ".join(text.split())[:500] or "nothing more"

@@ -57,6 +57,16 @@ def test_what_was_not_answered_is_late_and_told() -> None:
     assert (run.result.share_late, run.result.share_refused) == (0.5, 0.5)
 
 
+def test_a_problem_is_told_with_the_words_of_the_first_that_had_it() -> None:
+    log = [
+        StreamedRequest(due_s=0.0, record=number, status=404, problem="status 404", said=f"nothing {number}")
+        for number in range(3)
+    ]
+    run = figures_of(log, PROFILE, OBJECTIVE, duration_s=1.0)
+    assert run.problems == {"status 404, such as 'nothing 0'": 3}
+    assert (run.answered, run.valid) == (0, False)
+
+
 def test_a_generator_that_sends_late_makes_the_figures_invalid() -> None:
     log = [answered(float(i), 0.05, sent_s=i + 0.2) for i in range(4)]
     run = figures_of(log, PROFILE, OBJECTIVE, duration_s=4.0)

@@ -2,7 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
+
+LONGEST_SAID = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,17 @@ class Fault:
     def of(self, who: str) -> "Fault":
         """The same, told of `who`."""
         return replace(self, reason=f"{who}: {self.reason}")
+
+
+def said_in(body: bytes) -> str:
+    """The message of an error's body, in one line."""
+    try:
+        content: Any = msgspec.json.decode(body)
+        error = content.get("error", content)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError, RecursionError):
+        text = body.decode("utf-8", "replace")
+    return " ".join(text.split())[:LONGEST_SAID] or "nothing more"
 
 
 class Listener(Protocol):
