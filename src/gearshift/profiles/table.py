@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 PARQUET_SUFFIX = ".parquet"
 _CELL_TYPES = ("string", "large_string", "string_view", "integer", "floating", "decimal", "boolean", "null")
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def read_parquet_table(path: Path, *, required: Sequence[str], optional: Sequenc
 
     Raises `InvalidInput` where pyarrow is not installed, for a broken file or one without rows,
     for missing, duplicate or unknown columns, and for types other than text, numbers and booleans.
+    The index that pandas writes beside the columns is left out.
     """
     parquet = load_extra("pyarrow.parquet", extra="parquet", where=str(path))
     pyarrow = load_extra("pyarrow", extra="parquet", where=str(path))
@@ -103,6 +106,8 @@ def read_parquet_table(path: Path, *, required: Sequence[str], optional: Sequenc
             where=str(path),
             remedy="write it again",
         ) from None
+    kept = [name for name in content.column_names if _PANDAS_INDEX.fullmatch(name) is None]
+    content = content.select(kept) if len(set(kept)) == len(kept) else content
     header = _checked_header(content.column_names, required, optional, where=f"{path}, schema")
     require(content.num_rows > 0, "there are columns, but there are no rows", where=str(path), remedy="write it again")
     cells = {}
@@ -164,7 +169,10 @@ def _checked_header(row: list[str], required: Sequence[str], optional: Sequence[
     header = [name.strip() for name in row]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise InvalidInput("the header has no commas", where=where, remedy="separate columns with commas")
-    known = f"the columns are {', '.join(required)}, and optionally {', '.join(optional)}"
+    known = (
+        f"the columns are {', '.join(required)}, and optionally {', '.join(optional)}; rename it or leave it out, "
+        "as `gearshift records` does with a log"
+    )
     names = list(dict.fromkeys(header))
     unknown = [name for name in names if name not in required and name not in optional]
     doubled = [name for name in names if header.count(name) > 1 and name not in unknown]

@@ -120,6 +120,11 @@ def test_predictions_that_cannot_be_used_name_row_and_column(
     assert told_place.startswith(told)
 
 
+def test_the_index_that_pandas_writes_beside_the_columns_is_left_out(tmp_path: Path) -> None:
+    indexed = {**PREDICTIONS, "__index_level_0__": [7, 8, 7, 8]}
+    assert read(tmp_path, predictions=indexed).predictions.quality.shape == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("column", "cells", "told"),
     [

@@ -33,7 +33,10 @@ SHARING = "sharing.json"
 ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
-ROW_REMEDY = "give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log"
+ROW_REMEDY = (
+    "give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log; of a log of other "
+    "models `gearshift records` makes records"
+)
 MOST_TOKENS = 1 << 24
 BYTES_PER_TOKEN = 4
 """By which the tokens of a prompt are guessed where they are not recorded."""
@@ -157,7 +160,7 @@ def _rows(path: Path) -> dict[str, _Row]:
         except InvalidInput as error:
             raise InvalidInput(error.what, where=where, remedy=error.remedy or ROW_REMEDY) from error
         except KeyError as error:
-            raise InvalidInput(f"the row has no {error}", where=where, remedy=ROW_REMEDY) from error
+            raise InvalidInput(f"the row has no field {error}", where=where, remedy=ROW_REMEDY) from error
         except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"the row cannot be used ({error})", where=where, remedy=ROW_REMEDY) from error
         require(

@@ -69,3 +69,12 @@ def test_the_pace_counts_from_the_first_share_on() -> None:
         now[0] = float(second)
         tell(what, share)
     assert written.getvalue().splitlines() == ["loading", "timing", "predicting (about 4 s left)"]
+
+
+def test_the_pace_begins_anew_where_the_share_falls() -> None:
+    now, written = [0.0], io.StringIO()
+    tell = _lines(Console(file=written, width=100), lambda: now[0])
+    for second, what, share in ((0, "a", 0.1), (100, "a", 0.9), (101, "b", 0.1), (103, "c", 0.6)):
+        now[0] = float(second)
+        tell(what, share)
+    assert written.getvalue().splitlines() == ["a", "a (about 12 s left)", "b", "c (about 2 s left)"]

@@ -125,7 +125,7 @@ def test_the_sample_log_of_the_harness_is_read(tmp_path: Path) -> None:
     [
         ({"id": 1, "score": 8, "logprobs": [-1.0]}, "score is 8"),
         ({"id": 1, "logprobs": [-1.0]}, "the row has no score"),
-        ({"id": 1, "score": 1}, "the row has no 'logprobs'"),
+        ({"id": 1, "score": 1}, "the row has no field 'logprobs'"),
         ({"id": 1, "score": 1, "logprobs": []}, "logprobs is empty"),
         ({"id": 1, "score": 1, "logprobs": [-1.0], "top_logprobs": []}, "differ in length"),
         ({"doc_id": 1, "acc": 1, "resps": [["a text"]]}, "keeps none of generated answers"),
@@ -313,7 +313,7 @@ def test_a_row_that_makes_no_sense_is_named_by_its_line(tmp_path: Path, fields: 
     assert "small.jsonl, line 2" in str(caught.value)
 
 
-@pytest.mark.parametrize(("line", "said"), [("[" * 100_000, "cannot be used"), ("{}", "has no 'logprobs'")])
+@pytest.mark.parametrize(("line", "said"), [("[" * 100_000, "cannot be used"), ("{}", "has no field 'logprobs'")])
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
         imported(tmp_path, json.dumps(ROW), line)
