@@ -12,7 +12,6 @@ TEXTS = "content", "reasoning_content", "reasoning", "refusal"
 OPEN_END = re.compile(
     "(?:[\ud800-\udbff]|[\udcf0-\udcf4][\udc80-\udcbf]{0,2}|[\udce0-\udcef][\udc80-\udcbf]?|[\udcc2-\udcdf])$"
 )
-NO_NUMBERS = b"NaN", b"Infinity"
 MOST_HELD = 512
 """Texts of one answer that are amid a character."""
 Place = tuple[Any, str]
@@ -32,7 +31,7 @@ class Halves:
 
     def mend(self, data: bytes) -> bytes:
         """The chunk in valid UTF-8 and JSON; as it came where it is neither split nor JSON."""
-        if not self._held and not may_be_split(data) and not any(word in data for word in NO_NUMBERS):
+        if not self._held and not may_be_split(data) and not has_no_number(data):
             return data
         try:
             chunk = json.loads(data.decode("utf-8", "surrogateescape"), parse_constant=_null)
@@ -74,6 +73,11 @@ def may_be_split(data: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
+
+
+def has_no_number(data: bytes) -> bool:
+    """Whether a chunk may have `NaN` or `Infinity`."""
+    return b"NaN" in data or b"Infinity" in data
 
 
 def _null(constant: str) -> None:
