@@ -147,7 +147,7 @@ def _as_served(tokens: list[int], longer: float) -> np.ndarray:
 
 def judged_turns(data: Path) -> np.ndarray:
     """Whether (160,) all models have a score for a turn."""
-    return np.all([scores >= 0 for scores in scores_of(data).values()], axis=0)
+    return np.asarray(np.all([scores >= 0 for scores in scores_of(data).values()], axis=0))
 
 
 def categories() -> np.ndarray:
