@@ -8,6 +8,7 @@ from collections.abc import Sequence
 LEVELS = 64
 SCREEN = 0
 REFINE = 1
+URGENT = 2
 OVERRUN_DIVISOR = 4
 """A batch overruns from this part of its expected time on, after its end was due."""
 
@@ -101,16 +102,24 @@ def refine_batch_size(
 
 
 def screen_or_refine(
-    screened_last: bool, full: bool, answer_by_ns: int, now_ns: int, screen_ns: int, refine_ns: int
+    refines: bool,
+    screened_last: bool,
+    full: bool,
+    until_ns: int,
+    now_ns: int,
+    urgent_ns: int,
+    screen_ns: int,
+    refine_ns: int,
 ) -> int:
-    """Whether an idle device that could do both screens or refines: in turn, with two exceptions.
+    """What an idle device does first: `SCREEN` the rows that have waited longest, `REFINE` if it can, or `URGENT`.
 
-    It screens again while unscreened rows of some model fill a batch (`full`), and when refining
-    first would make the row late that has to be answered first (`answer_by_ns`), and screening now
-    would not.
+    In turn, but it screens again while unscreened rows of some model fill a batch (`full`). Before
+    either, rows are screened of which the time of one ends first (`until_ns`), where only that
+    keeps it: a batch of them now, in `urgent_ns`, is in time, and would not be behind the other.
     """
-    if not screened_last or full:
-        return SCREEN
-    if now_ns + screen_ns <= answer_by_ns < now_ns + refine_ns + screen_ns:
-        return SCREEN
-    return REFINE
+    first, first_ns = SCREEN, screen_ns
+    if refines and screened_last and not full:
+        first, first_ns = REFINE, refine_ns
+    if now_ns + urgent_ns <= until_ns < now_ns + first_ns + urgent_ns:
+        return URGENT
+    return first

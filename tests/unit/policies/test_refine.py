@@ -9,6 +9,7 @@ from gearshift.policies.refine import (
     LEVELS,
     REFINE,
     SCREEN,
+    URGENT,
     answers_overrun,
     expected_gain,
     may_finish,
@@ -112,16 +113,24 @@ def test_rows_without_time_for_a_large_batch_do_not_shrink_it_where_others_have(
     assert refine_batch_size(5, 4, times, [10, 50, 50, 50, 50], [63, 5, 5, 5, 5], False) == 4
 
 
+def goes(*, refines: bool = True, screened_last: bool = True, full: bool = False, until_ns: int = 1000) -> int:
+    """What a device does at 0 that would screen urgent rows in 10, those that wait longest in 15, and refine in 20."""
+    return screen_or_refine(refines, screened_last, full, until_ns, 0, 10, 15, 20)
+
+
 def test_a_device_screens_and_refines_in_turn() -> None:
-    assert screen_or_refine(False, False, 1000, 0, 10, 20) == SCREEN
-    assert screen_or_refine(True, False, 1000, 0, 10, 20) == REFINE
+    assert goes(screened_last=False) == SCREEN
+    assert goes() == REFINE
+    assert goes(refines=False) == SCREEN
 
 
 def test_a_full_batch_is_screened_before_anything_is_refined() -> None:
-    assert screen_or_refine(True, True, 1000, 0, 10, 20) == SCREEN
+    assert goes(full=True) == SCREEN
 
 
 def test_a_row_is_screened_first_where_that_and_only_that_keeps_it_in_time() -> None:
-    assert screen_or_refine(True, False, 29, 0, 10, 20) == SCREEN
-    assert screen_or_refine(True, False, 30, 0, 10, 20) == REFINE  # in time after the refinement, too
-    assert screen_or_refine(True, False, 9, 0, 10, 20) == REFINE  # late in any case
+    assert goes(until_ns=29) == URGENT
+    assert goes(until_ns=30) == REFINE  # in time after the refinement, too
+    assert goes(until_ns=9) == REFINE  # late in any case
+    assert goes(until_ns=24, full=True) == URGENT
+    assert goes(until_ns=25, full=True) == SCREEN  # in time behind the rows that have waited longest

@@ -8,6 +8,7 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.batching import BULK, DEADLINE, NOT_YET, REFINES, RETRY, batch_size, start_reason
 from gearshift.policies.bulk import bulk_batch_size
 from gearshift.policies.order import is_starving, replica_key
+from gearshift.policies.refine import REFINE, URGENT
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
 from gearshift.runtime.router.decision_log import DecisionLog
@@ -283,6 +284,7 @@ class Dispatch:
     def _screen_or_refine(self, refining: Refining, device: int, now_ns: int) -> None:
         """Start a batch that screens, or one that refines, on an idle device."""
         screens, screen_key, reason, full = -1, (0, 0, 0, 0), NOT_YET, False
+        urgent, until_ns, urgent_reason = -1, NEVER_NS, NOT_YET
         refines, best_level, best_until_ns = -1, 0, 0
         for replica in self.devices.on_device[device]:
             if self._lost[replica]:
@@ -292,21 +294,25 @@ class Dispatch:
             if queue.limited:
                 self.by_deadline.shed(leader, now_ns)
             if len(queue) and (why := self._why_screen(replica, leader, device, now_ns)) != NOT_YET:
-                head = queue.head().request
+                head, oldest = queue.head().request, queue.oldest()
                 full = full or len(queue) >= self.settings.largest_batch_size[replica]
-                key = replica_key(False, head.priority, head.deadline_ns, refining.until_ns(queue.oldest()))
+                if urgent < 0 or refining.until_ns(oldest) < until_ns:
+                    urgent, until_ns, urgent_reason = replica, refining.until_ns(oldest), why
+                key = replica_key(False, head.priority, head.deadline_ns, oldest.entered_ns)
                 if screens < 0 or key < screen_key:
                     screens, screen_key, reason = replica, key, why
             refining.release(leader, now_ns)
             if len(gains):
-                level, until_ns = gains.best()
-                if refines < 0 or level > best_level or (level == best_level and until_ns < best_until_ns):
-                    refines, best_level, best_until_ns = replica, level, until_ns
+                level, best_ns = gains.best()
+                if refines < 0 or level > best_level or (level == best_level and best_ns < best_until_ns):
+                    refines, best_level, best_until_ns = replica, level, best_ns
         rows, left_ns, size = refining.batch_size(refines, now_ns) if refines >= 0 else ([], [], 0)
         if screens >= 0:
-            leader = refining.queue_of[screens]
-            to_screen, until_ns = refining.to_screen(screens, len(self.queues[leader])), screen_key[3]
-            if refining.screens(device, screens, to_screen, until_ns, full, refines, size, now_ns):
+            goes = refining.goes(device, screens, urgent, until_ns, self._screenable, full, refines, size, now_ns)
+            if goes == URGENT:
+                screens, reason = urgent, urgent_reason
+            if goes != REFINE:
+                leader, to_screen = refining.queue_of[screens], refining.to_screen(screens, self._screenable(screens))
                 batch = self.by_deadline.fill(leader, to_screen, now_ns)
                 self.waits_no_more(batch)
                 refining.screened_last[device] = True
@@ -317,6 +323,11 @@ class Dispatch:
             self._run(refines, refining.take(refines, rows, left_ns, size), REFINES, now_ns)
         elif screens < 0 and self.bulk.waiting:
             self._start_bulk(device, now_ns)
+
+    def _screenable(self, replica: int) -> int:
+        """The rows that wait to be screened by a replica and those alike."""
+        assert self._refining is not None
+        return len(self.queues[self._refining.queue_of[replica]])
 
     def _why_screen(self, replica: int, leader: int, device: int, now_ns: int) -> int:
         """Why `replica` may screen now; where it may not, the device looks again when it may."""

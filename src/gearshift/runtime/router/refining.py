@@ -12,7 +12,6 @@ from gearshift.clock import NEVER_NS
 from gearshift.decisions import Ending
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.refine import (
-    SCREEN,
     answers_overrun,
     expected_gain,
     may_finish,
@@ -178,23 +177,23 @@ class Refining:
         self.watch(leader)
         return batch
 
-    def screens(
+    def goes(
         self,
         device: int,
-        replica: int,
-        to_screen: int,
+        screens: int,
+        urgent: int,
         until_ns: int,
+        waiting: Callable[[int], int],
         full: bool,
         refines: int,
         size: int,
         now_ns: int,
-    ) -> bool:
-        """Whether an idle device screens `to_screen` rows with `replica`, or refines `size` rows with `refines`."""
-        if size == 0:
-            return True
-        screen_ns, refine_ns = self._slowed_ns(replica, to_screen), self._slowed_ns(refines, size)
-        goes = screen_or_refine(self.screened_last[device], full, until_ns, now_ns, screen_ns, refine_ns)
-        return goes == SCREEN
+    ) -> int:
+        """What an idle device does: it screens with `screens` or `urgent`, or refines `size` rows with `refines`."""
+        screen_ns, urgent_ns = (self._slowed_ns(r, self.to_screen(r, waiting(r))) for r in (screens, urgent))
+        refine_ns = self._slowed_ns(refines, size) if size else 0
+        screened_last = self.screened_last[device]
+        return screen_or_refine(size > 0, screened_last, full, until_ns, now_ns, urgent_ns, screen_ns, refine_ns)
 
     def to_screen(self, replica: int, waiting: int) -> int:
         """The size of a batch to screen."""

@@ -17,7 +17,7 @@ from gearshift.clock import NEVER_NS
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies import batching, order, slowdown
 from gearshift.policies import refine as policies
-from gearshift.policies.refine import LEVELS, SCREEN
+from gearshift.policies.refine import LEVELS, REFINE, URGENT
 from gearshift.profiles.run_times import most_refined
 from gearshift.simulator.kernel import queues as queues_module
 from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
@@ -375,6 +375,12 @@ def _take(plan: Plan, settings: Settings, state: State, q: Queues, replica: int,
 
 
 @inlined
+def _to_screen(plan: Plan, state: State, q: Queues, replica: int) -> Any:
+    waiting = q.length[state.refining.queue_of[replica]]
+    return screen_batch_size(waiting, state.largest_batch_size[replica], plan.run_ns[replica])
+
+
+@inlined
 def start_refining_on(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, device: int, now_ns: int
 ) -> None:
@@ -383,8 +389,9 @@ def start_refining_on(
         return
     refining = state.refining
     wake_ns = NEVER_NS
-    screens = refines = NONE
-    reason = NOT_YET
+    screens = urgent = refines = NONE
+    reason = urgent_reason = NOT_YET
+    urgent_until_ns = NEVER_NS
     screen_key = (0, 0, 0, 0)
     full = False
     best_level, best_until_ns = 0, 0
@@ -408,9 +415,11 @@ def start_refining_on(
             else:
                 full = full or length >= state.largest_batch_size[replica]
                 until_ns = until_of(settings, state, q.first[leader])
-                key = replica_key(False, 0, 0, until_ns)
+                if urgent == NONE or until_ns < urgent_until_ns:
+                    urgent, urgent_until_ns, urgent_reason = replica, until_ns, why
+                key = replica_key(False, 0, 0, oldest_ns)
                 if q.by_urgency:
-                    key = replica_key(False, q.priority[first], q.deadline_ns[first], until_ns)
+                    key = replica_key(False, q.priority[first], q.deadline_ns[first], oldest_ns)
                 if screens == NONE or key < screen_key:
                     screens, screen_key, reason = replica, key, why
         if refining.release_ns[leader] <= now_ns:
@@ -428,19 +437,21 @@ def start_refining_on(
         for_gain = refining.for_gain[state.gear_row[pipeline_of(settings, state, best)]] != 0
         count, size = _batch_size(plan, settings, state, refines, state.largest_batch_size[refines], for_gain, now_ns)
     if screens != NONE:
-        leader, most = refining.queue_of[screens], state.largest_batch_size[screens]
-        to_screen = screen_batch_size(q.length[leader], most, plan.run_ns[screens])
-        goes = SCREEN
-        if size > 0:
-            goes = screen_or_refine(
-                refining.screened_last[device] != 0,
-                full,
-                until_of(settings, state, q.first[leader]),
-                now_ns,
-                run_time_ns(plan, settings, state, screens, to_screen),
-                run_time_ns(plan, settings, state, refines, size),
-            )
-        if goes == SCREEN:
+        to_screen, urgently = _to_screen(plan, state, q, screens), _to_screen(plan, state, q, urgent)
+        goes = screen_or_refine(
+            size > 0,
+            refining.screened_last[device] != 0,
+            full,
+            urgent_until_ns,
+            now_ns,
+            run_time_ns(plan, settings, state, urgent, urgently),
+            run_time_ns(plan, settings, state, screens, to_screen),
+            0 if size == 0 else run_time_ns(plan, settings, state, refines, size),
+        )
+        if goes == URGENT:
+            screens, to_screen, reason = urgent, urgently, urgent_reason
+        if goes != REFINE:
+            leader = refining.queue_of[screens]
             if settings.by_deadline is not None:
                 filled, to_screen = fill(plan, settings, state, q, out, leader, to_screen, now_ns)
                 state.batch[screens] = filled

@@ -66,12 +66,12 @@ def test_each_row_has_the_time_of_its_own_objective() -> None:
     assert refined(rows) == ["y0"], "b would end at 22 of 12 ms"
 
 
-def test_what_has_to_be_answered_first_is_screened_first() -> None:
+def test_what_has_waited_longest_is_screened_first_unless_only_the_other_row_would_be_late_then() -> None:
     rows: Any = [[0, 0.2], [0.4]], [[1.0, 1.0], [1.0]]
-    tight = started(together(latency_ms={"p": 100, "q": 20}), *rows)
-    assert [replica for _, replica in tight] == ["a0", "x0", "a0"]
-    alike = started(together(latency_ms=20), *rows)
-    assert [replica for _, replica in alike] == ["a0", "a0", "x0"]
+    by_age, urgent = ["a0", "a0", "x0"], ["a0", "x0", "a0"]
+    for latency_ms, expected in ((100, by_age), (2.6, by_age), (2.5, urgent), (1.5, by_age)):
+        plan = together(latency_ms={"p": 100, "q": latency_ms})
+        assert [replica for _, replica in started(plan, *rows)] == expected, "behind a0, x0 ends after 2.6 ms"
 
 
 def test_a_full_batch_of_another_pipeline_is_screened_before_rows_are_refined() -> None:
