@@ -180,6 +180,11 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["serve", "plan.json", "--profile", "nowhere"],
         "nowhere: there is no such profile folder; name the folder of the plan's profile with --profile",
     ),
+    "profile of a server without a plan": (
+        ["replay", "http://127.0.0.1:1", "--trace", "t.csv", "--profile", "nowhere"],
+        "nowhere: there is no such profile folder; name the folder of the plan's profile with --profile; a server of "
+        "models without a plan has it in `--keep FOLDER`, as FOLDER/profile",
+    ),
     "folder as plan": (["explain", "profile"], "profile: is a folder, needs a file; name one file in it"),
     "folder to write a plan to": (
         ["plan", "profile", "--trace", "t.csv", "--p95-ms", "50", "--out", "profile"],
