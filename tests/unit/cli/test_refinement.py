@@ -72,6 +72,7 @@ def test_explain_repeats_the_median_that_was_asked_for(tmp_path: Path, place: Pa
     shutil.copytree(place, tmp_path, dirs_exist_ok=True)
     write_plan(with_pipeline(made, objective=longer), tmp_path / "plan.json")
     told = " ".join(run("explain", tmp_path / "plan.json").output.split())
+    assert ", refined " in told
     assert "asked for p95 within 20 ms and p50 within 8 ms, and made for p95 within 30 ms and p50 within 8 ms" in told
 
 

@@ -72,7 +72,7 @@ def show(output: Output, explained: Explanation, gears: Sequence[GearRow]) -> No
         predicted = found.predicted
         rows.add_row(
             row.numbers,
-            found.cascade,
+            row.cascade,
             _load(found),
             percent(predicted.accuracy),
             predicted_latency(row) or milliseconds(predicted.latency_p95_s),
