@@ -185,8 +185,8 @@ def _plain(row: Mapping[str, Any]) -> _Row:
         _score(row),
         logprobs,
         seconds,
-        _tokens(row.get("prompt_tokens"), "prompt_tokens", str(row.get("prompt", ""))),
-        _tokens(row.get("output_tokens", len(logprobs)), "output_tokens", least=0),
+        _prompt_tokens(row),
+        _tokens(len(logprobs) if row.get("output_tokens") is None else row["output_tokens"], "output_tokens", least=0),
     )
 
 
@@ -203,6 +203,7 @@ def _logprobs(row: Mapping[str, Any]) -> tuple[list[float], list[float | None]]:
     require(len(seconds) == len(logprobs), "logprobs and top_logprobs differ in length")
     require(bool(logprobs), "logprobs is empty")
     require(not any(map(math.isnan, logprobs)), "a log-probability is NaN")
+    require(math.inf not in logprobs, "a log-probability is Infinity")
     return logprobs, seconds
 
 
@@ -231,7 +232,7 @@ def _of_harness(row: Mapping[str, Any]) -> _Row:
     require(not np.isnan(normal).any(), "the row has no likely choice")
     best, second = sorted(normal.tolist())[-1], sorted(normal.tolist())[-2]
     context = str(row.get("arguments", ""))
-    return _Row(_id(row["doc_id"]), _score(row), [best], [second], _tokens(None, "", context), 1)
+    return _Row(_id(row["doc_id"]), _score(row), [best], [second], _tokens_of_text(context), 1)
 
 
 def _score(row: Mapping[str, Any]) -> float:
@@ -248,9 +249,18 @@ def _second(top: Any) -> float | None:
     return values[-2] if len(values) >= 2 else None
 
 
-def _tokens(given: Any, name: str, text: str = "", *, least: int = 1) -> int:
-    if given is None:
-        return max(1, math.ceil(len(text.encode()) / BYTES_PER_TOKEN))
+def _prompt_tokens(row: Mapping[str, Any]) -> int:
+    if row.get("prompt_tokens") is not None:
+        return _tokens(row["prompt_tokens"], "prompt_tokens")
+    require(row.get("prompt") is not None, "the row has neither prompt_tokens nor a prompt")
+    return _tokens_of_text(str(row["prompt"]))
+
+
+def _tokens_of_text(text: str) -> int:
+    return max(1, math.ceil(len(text.encode()) / BYTES_PER_TOKEN))
+
+
+def _tokens(given: Any, name: str, *, least: int = 1) -> int:
     count = int(given)
     require(least <= count <= MOST_TOKENS, f"{name} is {given}", remedy=f"give a number from {least} to {MOST_TOKENS}")
     return count

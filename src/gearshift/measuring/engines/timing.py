@@ -199,6 +199,12 @@ class EngineTimer:
 
     async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         """The answers, and the seconds until the last token of all."""
+        try:
+            return await self._begun_together(requests, context, tokens)
+        except BaseExceptionGroup as group:
+            raise first_of(group) from None
+
+    async def _begun_together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         words = self._wording.words(context)
         broken_left, patience = MOST_ATTEMPTS - 1, Patience()
         while True:

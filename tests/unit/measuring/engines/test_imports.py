@@ -302,6 +302,8 @@ def imported(folder: Path, *lines: str, certainty: str = "mean_logprob") -> Lang
         ({"logprobs": [10**400]}, "too large"),
         ({"logprobs": [math.nan]}, "is NaN"),
         ({"logprobs": [None]}, "cannot be used"),
+        ({"logprobs": [math.inf]}, "is Infinity"),
+        ({"prompt_tokens": None}, "neither prompt_tokens nor a prompt"),
         ({"score": math.nan}, "score is nan"),
         ({"id": None}, "the id is None"),
         (CHOICES, "no likely choice"),
@@ -318,6 +320,14 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) ->
     with pytest.raises(InvalidInput, match=said) as caught:
         imported(tmp_path, json.dumps(ROW), line)
     assert "small.jsonl, line 2" in str(caught.value)
+
+
+def test_numbers_of_tokens_that_are_null_are_those_of_the_text_and_the_logprobs(tmp_path: Path) -> None:
+    null = {"prompt_tokens": None, "output_tokens": None, "prompt": "x" * 40}
+    made = imported(tmp_path, json.dumps({**ROW, **null}), json.dumps({**ROW, "id": "b"}))
+    small = made.models.index("small")
+    assert made.answers.prompt_tokens[small].tolist() == [10, 20]
+    assert made.answers.output_tokens[small].tolist() == [2, 2]
 
 
 def test_an_id_comes_once(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
+import asyncio
+
 import pytest
 
+from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Refused
 from gearshift.measuring.engines.kept import TimedBeside
 from gearshift.measuring.engines.sharing import (
     beside_of,
@@ -7,11 +10,14 @@ from gearshift.measuring.engines.sharing import (
     factors_of,
     may_share,
     steps_of,
+    timed_beside,
 )
-from gearshift.measuring.engines.timing import Work
-from gearshift.models.language_config import EngineSettings
+from gearshift.measuring.engines.timing import EngineTimer, Work
+from gearshift.models.language_config import EngineMeasuring, EngineSettings
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
+from tests.stand_in_endpoint import Answer, as_words, chunks, endpoint
 
+WORK = Work(lengths=(16,), together=((2, 16),))
 KNOWN = EngineSettings(command="engine {port}", model="a", weights_bytes=10, kv_bytes_per_token=1, device_kind="cpu")
 
 
@@ -83,3 +89,24 @@ def test_each_engine_is_timed_for_as_long_as_the_slower_one_needs_or_its_context
 def test_engines_may_share_devices_that_a_plan_may_put_both_on(fields: dict[str, object], may: bool) -> None:
     other = EngineSettings(**{name: getattr(KNOWN, name) for name in KNOWN.__struct_fields__} | fields)  # type: ignore[arg-type]
     assert may_share(KNOWN, other) == may
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised"),
+    [((400, "not beside another"), Refused), (chunks(["yes"], logprobs=[-0.1], finish=None), BrokenAnswer)],
+)
+def test_a_pair_that_cannot_be_timed_is_one_error(answer: Answer, raised: type[Exception]) -> None:
+    settings = EngineSettings(url="http://a/v1", model="tiny", largest_running=2)
+    pair = beside_of("small", settings, WORK), beside_of("large", settings, WORK)
+
+    async def timed(*urls: str) -> None:
+        ends = [Endpoint(one.name, settings, url) for one, url in zip(pair, urls, strict=True)]
+        first, second = (EngineTimer(one, EngineMeasuring(), chat=True) for one in ends)
+        try:
+            await timed_beside(pair, (first, second), (8, 8))
+        finally:
+            for one in ends:
+                one.close()
+
+    with endpoint(as_words) as works, endpoint(lambda _: answer) as breaks, pytest.raises(raised):
+        asyncio.run(timed(breaks, works))
