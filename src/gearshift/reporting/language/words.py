@@ -84,8 +84,8 @@ def _beside_in_words(devices: tuple[str, ...], engines: list[EngineProfile], pro
         if None in factors:
             return f"{named}, and were not timed beside each other: they are taken to take turns in steps, without loss"
         longest = max(2 * factor for factor in factors if factor is not None)
-        parts.append(f"{one.model} {digits(max(1.0, longest))}")
-    return f"{named}: while two are at work, a step takes so many times as long as alone: {', '.join(parts)}"
+        parts.append(f"a step of {one.model} takes {digits(max(1.0, longest))}")
+    return f"{named}: while two are at work, {' and '.join(parts)} times as long as alone"
 
 
 def _on(one: Sharing) -> str:
