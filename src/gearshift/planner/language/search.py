@@ -205,10 +205,15 @@ class LanguageSearch:
         return [start for start in found if start.score[0]]
 
     def _confirmed(self, starts: Sequence[Start], space: int) -> "Found | None":
-        """The best of the first ones that part B confirms, or of more careful ones where it does not."""
+        """The best of the first ones that part B confirms, or of more careful ones; else the next that it confirms.
+
+        Starts hold the drafts, so a draft that part B confirmed is found again.
+        """
         best: Found | None = None
         most = -inf
-        for start in starts[:MOST_CONFIRMED]:
+        for place, start in enumerate(starts):
+            if best is not None and place >= MOST_CONFIRMED:
+                break
             placement = start.annealing.replays.maker.placement
             search = self.placed(placement, space)
             if search.quality(start.choice) <= most:

@@ -6,7 +6,10 @@ import pytest
 from gearshift.planner.contract.so_far import TimedSearch
 from gearshift.planner.language import planners
 from gearshift.planner.language.improving import improved
-from gearshift.planner.language.search import LanguageSearch
+from gearshift.planner.language.placed import PlacedSearch
+from gearshift.planner.language.replays import replayed
+from gearshift.planner.language.search import MOST_CONFIRMED, LanguageSearch
+from gearshift.profiles.engines.engine_tables import engine_tables
 from tests.unit.planner.language.test_planners import request
 
 LIMITS_S = (0.2, 0.3, 0.6)
@@ -14,11 +17,9 @@ LIMITS_S = (0.2, 0.3, 0.6)
 
 def best_on_a(search: LanguageSearch) -> float:
     """The quality on part A of the plan that `most_accurate` gives."""
-    before = len(search.found)
-    search.most_accurate()
-    held = [one for one in search.found if search.placed(one.placement).holds(one.choice)]
-    assert len(search.found) > before
-    return max(search.placed(one.placement).quality(one.choice) for one in held)
+    profile = search.request.profile
+    tables = engine_tables(search.most_accurate(), profile)
+    return replayed(search.request, tables, search.parts[0]).quality
 
 
 def test_local_search_is_never_worse_than_its_best_start_and_the_same_again() -> None:
@@ -42,6 +43,19 @@ def test_each_space_has_the_one_before_within_it() -> None:
             among = set(search.placed(placement, space).among)
             assert within <= among
             within = among
+
+
+def test_a_draft_that_part_b_confirms_is_the_plan_where_it_confirms_nothing_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = LanguageSearch(replace(request(0.6), most_tried=1), TimedSearch(None))
+    starts = search._searched(0, ())
+    worst = min(starts, key=lambda start: start.score)
+    assert len(starts) > MOST_CONFIRMED
+    monkeypatch.setattr(PlacedSearch, "confirmed", lambda _, choice: choice if choice == worst.choice else None)
+    found = search._confirmed(starts, 0)
+    assert found is not None
+    assert found.choice == worst.choice
 
 
 @pytest.mark.long
