@@ -218,12 +218,11 @@ async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measu
         kept, other = task.kept[places[0]], task.kept[places[1]].name
         try:
             await _measure_beside(task, pair, both, kept, other)
+            shared.found += factors_of(both, [row for (name, _), row in sorted(kept.beside.items()) if name == other])
         except GearshiftError as error:
             shared.warnings.append(
                 f"{_both(pair)} could not be timed, and are predicted to take turns in steps, without loss: {error}"
             )
-            continue
-        shared.found += factors_of(both, [row for (name, _), row in sorted(kept.beside.items()) if name == other])
     shared.warnings += doubts_about_sharing(shared.found)
     return measured, shared
 

@@ -1,6 +1,5 @@
 """How long the steps of an engine with continuous batching take, and how much it holds."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -12,6 +11,9 @@ from gearshift.policies.engines.steps import step_seconds
 
 Scheduler = Literal["mixed", "prefill_first"]
 LONGEST_STEP_S, MOST_TOKENS = 3600.0, 1 << 30
+MOST_FACTOR = 100.0
+LONGEST_WHOLE_STEP_S = 1e6
+"""With all added times; beside three others with `MOST_FACTOR` its nanoseconds still fit 62 bits."""
 
 
 class StepCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,11 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             f"the times of model {self.model!r} beside its step curves are {list(self.added_s)}",
             remedy="give seconds from 0 on",
         )
+        require(
+            self._longest_step_s <= LONGEST_WHOLE_STEP_S,
+            f"a step of model {self.model!r} with all that it holds would take {self._longest_step_s:.3g} s",
+            remedy="give shorter times for tokens, attention pairs, steps and requests, or fewer blocks",
+        )
 
     @property
     def held_tokens(self) -> int:
@@ -108,6 +115,13 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             step.attention_pairs,
             step.prompts + step.decoding,
             *self.added_s,
+        )
+
+    @property
+    def _longest_step_s(self) -> float:
+        batched, held = self.largest_batched_tokens, self.held_tokens
+        return step_seconds(
+            max(*self.prefill.step_s, *self.decode.step_s), held, batched * held, self.largest_running, *self.added_s
         )
 
     @property
@@ -137,8 +151,11 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        usable = 0 < self.factor < math.inf
-        require(usable, f"the factor of {self.model!r} beside {self.beside!r} is {self.factor}, needs more than 0")
+        require(
+            0 < self.factor <= MOST_FACTOR,
+            f"the factor of {self.model!r} beside {self.beside!r} is {self.factor}",
+            remedy=f"give more than 0 and at most {MOST_FACTOR:g}: 1 is a step that takes twice as long as alone",
+        )
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):

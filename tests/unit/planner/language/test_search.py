@@ -48,12 +48,13 @@ def test_each_space_has_the_one_before_within_it() -> None:
 def test_a_draft_that_part_b_confirms_is_the_plan_where_it_confirms_nothing_better(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    search = LanguageSearch(replace(request(0.6), most_tried=1), TimedSearch(None))
-    starts = search._searched(0, ())
+    search = LanguageSearch(request(0.6), TimedSearch(None))
+    placed = search.placed(search.placements[0])
+    starts = sorted(map(placed.start, filter(placed.holds, placed.constants())), key=lambda one: one.score)[::-1]
     worst = min(starts, key=lambda start: start.score)
     assert len(starts) > MOST_CONFIRMED
     monkeypatch.setattr(PlacedSearch, "confirmed", lambda _, choice: choice if choice == worst.choice else None)
-    found = search._confirmed(starts, 0)
+    found = search._confirmed(starts, -1)
     assert found is not None
     assert found.choice == worst.choice
 

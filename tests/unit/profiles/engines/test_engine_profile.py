@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork, curve_from_rows
+from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing, StepCurve, StepWork, curve_from_rows
 from tests.language_task import small_engine
 
 ENGINE = small_engine(
@@ -64,6 +64,18 @@ def test_an_engine_that_holds_nothing_is_refused(field: str) -> None:
 def test_times_beside_the_curves_are_plain_seconds(field: str, seconds: float) -> None:
     with pytest.raises(InvalidInput, match="beside its step curves"):
         msgspec.structs.replace(ENGINE, **{field: seconds})
+
+
+@pytest.mark.parametrize("field", ["per_kv_token_s", "per_attention_token_s"])
+def test_added_times_that_make_a_step_endless_are_refused(field: str) -> None:
+    with pytest.raises(InvalidInput, match="a step of model 'small' with all that it holds would take"):
+        msgspec.structs.replace(ENGINE, kv_blocks=1000, **{field: 3600.0})
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 101.0, 1e300, float("inf"), float("nan")])
+def test_a_factor_that_no_engine_has_is_refused_with_its_range(factor: float) -> None:
+    with pytest.raises(InvalidInput, match=r"the factor of 'a' beside 'b' is .* give more than 0 and at most 100"):
+        Sharing(model="a", beside="b", device_kind="cpu", factor=factor)
 
 
 def test_an_engine_is_written_and_read_as_it_was() -> None:

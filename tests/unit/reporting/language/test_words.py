@@ -36,8 +36,8 @@ def test_a_factor_above_all_that_was_measured_is_told_with_its_reason() -> None:
 
 def test_a_plan_says_which_engines_share_devices_and_what_their_steps_then_take() -> None:
     assert told({"small-0": "d0", "large-0": "d0"}, PROFILE) == [
-        "small and large share d0: while two are at work, a step of small takes 2.2 and a step of large takes 1 times as "
-        "long as alone"
+        "small and large share d0: while two are at work, a step of small takes 2.2 and a step of large takes 1 "
+        "times as long as alone"
     ]
 
 
