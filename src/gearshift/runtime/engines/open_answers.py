@@ -157,7 +157,7 @@ class OpenAnswers:
 
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
         engine = self._engines.all[replica]
-        decides = self._by_certainty[request.model] and stream.gives_logprobs
+        decides = self._by_certainty[request.model] and request.model not in stream.no_logprobs
         stream.begin_stage(
             GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None,
             held_tokens=self.tables.engines[replica].held_tokens,
@@ -253,7 +253,8 @@ class OpenAnswers:
         if replica == NOWHERE:
             return
         if self._is_for_our_logprobs(stream, fault):
-            stream.gives_logprobs = False
+            stream.no_logprobs |= {request.model}
+            stream.held.take()
             self._for(stream, self._send, replica, request, stream)
             return
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
@@ -276,7 +277,7 @@ class OpenAnswers:
 
         llama.cpp's server gives none where tools are streamed.
         """
-        ours = stream.asked.top_logprobs is None and stream.given is not None and stream.gives_logprobs
+        ours = stream.asked.top_logprobs is None and stream.given is not None
         return ours and fault.status in CLIENTS_FAULTS and LOGPROBS in fault.body.lower()
 
     def _left(self, stream: AnswerStream, outcome: StageOutcome) -> None:

@@ -88,7 +88,7 @@ class AnswerStream:
     __slots__ = (
         "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
         "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
-        "decided_model", "fault", "first_ns", "given", "gives_logprobs", "held", "last_ns", "queued_ns", "reader",
+        "decided_model", "fault", "first_ns", "given", "held", "last_ns", "no_logprobs", "queued_ns", "reader",
         "request", "sent", "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
@@ -115,8 +115,8 @@ class AnswerStream:
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
         self._whole_times = 0, 0, 0
-        self.gives_logprobs = True
-        """Whether no engine has refused it for the log-probabilities that it was asked for beside the answer."""
+        self.no_logprobs: frozenset[int] = frozenset()
+        """Models whose engines refused it for the log-probabilities that they were asked for beside the answer."""
         self.certainty, self.decided_model = math.nan, NOWHERE
         """By which a stage decided last, and its model."""
         self.begin_stage(None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gearshift.cascade import Cascade
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT
 from gearshift.runtime.engines.upstream.link import EngineLink
@@ -196,6 +197,9 @@ def test_an_event_that_is_null_is_no_chunk() -> None:
     assert (reading.fault, reading.text) == (None, "one")
 
 
+REFUSAL = event({"error": {"message": "logprobs is not supported with tools + stream", "code": 400}})
+
+
 @pytest.mark.parametrize(("gear", "model"), [(0, "large"), (1, "small")])
 def test_an_engine_that_refuses_log_probabilities_answers_without_and_is_not_sure(gear: int, model: str) -> None:
     """llama.cpp's server gives none where tools are streamed."""
@@ -204,7 +208,7 @@ def test_an_engine_that_refuses_log_probabilities_answers_without_and_is_not_sur
     def parts(body: dict[str, Any]) -> Iterable[bytes]:
         bodies.append(body)
         if body.get("logprobs"):
-            return [event({"error": {"message": "logprobs is not supported with tools + stream", "code": 400}})]
+            return [REFUSAL]
         return [delta("one"), delta("", finish="stop"), DONE]
 
     async def ask() -> None:
@@ -221,3 +225,50 @@ def test_an_engine_that_refuses_log_probabilities_answers_without_and_is_not_sur
 
     run(ask)
     assert ["logprobs" in body for body in bodies] == [True, False]
+
+
+def test_chunks_before_a_refusal_of_log_probabilities_are_no_part_of_the_answer() -> None:
+    def parts(body: dict[str, Any]) -> Iterable[bytes]:
+        return [delta(), REFUSAL] if body.get("logprobs") else [delta(), delta("one"), delta("", finish="stop"), DONE]
+
+    async def ask() -> None:
+        plan = language_plan([cascade(-0.5, None), SMALL_ALONE], [0.0, 1000.0])
+        async with EmulatedService(BASE, plan) as service, raw_endpoint(parts) as url:
+            service.all[0].link.close()
+            service.all[0].link = EngineLink(url)
+            service.service.pin(1)
+            reading = await service.ask(1)
+            assert (reading.text, len(reading.chunks)) == ("one", 3)
+            service.all[0].link.close()
+
+    run(ask)
+
+
+def test_a_refusal_of_log_probabilities_is_that_models_alone() -> None:
+    asked = list[bool]()
+
+    def refusing(body: dict[str, Any]) -> Iterable[bytes]:
+        return [REFUSAL] if body.get("logprobs") else [delta("one"), delta("", finish="stop"), DONE]
+
+    def giving(body: dict[str, Any]) -> Iterable[bytes]:
+        asked.append("logprobs" in body)
+        return [delta("two"), delta("", finish="stop"), DONE]
+
+    async def ask() -> None:
+        back = Cascade(models=("large", "small"), thresholds=(-0.5,), decide_at_tokens=(None,))
+        plan = language_plan([cascade(-0.5, None), back], [0.0, 1000.0])
+        async with (
+            EmulatedService(BASE, plan) as service,
+            raw_endpoint(refusing) as small,
+            raw_endpoint(giving) as large,
+        ):
+            for one, url in zip(service.all, (small, large), strict=True):
+                one.link.close()
+                one.link = EngineLink(url)
+            service.service.pin(0)
+            assert (await service.ask(1)).text == "two"
+            for one in service.all:
+                one.link.close()
+
+    run(ask)
+    assert asked == [True]
