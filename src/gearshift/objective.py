@@ -80,9 +80,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The request to a planner; the plan's own objective may add found values, such as a latency.
 
-    `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load` and `budget_s` are as in the
-    request for a plan. `policy` is left out where only gears were asked for; `chosen_because` is the
-    sentence that says why that policy gave this plan.
+    `ranges`, `max_qps`, `least_margin`, `most_candidates`, `load`, `budget_s` and, for language
+    models, `memory_share` are as in the request for a plan. `policy` is left out where only gears
+    were asked for; `chosen_because` is the sentence that says why that policy gave this plan.
     """
 
     objective: Objective
@@ -92,6 +92,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     least_margin: float | None = None
     load: Literal["trace", "zipf"] | None = None
     budget_s: float | None = None
+    memory_share: float | UnsetType = UNSET
     policy: Policy | UnsetType = UNSET
     chosen_because: str | UnsetType = UNSET
 

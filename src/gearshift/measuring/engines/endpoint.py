@@ -15,6 +15,7 @@ from gearshift.runtime.engines.replicas.identity import is_named, lacks
 from gearshift.runtime.engines.upstream.call import Fault, said_in
 from gearshift.runtime.engines.upstream.connection import NO_STREAM
 from gearshift.runtime.engines.upstream.link import EngineLink
+from gearshift.runtime.remote.endpoint import PASSING
 
 TOP_LOGPROBS = 2
 MOST_ATTEMPTS = 5
@@ -23,7 +24,6 @@ LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 180.0
 """For an endpoint that limits how many requests come in a minute."""
 TOO_MANY = 429
-TEMPORARY = frozenset({408, TOO_MANY, 500, 502, 503, 504})
 LISTED_S = 10.0
 
 
@@ -48,7 +48,7 @@ class Patience:
     async def pause(self, error: NoAnswer | Refused) -> None:
         """Wait before the next attempt; raises `error` where that would not help, or would take too long."""
         is_limit = isinstance(error, Refused) and error.status == TOO_MANY
-        if isinstance(error, Refused) and error.status not in TEMPORARY:
+        if isinstance(error, Refused) and error.status not in PASSING:
             raise error
         asked_s = (error.retry_after_s or 0.0) if isinstance(error, Refused) else 0.0
         pause_s = max(self._pause_s, asked_s)

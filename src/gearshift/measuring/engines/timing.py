@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gearshift.errors import InvalidInput, require
-from gearshift.measuring.engines.endpoint import TEMPORARY, BrokenAnswer, Endpoint, Patience, Refused
+from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Patience, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineMeasuring, EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
+from gearshift.runtime.remote.endpoint import PASSING
 
 LETTERS = "bcdfghjklmnpqrstvwxz"
 PROBE_WORDS, PROBE_TOKENS = 24, 4
@@ -226,7 +227,7 @@ class EngineTimer:
 def _busiest(group: BaseExceptionGroup[Refused]) -> Refused:
     """The refusal that no attempt will change, else the one that asks for the longest pause."""
     refusals = [one for one in leaves(group) if isinstance(one, Refused)]
-    return max(refusals, key=lambda one: (one.status not in TEMPORARY, one.retry_after_s or 0.0))
+    return max(refusals, key=lambda one: (one.status not in PASSING, one.retry_after_s or 0.0))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -221,5 +221,6 @@ def _recorded(made: GearPlan, request: LanguageRequest, objective: Objective | N
         most_candidates=request.most_candidates,
         least_margin=request.least_margin,
         budget_s=request.budget_s,
+        memory_share=request.memory_share,
     )
     return with_pipeline(made, asked=asked)

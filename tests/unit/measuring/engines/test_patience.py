@@ -34,8 +34,9 @@ def until_raised(error: NoAnswer | Refused) -> None:
     assert caught.value is error
 
 
-def test_a_pause_is_twice_the_last(pauses: list[float]) -> None:
-    until_raised(NoAnswer("it is gone"))
+@pytest.mark.parametrize("error", [NoAnswer("it is gone"), *(Refused(one, "later") for one in (409, 425, 503, 529))])
+def test_a_pause_is_twice_the_last(pauses: list[float], error: NoAnswer | Refused) -> None:
+    until_raised(error)
     assert pauses == [1.0, 2.0, 4.0, 8.0]
     assert len(pauses) == MOST_ATTEMPTS - 1
 

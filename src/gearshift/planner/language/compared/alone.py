@@ -10,7 +10,7 @@ from gearshift.planner.contract.so_far import TimedSearch
 from gearshift.planner.language.candidates import Stage, table_of
 from gearshift.planner.language.choices import PlanMaker
 from gearshift.planner.language.layouts import layouts
-from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
 from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.request import Progress, silent
@@ -23,6 +23,7 @@ from gearshift.workload import Trace
 def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> LanguageRequest:
     pipeline = plan.pipeline
     assert pipeline.objective.metric is not UNSET
+    share = pipeline.asked.memory_share if pipeline.asked else UNSET
     return LanguageRequest(
         profile=profile,
         trace=trace,
@@ -31,6 +32,7 @@ def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> L
         prompt_tokens=trace.prompt_tokens,
         output_tokens=trace.output_tokens,
         load_unit=pipeline.load_unit,
+        memory_share=MEMORY_SHARE if share is UNSET else share,
         most_gears=100,
         seed=plan.seed,
     )

@@ -2,11 +2,13 @@ from functools import cache
 
 import pytest
 
-from gearshift.planner.language.compared.alone import each_language_alone
+from gearshift.planner.language import planners
+from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
 from gearshift.planner.one_alone import OneAlone
 from gearshift.profiles.profile import PART_B
 from gearshift.traces.generate import steady
 from tests.two_language_models import SMALL_ALONE, cascade, language_plan, language_profile
+from tests.unit.planner.language.test_planners import request
 
 PROFILE, PLAN, TRACE = language_profile(), language_plan([cascade(-0.5, 4)]), steady(60, 10, seed=1)
 
@@ -39,3 +41,9 @@ def test_a_model_whose_endpoint_the_plan_lacks_is_refused_in_words() -> None:
     plan = language_plan([SMALL_ALONE], replicas={"small": 1})
     reasons = [one.reason for one in each_language_alone(plan, PROFILE, TRACE)]
     assert reasons == ["", "no endpoint of the plan serves model 'large'"]
+
+
+def test_a_model_alone_has_the_memory_that_the_plan_had() -> None:
+    asked = request(2.0, memory_share=0.6)
+    made = planners.plan("single", asked)
+    assert request_as_made(made, asked.profile, asked.trace).memory_share == 0.6
