@@ -101,6 +101,8 @@ def improved(starts: Sequence[Start], tries: int, seed: int, kept: Callable[[Sta
             kept(going[place])
         going = _best(going, count)
         every += going
+    for start in starts:
+        start.annealing.replays.begun.clear()
     return _best(every, len(every))
 
 

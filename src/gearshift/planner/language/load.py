@@ -23,7 +23,8 @@ class EngineRates:
     """The replicas (replicas,) at work: the model of each, its group of devices, and its seconds for one token.
 
     `beside` is the least factor of each beside another of its group, where it is below 1: together
-    they then do more than one after another.
+    they then do more than one after another. It is at least the part of the time that each has, as
+    no step takes less than alone.
     """
 
     replicas: tuple[str, ...]
@@ -66,12 +67,12 @@ def engine_rates(profile: LanguageProfile, placement: Placement, kinds: Mapping[
 
 def _least_factor(profile: LanguageProfile, one: Replica, placement: Placement, kinds: Mapping[str, str]) -> float:
     mine = placed_engine(profile, one, kinds)
-    found = [
-        profile.factor_of(mine, placed_engine(profile, other, kinds))
-        for other in placement.replicas
-        if other is not one and set(other.device_ids) == set(one.device_ids)
+    beside = [
+        other for other in placement.replicas if other is not one and set(other.device_ids) == set(one.device_ids)
     ]
-    return min([1.0, *(factor for factor in found if factor is not None)])
+    found = [profile.factor_of(mine, placed_engine(profile, other, kinds)) for other in beside]
+    least = min([1.0, *(factor for factor in found if factor is not None)])
+    return max(1 / (1 + len(beside)), least)
 
 
 def request_s(rates: EngineRates, prompts: Floats, outputs: Floats) -> Floats:

@@ -88,12 +88,14 @@ def plans_within(
 ) -> Iterator[GearPlan | Infeasible]:
     """The best plan within each latency, by rising latency, or why there is none.
 
-    Each search begins with what those for tighter limits found, and has a budget of its own.
+    Each search begins with what those for tighter limits found, and has a budget of its own. A plan
+    that lacks the accuracy of `request` is refused.
     """
     planner = named(name)
     search: LanguageSearch | None = None
     for latency_s in sorted(latencies_s):
         so_far = TimedSearch(request.budget_s, progress)
+        objective = msgspec.structs.replace(request.objective, latency_s=latency_s)
         if search is None:
             search = LanguageSearch(request.within(latency_s), so_far, single_models=planner.single_models)
         else:
@@ -108,7 +110,13 @@ def plans_within(
                 yield out_of_time(request.budget_s)
                 continue
             made = msgspec.structs.replace(so_far.plan, unfinished=True)
-        yield _recorded(msgspec.structs.replace(made, planner=name), request, made.pipeline.objective)
+        try:
+            require_accuracy(made, replace(request, objective=objective))
+        except Infeasible as error:
+            yield error
+            continue
+        made = with_pipeline(msgspec.structs.replace(made, planner=name), objective=objective)
+        yield _recorded(made, request, objective)
 
 
 def frontier(name: str, request: LanguageRequest, *, progress: Progress = silent) -> list[GearPlan]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,11 @@ from gearshift.simulator.engines.simulate_language import simulate_language
 SEEDS = 3
 FEW_REQUESTS = 20_000
 """Traces with more requests than this are replayed once."""
+MOST_KEPT_BYTES = 64 << 20
+"""Replays of one placement and part take about so much memory; others are made again when they are asked for."""
 
 Floats = NDArray[np.float64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +77,74 @@ class OneReplay(NamedTuple):
     used: Floats
 
 
+class Kept(Generic[Found]):
+    """What was found for choices; those asked for last stay, up to `MOST_KEPT_BYTES`."""
+
+    def __init__(self) -> None:
+        self._found: dict[Choice, tuple[Found, int]] = {}
+        self._bytes = 0
+
+    def get(self, choice: Choice) -> Found | None:
+        if choice not in self._found:
+            return None
+        found, size_bytes = self._found.pop(choice)
+        self._found[choice] = found, size_bytes
+        return found
+
+    def keep(self, choice: Choice, found: Found, times_s: Sequence[Floats]) -> Found:
+        self.drop(choice)
+        size_bytes = sum(each.nbytes for each in times_s)
+        self._found[choice], self._bytes = (found, size_bytes), self._bytes + size_bytes
+        while self._bytes > MOST_KEPT_BYTES and len(self._found) > 1:
+            self.drop(next(iter(self._found)))
+        return found
+
+    def drop(self, choice: Choice) -> None:
+        if choice in self._found:
+            self._bytes -= self._found.pop(choice)[1]
+
+    def clear(self) -> None:
+        self._found.clear()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 @dataclass(frozen=True, eq=False)
 class Replays:
     """Replays of choices of `maker` on the trace, with the prompts of a part; whatever the latency asked for."""
 
     maker: PlanMaker
     workloads: tuple[LanguageWorkload, ...]
-    seen: dict[Choice, Replayed] = field(default_factory=dict)
-    begun: dict[Choice, OneReplay] = field(default_factory=dict)
+    seen: Kept[Replayed] = field(default_factory=Kept)
+    begun: Kept[OneReplay] = field(default_factory=Kept)
+    """First seeds alone, of choices that were not worth the others."""
 
     @property
     def request(self) -> LanguageRequest:
         return self.maker.request
 
     def of(self, choice: Choice) -> Replayed:
-        if choice not in self.seen:
-            first, tables = self._first(choice), self.maker.tables(choice)
-            more = [
-                one_replay(self.request, tables, workload) for workload in self.workloads[1:] if self._drawn(choice)
-            ]
-            self.seen[choice] = together([first, *more], len(self.workloads[0]))
-            del self.begun[choice]
-        return self.seen[choice]
+        if (known := self.seen.get(choice)) is not None:
+            return known
+        first, tables = self._first(choice), self.maker.tables(choice)
+        more = [one_replay(self.request, tables, workload) for workload in self.workloads[1:] if self._drawn(choice)]
+        found = together([first, *more], len(self.workloads[0]))
+        self.begun.drop(choice)
+        return self.seen.keep(choice, found, found.slowest_s)
 
     def of_first(self, choice: Choice) -> Replayed:
         """With the first seed alone, which costs a part; with all where they are known."""
-        if choice in self.seen:
-            return self.seen[choice]
+        if (known := self.seen.get(choice)) is not None:
+            return known
         return together([self._first(choice)], len(self.workloads[0]))
 
     def _first(self, choice: Choice) -> OneReplay:
-        if choice not in self.begun:
-            self.begun[choice] = one_replay(self.request, self.maker.tables(choice), self.workloads[0])
-        return self.begun[choice]
+        if (known := self.begun.get(choice)) is not None:
+            return known
+        first = one_replay(self.request, self.maker.tables(choice), self.workloads[0])
+        return self.begun.keep(choice, first, [first.slowest_s])
 
     def _drawn(self, choice: Choice) -> bool:
         """Whether seeds differ for a choice: where prompts are given, ids do alone, which not all cascades look at."""

@@ -111,6 +111,11 @@ def test_a_quality_that_a_latency_does_not_allow_is_told() -> None:
     assert caught.value.nearest_accuracy is not None
 
 
+def test_plans_within_limits_that_lack_the_accuracy_asked_for_are_refused() -> None:
+    lacking = planners.plans_within("single", request(None, accuracy=0.95), [0.3])
+    assert "the best quality is" in str(next(lacking))
+
+
 def test_the_fewest_devices_with_both() -> None:
     asked = request(0.3, accuracy=0.75)
     made = planners.fewest("static-cascade", asked, most=4)

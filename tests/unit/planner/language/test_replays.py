@@ -1,9 +1,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from gearshift.planner.language import replays as module
 from gearshift.planner.language.candidates import BY_ID
-from gearshift.planner.language.replays import Replays, replayed, workloads_of
+from gearshift.planner.language.choices import GearChoice
+from gearshift.planner.language.replays import Kept, Replays, replayed, workloads_of
 from gearshift.profiles.profile import PART_A
 from tests.unit.planner.language.test_choices import maker_on
 
@@ -41,7 +44,29 @@ def test_the_first_draw_is_not_replayed_again() -> None:
     replays = replays_with_prompts()
     choice = replays.maker.constant(0)
     first = replays.of_first(choice)
-    begun = replays.begun[choice]
-    assert replays.of(choice).slowest_s[0] is begun.slowest_s
-    assert first.slowest_s[0] is begun.slowest_s
+    assert replays.of(choice).slowest_s[0] is first.slowest_s[0]
+    assert len(replays.begun) == 0
     assert replays.of_first(choice) is replays.of(choice)
+
+
+def test_replays_take_so_much_memory_and_those_asked_for_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT_BYTES", 20)
+    kept = Kept[str]()
+    first, second, third = ((GearChoice(candidate, 0.0, ()),) for candidate in range(3))
+    for choice, name in ((first, "first"), (second, "second")):
+        kept.keep(choice, name, [np.zeros(1)])
+    assert kept.get(first) == "first"
+    kept.keep(third, "third", [np.zeros(1)])
+    assert (kept.get(first), kept.get(second), kept.get(third)) == ("first", None, "third")
+
+
+def test_a_replay_that_was_not_kept_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT_BYTES", 1)
+    replays = replays_with_prompts()
+    choices = [replays.maker.constant(candidate) for candidate in range(2)]
+    before = [replays.of(choice) for choice in choices]
+    after = [replays.of(choice) for choice in choices]
+    assert len(replays.seen) == 1
+    for one, again in zip(before, after, strict=True):
+        assert one.quality == again.quality
+        np.testing.assert_array_equal(one.slowest_s[0], again.slowest_s[0])

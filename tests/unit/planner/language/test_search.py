@@ -83,4 +83,5 @@ def test_plans_within_several_limits_keep_each_and_are_told_by_rising_limit() ->
     assert isinstance(made[0], Exception)
     limits = [each.pipeline.objective.latency_s for each in made[1:] if not isinstance(each, Exception)]
     assert limits == [0.3, 0.6]
+    assert all(each.pipeline.objective.accuracy == 0.5 for each in made[1:] if not isinstance(each, Exception))
     assert np.all([each.predictions["chat"].share_late <= 0.05 for each in made[1:] if not isinstance(each, Exception)])
