@@ -5,7 +5,8 @@ with the prompts of its requests, as the published ones were, but not with their
 requests by share: a plan is judged on other ids than it was made for. So are the control, whose
 certainties are permuted, and the oracle, whose certainties know which answer is better. Each kind is
 planned for all limits in turn, as each search begins with the plans for tighter ones.
-`--points FILE` keeps every plan's point as soon as it is made, and goes on with a file that has some;
+`--points FILE` keeps every plan's point as soon as it is made. With a file that has some, a kind that
+lacks a limit is planned anew for all, as its plans begin with those for tighter limits;
 `benchmarks/llm/mt_bench_chart.py` draws them.
 """
 
@@ -122,12 +123,13 @@ def main() -> None:
         points = json.loads(options.points.read_text())
     limits_s = sorted(map(float, options.latencies_s.split(",")))
     for name, planner, of in kinds_of(profile, others, known):
-        made_for = {one["asked_s"] for one in points if (one["rate"], one["kind"]) == (options.rate, name)}
-        left_s = [latency_s for latency_s in limits_s if latency_s not in made_for]
         if options.kinds and name not in options.kinds.split(","):
             continue
-        plans = planners.plans_within(planner, request_of(of, workload, limits_s[0], options), left_s)
-        for latency_s in left_s:
+        if has_all(points, options.rate, name, limits_s):
+            continue
+        points = without(points, options.rate, name, limits_s)
+        plans = planners.plans_within(planner, request_of(of, workload, limits_s[0], options), limits_s)
+        for latency_s in limits_s:
             began_s = time.process_time()
             made = next(plans)
             point: dict[str, Any] = {"rate": options.rate, "asked_s": latency_s, "kind": name}
@@ -147,6 +149,15 @@ def main() -> None:
     )
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
         print(bars_of(points))
+
+
+def has_all(points: list[dict[str, Any]], rate: str, kind: str, limits_s: list[float]) -> bool:
+    return set(limits_s) <= {one["asked_s"] for one in points if (one["rate"], one["kind"]) == (rate, kind)}
+
+
+def without(points: list[dict[str, Any]], rate: str, kind: str, limits_s: list[float]) -> list[dict[str, Any]]:
+    """Points but for those of a kind at these limits."""
+    return [one for one in points if (one["rate"], one["kind"]) != (rate, kind) or one["asked_s"] not in limits_s]
 
 
 def row_of(point: dict[str, Any]) -> list[str]:
