@@ -109,17 +109,25 @@ def language_comparison_page(found: LanguageComparison, *, title: str, note: str
     counts = sorted({run.devices for run in found.runs})
     charts = [chart for devices in counts if (chart := frontier_chart(found, devices)) is not None]
     worth = "; ".join(worth_text(found))
-    names = [column.title or limit_text(found) for column in in_tables(found)] + ["why not"]
+    names = [column.title or limit_text(found) for column in in_tables(found)]
     rows = "".join(_row(run, found) for run in found.runs)
     intro = f"Each plan as predicted on the trace, or why there is none. {worth}".strip()
-    runs = section("Runs", intro, html_table(names, rows, text=("why not",)))
+    runs = section("Runs", intro, html_table(names, rows))
     return html_page(title, note, [*map(chart_section, charts), runs], charts)
 
 
 def _row(run: LanguageRun, found: LanguageComparison) -> str:
-    shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(run, found))
-    why = "" if run.error is None else str(run.error["message"])
-    return f"<tr>{shown}<td class='text'>{html.escape(why)}</td></tr>"
+    """A run without a plan has the reason in place of the figures."""
+    *figures, planned = (html.escape(cell) for cell in cells(run, found))
+    shown = figures
+    if run.error is not None:
+        while shown[-1] == "":
+            shown = shown[:-1]
+    row = "".join(f"<td>{cell}</td>" for cell in shown)
+    if blank := len(figures) - len(shown):
+        assert run.error is not None
+        row += f"<td class='text' colspan='{blank}'>{html.escape(str(run.error['message']))}</td>"
+    return f"<tr>{row}<td>{planned}</td></tr>"
 
 
 def frontier_chart(found: LanguageComparison, devices: int) -> Chart | None:

@@ -17,3 +17,8 @@ def test_devices_are_counted_in_words() -> None:
 
 def test_a_page_tells_what_certainty_is_worth() -> None:
     assert f"or why there is none. {'; '.join(worth_text(FOUND))}" in language_comparison_page(FOUND, title="compared")
+
+
+def test_a_run_without_a_plan_has_the_reason_in_place_of_its_figures() -> None:
+    page = language_comparison_page(FOUND, title="compared")
+    assert "<td>300 ms</td><td class='text' colspan='4'>too few</td><td>K</td></tr>" in page
