@@ -20,6 +20,10 @@ from gearshift.models.user_code import said_in_one_line
 from gearshift.support.frames import FrameKind, columns_of, frame_of
 
 CERTAINTY = "certainty"
+LABELS_ALONE = (
+    "a model that gives labels alone can only be the last of a cascade: let it, or a function around it, answer the "
+    "same certainty for all rows, such as (labels, np.ones(len(labels)))"
+)
 EXIT_SEGMENT = "exit_segment"
 NAMES_OF_SCORES = (SCORES, "probabilities", "probability", "output_probability", "logits")
 NAMES_OF_LABELS = (LABEL, "output_label")
@@ -154,7 +158,7 @@ class UserModel:
             raise self._refused(
                 f"answered outputs {', '.join(map(repr, outputs))} without a certainty",
                 "answer (outputs, certainty), or one of them as 'certainty' or 'scores', or say what each is in "
-                f"[models.{self.name}.outputs]",
+                f"[models.{self.name}.outputs]; {LABELS_ALONE}",
             )
         scores = self._scores(outputs.pop(name), n)
         made = {SCORES: scores} if LABEL in outputs else self._encoded(scores)
@@ -218,7 +222,7 @@ class UserModel:
             raise self._refused(
                 f"answered one value per row (shape {scores.shape}), which says nothing of its certainty",
                 "answer scores (n, classes), or (answers, certainty), or bring an estimator with predict_proba; "
-                f"{REGRESSION}",
+                f"{_without_scores(scores)}",
             )
         if scores.ndim != 2 or scores.shape[1] == 0:
             raise self._refused(f"answered an array of shape {scores.shape}", "answer scores (n, classes)")
@@ -233,7 +237,7 @@ class UserModel:
             raise self._refused(
                 f"answered scores of type {scores.dtype} and shape {scores.shape}, from which no class can be chosen",
                 "answer a number for each of two or more classes (n, classes), or give the model an `encode`; "
-                f"{REGRESSION}",
+                f"{_without_scores(scores)}",
             )
         best = np.argmax(scores, axis=1)
         classes = self._classes(scores.shape[1])
@@ -313,6 +317,11 @@ def fitted_columns(model: Any) -> list[str] | None:
 
 def _of_several_targets(answer: Any) -> bool:
     return isinstance(answer, list) and bool(answer) and all(np.ndim(part) == 2 for part in answer)
+
+
+def _without_scores(answer: NDArray[Any]) -> str:
+    """The remedy for one value per row: a label, or a fraction, which is a regression."""
+    return REGRESSION if answer.dtype.kind == "f" else LABELS_ALONE
 
 
 def _method_of(model: Any) -> str:

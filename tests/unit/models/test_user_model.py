@@ -219,6 +219,8 @@ WRONG: dict[str, tuple[object, str]] = {
         "model 'm' answered 3 rows for a batch of 2; answer one row per row of the batch",
     ),
     "one value per row": (np.array([0, 1]), r"one value per row \(shape \(2,\)\).*answer scores \(n, classes\)"),
+    "labels alone": (np.array([0, 1]), "labels alone can only be the last of a cascade: .* the same certainty"),
+    "names alone": (np.array(["a", "b"]), "labels alone can only be the last of a cascade"),
     "a number": (0.5, r"answered an array of shape \(\)"),
     "one column": (np.ones((2, 1)), r"from which no class can be chosen; .*two or more classes"),
     "one column beside a label": (
@@ -236,7 +238,7 @@ WRONG: dict[str, tuple[object, str]] = {
     "ragged": ([[1.0], [1.0, 2.0]], "gave an answer that is no array"),
     "outputs alone": (
         {"label": np.zeros(2)},
-        r"outputs 'label' without a certainty; answer \(outputs, certainty\), or one of them",
+        r"outputs 'label' without a certainty; answer \(outputs, certainty\), or one of them.*labels alone .*np\.ones",
     ),
     "a triple": ((1, 2, 3), "answered a tuple of 3"),
     "no outputs": (({}, np.ones(2)), "answered outputs of type dict"),
