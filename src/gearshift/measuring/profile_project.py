@@ -29,7 +29,7 @@ from gearshift.models.declared_outputs import common_outputs
 from gearshift.models.loaded_from import LoadedFrom, settings_of
 from gearshift.models.samples import load_samples
 from gearshift.profiles.curves import performance_models, strongest_model
-from gearshift.profiles.doubts import doubts_about
+from gearshift.profiles.doubts import doubts_about, doubts_about_number
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import PredictionRecords, Profile, split_parts
 from gearshift.runtime.actuators.cgroup import quota_cores, quota_warning
@@ -150,6 +150,7 @@ def _profile_of_models(task: Assignment, measured: Sequence[MeasuredModel], quot
         *left_out,
         *unusable_counted(answers),
         *doubts_about(records),
+        *doubts_about_number(records),
     )
     return _profile(task, measured, without_unusable(records, answers), outputs, warnings, folder)
 

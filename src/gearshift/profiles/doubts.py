@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
+from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, RunTimeCurve
+from gearshift.result import wilson_interval
 
 LEAST_SHARE = 0.01
 """Share of the samples; a rarer value causes no warning."""
@@ -16,6 +17,8 @@ LONGEST_SAMPLE_S = 60.0
 LEAST_OF_EACH = 20
 """Right and wrong answers needed to compare their certainty."""
 LEAST_CHANCE = 0.4
+WIDEST_INTERVAL = 0.25
+"""Of the most accurate model's accuracy, as far as the samples of one part tell it."""
 MOST_TOLD = 3
 LONGEST_TOLD = 40
 REMEDY = "let labels and predictions be the same names or numbers"
@@ -50,6 +53,20 @@ def doubts_about(records: PredictionRecords) -> tuple[str, ...]:
         for row, model in enumerate(records.models)
         for doubts in (_doubts_about_model, _doubts_about_certainty)
         for sentence in doubts(records, row, model)
+    )
+
+
+def doubts_about_number(records: PredictionRecords) -> tuple[str, ...]:
+    """A sentence where the smaller part has too few samples for an accuracy."""
+    on_a, on_b = (len(records.indices(part)) for part in (PART_A, PART_B))
+    accuracy, least = float(records.quality.mean(axis=1).max()), min(on_a, on_b)
+    low, high = wilson_interval(accuracy, least)
+    if high - low <= WIDEST_INTERVAL:
+        return ()
+    return (
+        f"{on_a + on_b} samples are too few for accuracies to mean much: plans are chosen on {on_a} of them and judged "
+        f"on {on_b}, and with {least} an accuracy of {100 * accuracy:.1f} % may be anything from {100 * low:.0f} to "
+        f"{100 * high:.0f} %; bring some hundreds",
     )
 
 

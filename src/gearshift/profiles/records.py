@@ -14,7 +14,13 @@ from gearshift.models.classes import class_name
 from gearshift.profiles import cells
 from gearshift.profiles.cells import OF_PREDICTIONS, OF_RUN_TIMES, text
 from gearshift.profiles.curves import performance_models, strongest_model
-from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
+from gearshift.profiles.doubts import (
+    doubts_about,
+    doubts_about_number,
+    doubts_about_run_times,
+    require_common_class,
+    require_some_right,
+)
 from gearshift.profiles.performance_model import LEAST_BATCH_SIZES
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve, split_parts
 from gearshift.profiles.table import Table, read_table
@@ -62,7 +68,7 @@ def profile_from_records(
         operator=operator,
         curves=curves,
         predictions=records,
-        warnings=(*doubts_about(records), *doubts_about_run_times(curves)),
+        warnings=(*doubts_about(records), *doubts_about_number(records), *doubts_about_run_times(curves)),
         performance=performance_models(_of_enough_sizes(curves)),
         certainty="recorded",
         notes={"source": "records"},

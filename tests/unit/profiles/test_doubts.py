@@ -1,8 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.profiles.doubts import doubts_about, doubts_about_run_times, require_common_class, require_some_right
+from gearshift.profiles.doubts import (
+    doubts_about,
+    doubts_about_number,
+    doubts_about_run_times,
+    require_common_class,
+    require_some_right,
+)
 from gearshift.profiles.profile import PredictionRecords, RunTimeCurve
 
 
@@ -120,3 +128,23 @@ def test_batches_that_take_as_long_whatever_their_size_are_fine() -> None:
 def test_run_times_that_seem_to_be_milliseconds_are_told() -> None:
     (told,) = doubts_about_run_times((timed(120, 300),))
     assert told == "model 'm' takes 120 s for a batch of 1: if these are milliseconds, write seconds"
+
+
+def test_samples_too_few_for_an_accuracy_are_told_with_what_they_leave_open() -> None:
+    (told,) = doubts_about_number(labelled(np.arange(3.0), np.array([False, True, False])))
+    assert told == (
+        "3 samples are too few for accuracies to mean much: plans are chosen on 2 of them and judged on 1, and with 1 "
+        "an accuracy of 33.3 % may be anything from 3 to 91 %; bring some hundreds"
+    )
+
+
+def test_the_more_accurate_models_are_the_fewer_samples_are_enough() -> None:
+    mostly_right, half_right = np.arange(60) % 20 > 0, np.arange(60) % 2 > 0
+    assert doubts_about_number(labelled(np.arange(60.0), mostly_right)) == ()
+    assert len(doubts_about_number(labelled(np.arange(60.0), half_right))) == 1
+
+
+def test_the_smaller_part_decides_whether_samples_are_too_few() -> None:
+    records = labelled(np.arange(400.0), np.arange(400) % 5 > 0)
+    assert doubts_about_number(records) == ()
+    assert len(doubts_about_number(replace(records, part=(np.arange(400) < 10).astype(np.int8)))) == 1

@@ -147,7 +147,7 @@ def judged_by_label(label: str, prediction: str) -> str:
 def test_classes_may_be_written_differently(tmp_path: Path, label: str, prediction: str) -> None:
     judged = read(tmp_path, judged_by_label(label, prediction), "model,batch_size,seconds\nm,1,1\n")
     assert judged.predictions.quality.tolist() == [[1, 1]]
-    assert judged.warnings == ()
+    assert len(judged.warnings) == 1, "but that there are two samples"
 
 
 def test_a_class_that_no_label_is_is_a_warning(tmp_path: Path) -> None:
