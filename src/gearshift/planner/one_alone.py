@@ -51,7 +51,8 @@ def each_alone(
 
     Each is simulated on all traces, with the records of part B, as the plan is. The model is on every
     device that has room for it once models that no cascade needs any more are gone. Batches are the
-    best that are found for each range on part A. On a host whose cores models share there is none.
+    best that are found for each range on part A; rows wait in the order of the plan's gears. On a host
+    whose cores models share there is none.
     """
     if plan.hardware.pool_cores is not None:
         return dict.fromkeys(plan.pipelines, ())
@@ -78,9 +79,9 @@ def _choices(pipeline: PipelinePlan, profiles: Mapping[str, Profile]) -> Iterato
 def _alone(trying: Trying, name: str, models: dict[str, str]) -> OneAlone:
     try:
         made = _restricted(trying, name, models)
+        run = trying.replay(made, part=PART_B)
     except InvalidInput as error:
         return OneAlone(models=models, reason=str(error))
-    run = trying.replay(made, part=PART_B)
     latency_s = made.pipelines[name].objective.latency_s
     return OneAlone(models=models, predicted=run.result(trying.profiles, latency_objective_s=latency_s, pipeline=name))
 
@@ -103,7 +104,12 @@ def _restricted(trying: Trying, name: str, models: Mapping[str, str]) -> GearPla
         predicted_qps = None if gear.predicted is None else gear.predicted.load_qps
         load_qps = gear.load_range.to or predicted_qps or trying.traces[name].peak_qps
         settings = steady.settings(candidate, steady.size(candidate, load_qps))
-        gears.append(request.gear(gear.load_range, each, settings))
+        made = request.gear(gear.load_range, each, settings)
+        gears.append(
+            msgspec.structs.replace(
+                made, order=gear.order, answer_by_margin_s=gear.answer_by_margin_s, refine_for=gear.refine_for
+            )
+        )
     changed = msgspec.structs.replace(pipeline, gears=tuple(gears), planned_load=None)
     pipelines = {other: changed if other == name else _on(placement, one) for other, one in plan.pipelines.items()}
     return msgspec.structs.replace(plan, placement=placement, pipelines=pipelines, predictions={})

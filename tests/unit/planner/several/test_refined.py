@@ -13,6 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.explain_together import explain_together
+from gearshift.planner.one_alone import each_alone
 from gearshift.planner.refine.way import Way
 from gearshift.planner.several.plan import plan_several
 from gearshift.planner.several.policy import plan_by_policy
@@ -20,6 +21,7 @@ from gearshift.planner.several.refined import Refining, accuracy_of, plan_refine
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.workload import Trace
 from tests.unit.planner.several.worlds import two_operators
 
 SEVERAL = two_operators()
@@ -102,6 +104,18 @@ def test_an_operator_of_more_worth_has_more_of_its_rows_refined() -> None:
             for refining in (of_cats, of_dogs)
         ]
         assert shares[0] >= shares[1]
+
+
+def test_each_model_alone_takes_the_place_of_the_cascades_of_a_plan_that_refines() -> None:
+    refining = SeveralRequest(requests=two_operators(ranges=1).requests, worth={"cats": 2.0})
+    plan = next(tuples_of(refining)).plan(Way())
+    profiles = {name: one.profile for name, one in refining.requests.items()}
+    traces = {name: Trace(one.trace.arrivals_ns[:200], 10.0) for name, one in refining.requests.items()}
+    for name, found in each_alone(plan, profiles, {}, traces).items():
+        assert [one.models[name] for one in found] == list(profiles[name].models)
+        accuracies = [one.predicted.accuracy for one in found if one.predicted is not None]
+        assert len(accuracies) == len(found), [one.reason for one in found]
+        assert accuracies[0] < accuracies[-1]
 
 
 @pytest.mark.long
