@@ -53,10 +53,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Where not even its time limit ends a test, as within native code, its process says where it hangs, and ends.
 
-    Then the test has failed, and another process goes on with the others.
+    Then the test has failed, and another process goes on with the others. With `--timeout 0` nothing is limited.
     """
-    limit_s = float(item.config.getoption("timeout") or item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit_s + LONGEST_END_S, exit=True, file=item.config.stash[STDERR])
+    asked_s = item.config.getoption("timeout")
+    limit_s = float(item.config.getini("timeout") if asked_s is None else asked_s)
+    if limit_s > 0:
+        faulthandler.dump_traceback_later(limit_s + LONGEST_END_S, exit=True, file=item.config.stash[STDERR])
     try:
         return (yield)
     finally:
@@ -96,7 +98,9 @@ class ModulesTogether(LoadScopeScheduling):
         return ended_in
 
     def _reschedule(self, node: Any) -> None:
-        """A process begins a test once it knows which one is next, or that there is none."""
+        """A process that has collected begins a test once it knows which one is next, or that there is none."""
+        if node not in self.registered_collections:
+            return
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)

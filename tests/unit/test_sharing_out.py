@@ -4,9 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from tests.conftest import ModulesTogether
 
 BEFORE = "def test_one(): pass\ndef test_other(): pass\n"
 DIES = """
@@ -20,6 +25,23 @@ def test_numbers(number):
         os._exit(3)
 """
 LAST = "import pathlib\ndef test_it(): pathlib.Path('last').touch()\n"
+
+
+class Process:
+    """One that has started, as xdist has them."""
+
+    shutting_down = False
+
+
+def test_a_process_that_has_collected_no_tests_yet_is_given_none() -> None:
+    config: Any = SimpleNamespace(getvalue={"tx": ["popen"], "maxprocesses": None}.get)
+    scheduler = ModulesTogether(config, None)
+    new: Any = Process()
+    scheduler.add_node(new)
+    scheduler.workqueue = OrderedDict({"test_one.py": {"test_one.py::test_one": False}})
+    scheduler._reschedule(new)
+    assert list(scheduler.workqueue) == ["test_one.py"]
+    assert scheduler.assigned_work == {new: {}}
 
 
 @pytest.mark.long
