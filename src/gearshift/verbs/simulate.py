@@ -10,6 +10,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.backlog import backlog_of
+from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
@@ -101,12 +102,16 @@ def simulate_language(
     profile: LanguageProfile | PathLike | None = None,
     seed: int | None = None,
 ) -> "LanguageSimulation":
-    """As `simulate`, for a plan of language models; `LanguageSimulation.result(...)` gives the figures."""
+    """As `simulate`, for a plan of language models; `LanguageSimulation.result(...)` gives the figures.
+
+    Requests longer than the context of every model of the plan are left out.
+    """
     from gearshift.simulator.engines.simulate_language import simulate_language as run
 
     made, measured = plan_and_language_profile(plan, profile)
-    arrivals = trace_for(made, plan, trace, seed=seed)
-    return run(engine_tables(made, measured), measured, language_workload(measured, arrivals, seed=seed))
+    tables = engine_tables(made, measured)
+    arrivals, _ = answerable(trace_for(made, plan, trace, seed=seed), tables.engines)
+    return run(tables, measured, language_workload(measured, arrivals, seed=seed))
 
 
 def _of_several(

@@ -17,6 +17,7 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.prices import price_per_hour
+from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.cost import per_million
@@ -53,6 +54,9 @@ def plan_of_language(
     (require_plans_replaceable if frontier else require_writable)(out)
     measured = read_language_profile(profile)
     arrivals = the_trace(**{name: options.pop(name) for name in TRACE_OPTIONS}, trace=trace, seed=options["seed"])
+    arrivals, left_out = answerable(arrivals, measured.engines)
+    for told in left_out:
+        output.say(told)
     first = out / plan_name(0) if frontier else out
     options["profile_source"] = source_file(profile, first, measured.sha256)
     options["trace_source"] = trace_file(trace, first, arrivals)

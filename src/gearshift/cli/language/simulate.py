@@ -20,6 +20,8 @@ from gearshift.cli.language.tables import (
     show_language_profile,
 )
 from gearshift.gear import GearPlan
+from gearshift.profiles.engines.contexts import answerable
+from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.language.words import placed_sharing_in_words
 from gearshift.verbs.language.inputs import plan_and_language_profile
@@ -35,7 +37,11 @@ def simulate_of_language(
     """Simulate and print; `refused` are flags that do not go with language models."""
     require_none(refused)
     made, measured = plan_and_language_profile(plan, profile)
-    trace = take_trace(output.say, made, plan, trace_arguments)
+    trace, left_out = answerable(
+        take_trace(output.say, made, plan, trace_arguments), engine_tables(made, measured).engines
+    )
+    for told in left_out:
+        output.say(told)
     simulated = partial(simulate_language, made, profile=measured, seed=trace_arguments["seed"])
     with output.waiting(f"simulating {len(trace):,} requests", seconds_for(trace, simulated)):
         run = simulated(trace)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from gearshift.errors import GearshiftError, require
@@ -300,6 +301,7 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     engine, overhead_s, warnings = engine_from_times(
         name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
     )
+    engine = msgspec.structs.replace(engine, context_tokens=endpoint.settings.context_tokens)
     return engine, overhead_s, [*doubts_about_urls(name, endpoint.settings.urls, said), *warnings]
 
 

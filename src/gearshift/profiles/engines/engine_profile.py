@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
 from gearshift.policies.engines.steps import step_seconds
@@ -74,6 +75,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     weights_bytes: int = 0
     """Over all its devices; with `kv_bytes_per_token` it says what fits beside other models. 0: not known."""
     kv_bytes_per_token: int = 0
+    context_tokens: int | UnsetType = UNSET
+    """Of prompt and answer of one request together, where it is known."""
 
     def __post_init__(self) -> None:
         known = min(self.prefill.tokens[-1], self.largest_batched_tokens)
@@ -91,6 +94,10 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             remedy="measure larger steps, or have the engine run fewer requests",
         )
         require(min(self.block_tokens, self.kv_blocks, self.largest_running) > 0, "an engine holds nothing")
+        context = self.context_tokens
+        require(
+            context is UNSET or context >= 1, f"context_tokens of model {self.model!r} is {context}, needs 1 or more"
+        )
         require(
             all(0 <= one <= LONGEST_STEP_S for one in self.added_s),
             f"the times of model {self.model!r} beside its step curves are {list(self.added_s)}",

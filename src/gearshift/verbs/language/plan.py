@@ -13,6 +13,7 @@ from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import require_plans_replaceable, write_plans
 from gearshift.plans.prices import priced
+from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
@@ -96,13 +97,13 @@ def language_request(
     `ranges` bounds the number of gears. `devices` is a number of devices of the first profiled kind
     (default: the fewest on which any model fits, or where memory is not known, on which each has
     its own), `Hardware`, or its file. The plan names its profile and its trace as `profile_source`
-    and `trace_source` say.
+    and `trace_source` say. Requests longer than every model's context are left out.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     for name, remedy in NOT_TAKEN.items():
         require(name not in given, f"{name} is given, which is not for language models", remedy=remedy)
     measured = language_profile(profile)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    arrivals, _ = answerable(trace if isinstance(trace, Trace) else read_trace(Path(trace)), measured.engines)
     hardware = language_hardware(
         measured,
         given.pop("devices", None),

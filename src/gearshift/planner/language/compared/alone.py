@@ -14,6 +14,7 @@ from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
 from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.request import Progress, silent
+from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.engines.simulate_language import simulate_language
@@ -23,6 +24,7 @@ from gearshift.workload import Trace
 def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> LanguageRequest:
     pipeline = plan.pipeline
     assert pipeline.objective.metric is not UNSET
+    trace, _ = answerable(trace, profile.engines)
     share = pipeline.asked.memory_share if pipeline.asked else UNSET
     return LanguageRequest(
         profile=profile,
