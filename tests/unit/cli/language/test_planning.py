@@ -54,6 +54,21 @@ def test_verbs_take_the_plan_by_itself(verb: str, planned: Path) -> None:
     assert {"simulate": "tokens", "explain": "certainty_worth", "inspect": "pipelines"}[verb] in told
 
 
+def test_requests_that_no_context_holds_are_told_and_left_out(tmp_path: Path) -> None:
+    write_language_profile(tmp_path / FOLDER, language_profile(context_tokens=150))
+    rows = [f"{i},20,{200 if i == 3 else 10}" for i in range(8)]
+    (tmp_path / "trace.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n")
+    told = "1 of 8 requests have more than the 150 tokens of the longest context, and are left out"
+    for words in (
+        ("plan", tmp_path / FOLDER, "--trace", tmp_path / "trace.csv", *ASKED, "--out", tmp_path / "plan.json"),
+        ("simulate", tmp_path / "plan.json", "--json", tmp_path / "simulated.json"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+        assert told in " ".join(result.output.split())
+    assert json.loads((tmp_path / "simulated.json").read_text())["requests"] == 7
+
+
 def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:
     result = run("report", planned / "plan.json", "--out", planned / "report.html")
     assert result.exit_code == 0, result.output
