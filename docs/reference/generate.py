@@ -25,10 +25,12 @@ from gearshift.gear import (
 from gearshift.hardware import Device, Hardware
 from gearshift.models.certainty import BUILT_IN
 from gearshift.models.config import ModelSettings, OneOperator, Operator, PipelineSettings, ProfileSettings, Project
+from gearshift.models.language_config import EngineMeasuring, EngineSettings, LanguageProject
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.objective import Asked, Objective
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.placement import Placement, Replica
+from gearshift.profiles.engines.engine_profile import Sharing
 from gearshift.result import LatencySummary, ServingResult
 from gearshift.runtime.router.status import (
     AdaptingStatus,
@@ -137,6 +139,11 @@ def configuration_page() -> str:
             f"#### [operators.NAME]\n\n{described(Operator)}\n\n{fields_table(Operator)}\n",
             f"#### [pipelines.NAME]\n\n{described(PipelineSettings)}\n\n{fields_table(PipelineSettings)}\n"
             "Nodes and edges are those of the [plan file](plan-file.md#node).\n\n",
+            "## gearshift.toml of language models\n\n",
+            f"{described(LanguageProject)}\n\n{fields_table(LanguageProject)}\n",
+            f"### [models.NAME.engine]\n\n{described(EngineSettings)}\n\n{fields_table(EngineSettings)}\n",
+            f"### [profile] of language models\n\n{described(EngineMeasuring)}\n\n{fields_table(EngineMeasuring)}\n",
+            f"### sharing.json\n\n{described(Sharing)} The file beside records is a list of these.\n\n{fields_table(Sharing)}\n",
             "A field that is not listed here is an error.\n\n",
             "## Server\n\n",
             "Each field is an option of [`gearshift serve`](cli.md#gearshift-serve) and an argument of "

@@ -101,6 +101,8 @@ def show_validation(output: Output, run: "LanguageValidation") -> None:
     told = [f"{name} {100 * error:+.2f} points" for name, error in run.errors.items() if name in shares]
     told += [f"{name} {signed_percent(error)}" for name, error in run.errors.items() if name not in shares]
     output.say(f"predicted too much: {', '.join(told)}")
+    for doubt in run.doubts:
+        output.say(doubt)
     before, after = run.drift.before, run.drift.after
     output.say(f"a lone request took {before:.3f} times what is predicted before, and {after:.3f} times after")
     if abs(after / before - 1) > LITTLE:

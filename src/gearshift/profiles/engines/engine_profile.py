@@ -143,7 +143,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much longer steps of `model` take while `beside` is at work on the same devices.
+    """A pair of engines: how much longer steps of `model` take while `beside` is at work on the same devices.
 
     Two engines have half of the time each, so steps take twice as long as alone, times `factor`.
     `interval` has the least and the greatest that was measured, which on processors may be less than

@@ -22,7 +22,7 @@ from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
 from gearshift.load_generator.language.stream_log import StreamReplay, figures_of
-from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
 from gearshift.support.files import PathLike
@@ -54,7 +54,7 @@ class LanguageValidation(msgspec.Struct, frozen=True, kw_only=True):
     """The same requests, simulated and served at the times at which they were sent.
 
     `errors` are relative to what was measured, positive where too much was predicted; those of
-    shares and of quality are differences.
+    shares and of quality are differences. `doubts` say what makes both differ from the start.
     """
 
     predicted: ServingResult
@@ -62,6 +62,7 @@ class LanguageValidation(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, float]
     drift: Drift
     replay: StreamReplay
+    doubts: tuple[str, ...] = ()
 
 
 def validate_language(
@@ -86,9 +87,22 @@ def validate_language(
     asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
     asked = Asked(made, measured, workload_to_send(measured, trace, asking, seed=seed), asking, longest_s)
     if url is not None:
-        return _validated(url.rstrip("/"), asked._replace(key=key), progress)
-    with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
-        return _validated(at, asked, progress)
+        run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
+    else:
+        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
+            run = _validated(at, asked, progress)
+    return msgspec.structs.replace(run, doubts=doubts_about_turns(engine_tables(made, measured)) if emulated else ())
+
+
+def doubts_about_turns(tables: EngineTables) -> tuple[str, ...]:
+    """Emulated engines part the time of devices on which simulated ones take turns, as they were not timed together."""
+    return tuple(
+        f"{' and '.join(np.array(tables.replicas)[tables.device == group])} share {' and '.join(devices)} and were not "
+        "timed beside each other: simulated they take turns in steps, and emulated they have an equal part of the time "
+        "each, which is part of the errors"
+        for group, devices in enumerate(tables.device_groups)
+        if tables.in_turn[group]
+    )
 
 
 class Asked(NamedTuple):
