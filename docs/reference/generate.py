@@ -143,7 +143,8 @@ def configuration_page() -> str:
             f"{described(LanguageProject)}\n\n{fields_table(LanguageProject)}\n",
             f"### [models.NAME.engine]\n\n{described(EngineSettings)}\n\n{fields_table(EngineSettings)}\n",
             f"### [profile] of language models\n\n{described(EngineMeasuring)}\n\n{fields_table(EngineMeasuring)}\n",
-            f"### sharing.json\n\n{described(Sharing)} The file beside records is a list of these.\n\n{fields_table(Sharing)}\n",
+            f"### sharing.json\n\n{described(Sharing)} The file beside records is a list of these.\n\n",
+            f"{fields_table(Sharing)}\n",
             "A field that is not listed here is an error.\n\n",
             "## Server\n\n",
             "Each field is an option of [`gearshift serve`](cli.md#gearshift-serve) and an argument of "

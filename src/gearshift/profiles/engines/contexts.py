@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from msgspec import UNSET
+from numpy.typing import NDArray
 
 from gearshift.errors import require
 from gearshift.profiles.engines.engine_profile import EngineProfile
@@ -35,8 +36,15 @@ def answerable(trace: Trace, engines: Sequence[EngineProfile]) -> tuple[Trace, l
     require(
         beyond < len(trace), told, remedy="serve a model with a longer context, or give a trace of shorter requests"
     )
-    kept = {
-        name: None if (array := getattr(trace, name)) is None else array[fits]
-        for name in ("arrivals_ns", "left_ns", "prompt_tokens", "output_tokens")
-    }
-    return replace(trace, **kept), [f"{told}, and are left out: a server refuses them with status 400"]
+
+    def kept(array: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        return None if array is None else array[fits]
+
+    left = replace(
+        trace,
+        arrivals_ns=trace.arrivals_ns[fits],
+        left_ns=kept(trace.left_ns),
+        prompt_tokens=kept(trace.prompt_tokens),
+        output_tokens=kept(trace.output_tokens),
+    )
+    return left, [f"{told}, and are left out: a server refuses them with status 400"]
