@@ -72,6 +72,7 @@ def test_engines_are_timed_and_answers_are_recorded_with_their_certainty(tmp_pat
     assert made.answers.certainty[0, :2, 0].tolist() == pytest.approx([-2.0, -0.1])
     assert made.answers.output_tokens[0, 0] == 2
     assert made.engines[0].kv_blocks == 32
+    assert made.engines[0].context_tokens == 256
     assert made.engines[0].decode.tokens == (1, 2)
     assert made.ranks == ("small",)
     assert said[0].startswith("model 'small': 18 calls, about ")
