@@ -32,6 +32,7 @@ def test_local_search_is_never_worse_than_its_best_start_and_the_same_again() ->
         best = max(start.score for start in starts)
         found.append(improved(starts, 40, 0, lambda _: None)[0])
         assert found[-1].score >= best
+        assert len(placed.replays.begun) == 0
     assert found[0].choice == found[1].choice
 
 
