@@ -250,10 +250,12 @@ def _by_cores_ns(
 def most_refined(tables: PlanTables, run_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows (replicas,) that a replica and those alike could refine within the objective, at the first of them.
 
-    At least one batch of the largest size. Where several pipelines use a model, the longest of their
-    objectives counts. `run_ns` is (replicas, sizes).
+    At least one batch of the largest size; none in a plan that does not refine. Where several pipelines
+    use a model, the longest of their objectives counts. `run_ns` is (replicas, sizes).
     """
     replicas = len(tables.replica_ids)
+    if not tables.refine.refines:
+        return np.zeros(replicas, dtype=np.int64)
     largest = tables.largest_batch_size.reshape(-1, replicas).max(axis=0)
     within_ns = dict.fromkeys(tables.models, 0)
     for pipeline in tables.pipelines:

@@ -109,3 +109,9 @@ def test_as_many_rows_may_wait_as_the_pipelines_own_latency_leaves_time_for() ->
         "x0": 200,
         "y0": 20,
     }
+
+
+def test_no_row_waits_by_gain_in_a_plan_that_does_not_refine() -> None:
+    tables = plan_tables(small_plan_of(PLACED, {"p": [small_gear(PLACED, "a b", (0.9,), node="p")]}))
+    run_ns = np.full((len(tables.replica_ids), 2), MS)
+    assert most_refined(tables, run_ns).tolist() == [0, 0, 0, 0]
