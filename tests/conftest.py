@@ -5,8 +5,10 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
@@ -72,6 +74,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def end_children(run: str, worker: str) -> None:
+    """Kill what a process of the tests that has died started: it has the names of run and worker from it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            given = process.environ()
+            if (given.get("PYTEST_XDIST_TESTRUNUID"), given.get("PYTEST_XDIST_WORKER")) == (run, worker):
+                process.kill()
+
+
 class ModulesTogether(LoadScopeScheduling):
     """One process runs all tests of a module, as what they share is made once in each process.
 
@@ -93,6 +104,8 @@ class ModulesTogether(LoadScopeScheduling):
             tests |= {test: True for test in tests if test == ended_in}
             if not all(tests.values()):
                 self.workqueue[module] = tests
+        if ended_in is not None:
+            end_children(node.workerinput["testrunuid"], node.workerinput["workerid"])
         for other in self.assigned_work:
             self._reschedule(other)
         return ended_in

@@ -15,6 +15,7 @@ import yaml
 from tests import language_server
 from tests.deploy.test_grafana import OWN_LABELS, board, expressions, panels
 from tests.end_to_end.test_server import serving
+from tests.processes import ended
 from tests.two_language_models import SMALL_ALONE, cascade, language_profile, write_language_plan
 from tests.unit.planner.joint.mixed import write_mixed
 
@@ -85,7 +86,7 @@ READY = re.compile(r"serving .* at (http://[\d.:]+) ")
 @contextmanager
 def emulated(plan: Path) -> Iterator[str]:
     command = [sys.executable, "-P", "-m", "gearshift", "serve", str(plan), "--port", "0", "--backend", "emulated"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    with ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as server:
         assert server.stderr is not None
         try:
             yield next(found[1] for line in server.stderr if (found := READY.search(line)))
