@@ -125,7 +125,9 @@ def notes(read: LogRead) -> list[str]:
         said.append(
             f"{read.counted_by!r} has the requests from each time to the next, {step} on: they are spread evenly"
         )
-    elif read.arrivals_ns is None and read.kind != "a journal":
+    if read.uncounted:
+        said.append(f"{read.uncounted}: each row is taken as one request")
+    if not read.counted_by and read.arrivals_ns is None and read.kind != "a journal":
         said.append("times are in whole seconds, so the trace has the number of requests in each second")
     if read.stamped_at_end:
         said.append("an access log has the times of answers: arrivals were earlier by as long as answers took")

@@ -24,6 +24,8 @@ _ACCESS = re.compile(r'\[(\d\d/\w{3}/\d{4}:[\d:]+(?: [+-]\d{4})?)\] "(?:(\S+) (\
 _ENVOY = re.compile(r'^\[(\d{4}-\d\d-\d\dT[^\]]+)\] "(?:(\S+) (\S+)[^"]*|[^"]*)" (\d+)')
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 _ALB = re.compile(r"^(?:https?|h2|grpcs?|wss?) \d{4}-\d\d-\d\dT\S+ \S+ \S+:\d+ ")
+_NONE = "", "null", "none", "n/a"
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 _ALB_STATUS, _ALB_REQUEST, _ALB_CREATED = 8, 12, 21
 
 
@@ -133,22 +135,32 @@ def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
 
 def counted_by(lines: Sequence[Line]) -> str:
     """The column that has the number or the rate of requests in each of these lines; else nothing."""
-    return next((name for name in COUNTS + RATES if lines and all(_counts(line, name) for line in lines)), "")
+    return next((name for name in COUNTS + RATES if lines and not any(_no_number(line, name) for line in lines)), "")
 
 
-def _counts(line: Line, name: str) -> bool:
+def uncounted_in(lines: Sequence[Line]) -> tuple[str, str]:
+    """A column with the name of one that counts, in all of these lines, and its first cell that is no number."""
+    named = (name for name in COUNTS + RATES if lines and all(name in line.fields for line in lines))
+    found = ((name, str(line.fields[name])) for name in named for line in lines if _no_number(line, name))
+    return next(found, ("", ""))
+
+
+def _no_number(line: Line, name: str) -> bool:
     try:
-        return 0 <= number_of(line, name) < math.inf
+        return number_of(line, name) < 0
     except ValueError:
-        return False
+        return True
 
 
 def number_of(line: Line, name: str) -> float:
-    """Raises `ValueError` where the line has no number there; a cell that is empty or null is 0."""
+    """Raises `ValueError` where the line has no number there; a cell that is empty, null or NaN is 0."""
     if name not in line.fields:
         raise ValueError(line)
-    cell = line.fields[name]
-    return 0.0 if cell in (None, "") else float(str(cell))
+    cell = "" if line.fields[name] is None else str(line.fields[name]).strip()
+    if cell.lower() in _NONE:
+        return 0.0
+    number = float(cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell)
+    return 0.0 if math.isnan(number) else number
 
 
 def first_of(fields: Mapping[str, Any], names: Sequence[str]) -> Any:

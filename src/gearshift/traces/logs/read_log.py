@@ -3,11 +3,12 @@
 import csv
 import gzip
 import io
+import math
 import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -32,6 +33,7 @@ from gearshift.traces.logs.lines import (
     json_line,
     number_of,
     row_line,
+    uncounted_in,
 )
 from gearshift.traces.logs.series import grid_counts, minute_counts, prometheus_counts
 from gearshift.traces.rows import LONGEST_S
@@ -52,7 +54,8 @@ class LogRead:
 
     `skipped` lines were not of the kind, the first of them `first_skipped`; `left_out` were not
     asked for. `paths` has the number of requests for each path, up to 10,000 of them. Where the log has
-    numbers of requests, `counted_by` is their column and `step_s` the time that each is of.
+    numbers of requests, `counted_by` is their column and `step_s` the time that each is of; where such a
+    column is not used, `uncounted` says why.
     """
 
     kind: str
@@ -65,6 +68,7 @@ class LogRead:
     paths: Mapping[str, int]
     counted_by: str = ""
     step_s: float = 0.0
+    uncounted: str = ""
 
     @property
     def requests(self) -> int:
@@ -245,7 +249,8 @@ def _of_lines(
     kind: Kind, first: list[str], lines: Iterator[str], chosen: _Chosen, name: str, whole_seconds: bool
 ) -> LogRead:
     times, numbers = array("q"), array("d")
-    counted = counted_by(_read_of(kind, first))
+    judged = _read_of(kind, first)
+    counted, (unread, cell) = counted_by(judged), uncounted_in(judged)
     paths: Counter[str] = Counter()
     skipped = left_out = 0
     first_skipped = ""
@@ -265,6 +270,12 @@ def _of_lines(
             continue
         require(len(times) < MOST_REQUESTS, "the log has more than 200 million requests", where=name, remedy="cut it")
         times.append(read.time_ns)
+        require(
+            math.isfinite(number),
+            f"a number in {counted!r} is infinite: {line[:80]}",
+            where=name,
+            remedy="leave it out",
+        )
         if counted:
             numbers.append(number)
     if not times:
@@ -307,7 +318,17 @@ def _of_lines(
         first_skipped=first_skipped,
         left_out=left_out,
         paths=paths,
+        uncounted=_uncounted(counted, unread, cell, times),
     )
+
+
+def _uncounted(counted: str, unread: str, cell: str, times: Sequence[int]) -> str:
+    """Why each row is one request though a column has a name of numbers of requests; nothing without one."""
+    if counted and len(times) == 1:
+        return f"{counted!r} is not used, as one row does not say how long a time its number is of"
+    if counted:
+        return f"{counted!r} is not used, as the times are at no equal steps of a second or more"
+    return f"{unread!r} is not used, as {cell[:40]!r} is no number of requests" if unread else ""
 
 
 def _minute_columns(head: str) -> list[int]:

@@ -14,6 +14,9 @@ from gearshift.traces.rows import LONGEST_S
 
 Floats = NDArray[np.float64]
 
+JITTER = 0.1
+"""The share of a step over which stamps may lie about its multiples."""
+
 
 class _Series(msgspec.Struct):
     values: list[tuple[float, str]]
@@ -79,20 +82,40 @@ def minute_counts(minutes: Sequence[float] | Floats, where: str) -> NDArray[np.i
 def grid_counts(times_ns: Sequence[int], values: Sequence[float], where: str, *, rates: bool) -> _OnGrid | None:
     """Requests (seconds,) where each value is of the time from its stamp to the next, evenly spread.
 
-    Stamps are multiples of their least gap, the step; values of one stamp are added up. A step without
-    a value has none. `rates` are per second. None where stamps lie otherwise, or closer than a second.
+    Stamps lie at multiples of a step, or less than a tenth of it off; values of one step are added up. A
+    step without a value has none. `rates` are per second. None where stamps lie otherwise, or closer than
+    a second.
     """
-    stamps = np.unique(np.asarray(times_ns, dtype=np.int64))
-    step_ns = int(np.diff(stamps).min()) if len(stamps) > 1 else 0
-    since_ns = np.asarray(times_ns, dtype=np.int64) - stamps[0]
-    if step_ns < NS_PER_S or (since_ns % step_ns).any():
+    since_ns = np.asarray(times_ns, dtype=np.int64)
+    since_ns = since_ns - since_ns.min()
+    found = _steps(np.unique(since_ns))
+    if found is None:
         return None
     require(since_ns.max() < LONGEST_S * NS_PER_S, "it is longer than 10 million seconds", where=where, remedy="cut it")
-    step_s = step_ns / NS_PER_S
-    per_step = np.bincount(since_ns // step_ns, weights=values) * (step_s if rates else 1.0)
+    step_s, places = found[0] / NS_PER_S, found[1]
+    numbers = places[np.searchsorted(np.unique(since_ns), since_ns)]
+    per_step = np.bincount(numbers, weights=values) * (step_s if rates else 1.0)
     until = np.concatenate([[0.0], np.cumsum(per_step)])
     seconds = np.arange(int(np.ceil(len(per_step) * step_s)) + 1)
     return _OnGrid(whole(np.diff(np.interp(seconds, np.arange(len(until)) * step_s, until)), where), step_s)
+
+
+def _steps(stamps: NDArray[np.int64]) -> tuple[float, NDArray[np.int64]] | None:
+    """The step of these rising stamps, which begin at 0, in nanoseconds, and the number of each stamp's step."""
+    if len(stamps) < 2:
+        return None
+    gaps = np.diff(stamps)
+    begins = np.concatenate([[True], gaps > 2 * JITTER * np.quantile(gaps, 0.9)])  # else it is the same step again
+    between = np.diff(stamps[begins])
+    one = float(np.median(between[between < 1.5 * between.min()]))
+    places = np.concatenate([[0], np.cumsum(np.rint(between / one))])[np.cumsum(begins) - 1]
+    step = stamps[-1] / places[-1]
+    in_seconds = max(1.0, np.rint(step / NS_PER_S)) * NS_PER_S
+    for each in (in_seconds, step):
+        away = stamps - places * each
+        if each >= NS_PER_S and np.ptp(away) <= JITTER * each:
+            return float(each), places.astype(np.int64)
+    return None
 
 
 def whole(rates: Floats, where: str) -> NDArray[np.int64]:

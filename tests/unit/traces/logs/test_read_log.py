@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gearshift.cli.data.trace import notes
 from gearshift.errors import InvalidInput
 from gearshift.traces.logs.read_log import LogRead, read_log
 from gearshift.traces.read import read_trace
@@ -82,6 +83,10 @@ def test_json_lines_by_a_found_and_by_a_named_field(tmp_path: Path) -> None:
         ("time,rps\n0,2\n2,\n4,3\n", [2, 2, 0, 0, 3, 3]),
         ("time;node;hits\n60;a;30\n60;b;30\n120;a;120\n", [1] * 60 + [2] * 60),
         ("second,requests\n0,20\n1,60\n", [20, 60]),
+        ("time,rps\n0,NaN\n2,null\n4,3\n", [0, 0, 0, 0, 3, 3]),
+        ('time,requests\n0,"1,600"\n2,800\n', [800, 800, 400, 400]),
+        ("time,requests\n0.003,4\n2.001,2\n3.998,6\n8.1,2\n", [2, 2, 1, 1, 3, 3, 0, 0, 1, 1]),
+        ("time,host,requests\n0,a,2\n0.1,b,2\n2.1,b,4\n2,a,4\n4,a,2\n4.1,b,0\n", [2, 2, 4, 4, 1, 1]),
     ],
 )
 def test_numbers_of_requests_at_equal_steps_are_spread_over_them(tmp_path: Path, rows: str, counts: list[int]) -> None:
@@ -90,9 +95,34 @@ def test_numbers_of_requests_at_equal_steps_are_spread_over_them(tmp_path: Path,
     assert read.counts.tolist() == counts
 
 
-def test_a_number_beside_times_at_no_equal_steps_is_not_of_requests(tmp_path: Path) -> None:
-    read = read_log(written(tmp_path, "time,count\n0,500\n1.5,500\n3.7,500\n"))
-    assert (read.requests, read.counted_by) == (3, "")
+def test_one_stamp_that_is_late_by_a_second_changes_no_minute(tmp_path: Path) -> None:
+    stamps = [60 * minute + (minute == 30) for minute in range(2000)]
+    read = read_log(written(tmp_path, "time,requests\n" + "".join(f"{stamp},60\n" for stamp in stamps)))
+    assert (read.counted_by, read.step_s) == ("requests", 60.0)
+    assert read.counts.tolist() == [1] * 60 * 2000
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("0,500\n1.5,500\n3.7,500\n", "the times are at no equal steps"),
+        ("0,500\n0.25,500\n0.5,500\n", "the times are at no equal steps of a second or more"),
+        ("0,500\n", "one row does not say how long a time"),
+        ("0,500\n1,many\n2,500\n", "'many' is no number of requests"),
+        ("0,500\n1,-1\n2,500\n", "'-1' is no number of requests"),
+    ],
+)
+def test_where_numbers_of_requests_are_not_used_it_is_said_why(tmp_path: Path, rows: str, reason: str) -> None:
+    read = read_log(written(tmp_path, "time,count\n" + rows))
+    assert (read.requests, read.counted_by) == (rows.count("\n"), "")
+    assert read.uncounted.startswith("'count' is not used, as ")
+    assert reason in read.uncounted
+    assert any(note.endswith(": each row is taken as one request") for note in notes(read))
+
+
+def test_an_infinite_number_of_requests_is_refused_by_its_column(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a number in 'count' is infinite: 1,inf"):
+        read_log(written(tmp_path, "time,count\n0,500\n1,inf\n2,500\n"))
 
 
 @pytest.mark.parametrize(
