@@ -168,7 +168,10 @@ def pairs_of(request: PlanRequest) -> list[Pair]:
         for later in request.profile.models:
             if accuracy[first] >= accuracy[later]:
                 continue
-            placement = place_everywhere(request.profile, request.hardware, models=(first, later))
+            try:
+                placement = place_everywhere(request.profile, request.hardware, models=(first, later))
+            except InvalidInput:  # one of them fits no device
+                continue
             spans = any(len(replica.device_ids) > 1 for replica in placement.replicas)
             if spans or set(placement.models) != {first, later}:
                 continue

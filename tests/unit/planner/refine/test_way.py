@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +18,18 @@ def test_pairs_rise_in_accuracy_and_fit_the_devices() -> None:
     pairs = {(pair.first, pair.later) for pair in pairs_of(worlds.request(1))}
     assert ("m0", "m4") in pairs
     assert all(first < later for first, later in pairs)
+
+
+def test_models_that_fit_no_device_leave_the_pairs_of_the_others() -> None:
+    given = worlds.request(1)
+    (device,) = given.hardware.devices
+    huge = tuple(
+        msgspec.structs.replace(curve, memory_bytes=2 * device.memory_bytes) if curve.model in ("m2", "m3") else curve
+        for curve in given.profile.curves
+    )
+    pairs = {(p.first, p.later) for p in pairs_of(replace(given, profile=replace(given.profile, curves=huge)))}
+    assert ("m0", "m4") in pairs
+    assert not {"m2", "m3"} & {model for pair in pairs for model in pair}
 
 
 def test_the_fastest_batch_is_the_one_with_the_least_time_per_row_that_is_short_enough() -> None:
