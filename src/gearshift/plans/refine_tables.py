@@ -103,8 +103,13 @@ def _comparable(plan: GearPlan, index: Mapping[str, int]) -> list[list[float]]:
 
 
 def _devices_of(plan: GearPlan) -> dict[str, set[str]]:
-    """By pipeline, the devices of replicas that some gear of it uses."""
-    spans = {replica.id: replica.device_ids for replica in plan.placement.replicas}
+    """By pipeline, the devices of replicas that some gear of it uses, and of those that share their queues."""
+    replicas = plan.placement.replicas
+    queue_of = alike(plan, replicas).tolist()
+    of_queue: dict[int, set[str]] = {}
+    for replica, queue in zip(replicas, queue_of, strict=True):
+        of_queue.setdefault(queue, set()).update(replica.device_ids)
+    spans = {replica.id: of_queue[queue] for replica, queue in zip(replicas, queue_of, strict=True)}
     return {
         name: {
             device

@@ -89,6 +89,18 @@ def test_levels_compare_gains_only_of_pipelines_that_share_devices(places: str) 
     assert greatest == pytest.approx([2.0, 2.0] if places == "d0" else [0.4, 2.0])
 
 
+def test_a_replica_that_a_gear_does_not_use_shares_its_queue_and_so_its_device() -> None:
+    placed = {"a0": "d0", "b0": "d0", "b1": "d1", "x0": "d1", "y0": "d1"}
+    gears = {name: [small_gear(placed, models, (0.9,), node=name)] for name, models in {"p": "a b", "q": "x y"}.items()}
+    unused = tuple(
+        msgspec.structs.replace(each, load_share={"b0": 1.0, "b1": 0.0}.get(each.replica, each.load_share))
+        for each in gears["p"][0].replicas
+    )
+    gears["p"] = [msgspec.structs.replace(gears["p"][0], replicas=unused)]
+    plan = refining(small_plan_of(placed, gears), FALLING, worth={"q": 5.0})
+    assert plan_tables(plan).refine.greatest.tolist() == pytest.approx([2.0, 2.0])
+
+
 def test_a_pipeline_that_orders_by_arrival_is_refused_beside_one_that_refines() -> None:
     plan = together()
     by_arrival = msgspec.structs.replace(
