@@ -198,6 +198,11 @@ def plan_together(
         remedy="leave one of them out",
     )
     require(
+        policy != "refine" or planner in (planners.DEFAULT, "refine"),
+        f"planner {planner!r} is named, and the policy refine, whose plans are of planner refine",
+        remedy="leave one of them out, or choose the policy best",
+    )
+    require(
         not worth or policy != "gears" or planner == "refine",
         "a worth is given, and plans of gears alone have none",
         remedy="leave it out, or choose the policy refine or best",

@@ -1,6 +1,7 @@
 """Whether a request is served better by a plan that refines, or by gears as the papers have them."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -21,6 +22,9 @@ LEAST_BETTER = 5e-4
 SAME_PRICE = 1e-9
 REFINES = "rows are refined while there is time"
 ALONE = "the plan has gears alone"
+ENDED_BEFORE = f"{ALONE}, as the search was ended before one that refines was found"
+SPENT = 0.9
+"""A search that ends unfinished before this share of its budget was ended by hand."""
 
 Find = Callable[[PlanRequest], GearPlan]
 
@@ -96,19 +100,29 @@ def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, 
     """The better plan of these planners, the last of which refines, and why.
 
     Each has its part of the budget, and of what a confidence leaves to chance, as both are held against the
-    samples of part B.
+    samples of part B. Where the search is ended by hand, the plan found by then is returned.
     """
     made: dict[str, GearPlan] = {}
     refused: dict[str, Infeasible | InvalidInput] = {}
+    part = _shared(request, len(finds))
     for name, find in finds.items():
+        began_s = time.monotonic()
         try:
-            made[name] = _as_asked(find(_shared(request, len(finds))), request)
+            made[name] = _as_asked(find(part), request)
+        except KeyboardInterrupt:
+            if not made:
+                raise
+            (first,) = made.values()
+            return msgspec.structs.replace(first, unfinished=True), ENDED_BEFORE
         except Infeasible as error:
             refused[name] = error
         except InvalidInput as error:
             if not made:
                 raise
             refused[name] = error
+        else:
+            if len(finds) > len(made) + len(refused) and ended_by_hand(made[name], part, began_s):
+                return made[name], ENDED_BEFORE
     if not made:
         raise next(iter(refused.values()))
     (name, first), *others = made.items()
@@ -122,6 +136,12 @@ def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, 
     ((_, refining),) = others
     better, why = _better_at_its_price(refining, first, request)
     return (refining, f"{REFINES}: {why}") if better else (first, f"{ALONE}: {why}")
+
+
+def ended_by_hand(made: GearPlan, request: PlanRequest, began_s: float) -> bool:
+    """Whether Ctrl-C, rather than its budget, ended the search that began then (`time.monotonic`)."""
+    spent_s = time.monotonic() - began_s
+    return made.unfinished and (request.budget_s is None or spent_s < SPENT * request.budget_s)
 
 
 def _shared(request: PlanRequest, parts: int) -> PlanRequest:

@@ -6,7 +6,7 @@ as the best, the one with the lowest median latency is taken. `docs/planners/ref
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -41,17 +41,15 @@ MEDIAN_WORTH = 0.001
 STEADY_REQUESTS = 4_000
 
 
-class Refined(Protocol):
-    """What has a plan for each way."""
-
-    def plan(self, way: Way) -> GearPlan: ...
+Of = TypeVar("Of")
+"""What has a plan for each way: a pair, or those of several operators."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found(Generic[Of]):
     """A way of a pair, or of several operators, and what its plan gives on part A."""
 
-    pair: Refined
+    of: Of
     way: Way
     accuracy: float
     share_late: float
@@ -65,14 +63,14 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
     pairs = sorted(pairs_of(request), key=lambda pair: -pair.promise(Way()))[:PAIRS]
     if not pairs:
         raise refusal(request, "no two models, the second more accurate, fit the devices")
-    found: list[Found] = []
+    found: list[Found[Pair]] = []
     for tried, pair in enumerate(pairs):
         for each in ways_of(so_far, pair):
             found.append(each)
             so_far.tell("replaying plans that refine", (tried + 0.5) / len(pairs))
     for each in in_order(found, request, median_worth=median_worth):
         so_far.check()
-        made = confirmed(each.pair.plan(each.way), request, on_time=so_far.check)
+        made = confirmed(each.of.plan(each.way), request, on_time=so_far.check)
         if made is None or not keeps_median(made, request):
             continue
         if (made := with_steady_load(made, request)) is not None:
@@ -85,15 +83,15 @@ def best_within(so_far: SoFar, *, median_worth: float = MEDIAN_WORTH) -> GearPla
     raise refusal(request, reason, model=cheapest.first, nearest_latency_s=_nearest_s(request))
 
 
-def ways_of(so_far: SoFar, pair: Pair) -> Iterator[Found]:
+def ways_of(so_far: SoFar, pair: Pair) -> Iterator[Found[Pair]]:
     """Ways of a pair, one thing changed at a time for the better."""
     request = so_far.request
 
-    def tried(way: Way) -> Found:
+    def tried(way: Way) -> Found[Pair]:
         so_far.check()
         result = replay(pair.plan(way), request, part=PART_A, seeds=1, on_time=so_far.check).result
         return Found(
-            pair=pair,
+            of=pair,
             way=way,
             accuracy=result.accuracy,
             share_late=result.share_late,
@@ -103,8 +101,8 @@ def ways_of(so_far: SoFar, pair: Pair) -> Iterator[Found]:
     return ways(tried, request)
 
 
-def ways(tried: Callable[[Way], Found], request: PlanRequest) -> Iterator[Found]:
-    best: Found | None = None
+def ways(tried: Callable[[Way], Found[Of]], request: PlanRequest) -> Iterator[Found[Of]]:
+    best: Found[Of] | None = None
     for longest in LONGEST:
         each = tried(Way(longest=longest))
         yield each
@@ -118,23 +116,25 @@ def ways(tried: Callable[[Way], Found], request: PlanRequest) -> Iterator[Found]
             yield tried(replace(best.way, factor=factor))
 
 
-def better(one: Found | None, other: Found, request: PlanRequest) -> Found:
+def better(one: Found[Of] | None, other: Found[Of], request: PlanRequest) -> Found[Of]:
     return other if one is None or _worth(other, request) > _worth(one, request) else one
 
 
-def _worth(each: Found, request: PlanRequest) -> tuple[bool, float]:
+def _worth(each: Found[Any], request: PlanRequest) -> tuple[bool, float]:
     keeps = keeps_on_part_a(each, request)
     return keeps, each.accuracy if keeps else -each.share_late
 
 
-def keeps_on_part_a(each: Found, request: PlanRequest) -> bool:
+def keeps_on_part_a(each: Found[Any], request: PlanRequest) -> bool:
     objective = request.objective
     median_s = median_of(objective)
     kept = median_s is None or each.median_s <= median_s
     return kept and each.share_late <= LATE_SHARE * (1 - objective.percentile)
 
 
-def in_order(found: Sequence[Found], request: PlanRequest, *, median_worth: float = MEDIAN_WORTH) -> list[Found]:
+def in_order(
+    found: Sequence[Found[Of]], request: PlanRequest, *, median_worth: float = MEDIAN_WORTH
+) -> list[Found[Of]]:
     """Those that keep the objective on part A: about as accurate as the best by the median, then by accuracy."""
     keeps = sorted((each for each in found if keeps_on_part_a(each, request)), key=lambda each: -each.accuracy)
     if not keeps:

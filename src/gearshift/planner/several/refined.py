@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import nlargest
 from itertools import product
 
 import msgspec
@@ -42,7 +43,7 @@ SECONDS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Refining:
+class PairsTogether:
     """A pair of models for each operator, all on all devices."""
 
     several: SeveralRequest
@@ -133,23 +134,28 @@ def plan_refined(several: SeveralRequest, *, progress: Progress = silent) -> Gea
 
 
 def _best(several: SeveralRequest, so_far: SoFar) -> dict[str, GearPlan]:
-    tuples = sorted(tuples_of(several), key=lambda each: -each.promise(Way()))[:TUPLES]
+    tuples = nlargest(TUPLES, _in_time(tuples_of(several), so_far), key=lambda each: each.promise(Way()))
     if not tuples:
         raise Infeasible("the devices do not hold two models of each operator, all on every device", by_load=False)
-    found: list[Found] = []
+    found: list[Found[PairsTogether]] = []
     for number, each in enumerate(tuples):
         for one in ways(lambda way, each=each: _tried(each, way, so_far), so_far.request):  # type: ignore[misc]
             found.append(one)
             so_far.tell("replaying plans that refine", (number + 0.5) / len(tuples))
     for one in in_order(found, so_far.request):
-        assert isinstance(one.pair, Refining)
-        if (plans := _confirmed(several, one.pair.plans(one.way), so_far)) is not None:
+        if (plans := _confirmed(several, one.of.plans(one.way), so_far)) is not None:
             return plans
     latencies = ", ".join(f"{name} {plain(r.latency_s * 1e3)} ms" for name, r in several.requests.items())
     raise Infeasible(f"no plan that refines keeps the latencies of all operators ({latencies})")
 
 
-def tuples_of(several: SeveralRequest) -> Iterator[Refining]:
+def _in_time(tuples: Iterator[PairsTogether], so_far: SoFar) -> Iterator[PairsTogether]:
+    for each in tuples:
+        so_far.check()
+        yield each
+
+
+def tuples_of(several: SeveralRequest) -> Iterator[PairsTogether]:
     """Promising pairs of all operators that fit every device together; a model alone where an operator has no pair."""
     offered = {}
     for name, request in several.requests.items():
@@ -160,10 +166,10 @@ def tuples_of(several: SeveralRequest) -> Iterator[Refining]:
         placement = place_everywhere(several.together, several.hardware, models=models)
         if len(placement.replicas) < sum(len(pair.placement.replicas) for pair in chosen):
             continue
-        yield Refining(several, dict(zip(offered, chosen, strict=True)))
+        yield PairsTogether(several, dict(zip(offered, chosen, strict=True)))
 
 
-def _tried(refining: Refining, way: Way, so_far: SoFar) -> Found:
+def _tried(refining: PairsTogether, way: Way, so_far: SoFar) -> Found[PairsTogether]:
     """A way on part A, replayed once: of its requests late those of the pipeline with the most."""
     so_far.check()
     several = refining.several
@@ -173,7 +179,7 @@ def _tried(refining: Refining, way: Way, so_far: SoFar) -> Found:
         for name, request in several.requests.items()
     }
     return Found(
-        pair=refining,
+        of=refining,
         way=way,
         accuracy=mean_accuracy(several, {name: result.accuracy for name, result in results.items()}),
         share_late=max(result.share_late for result in results.values()),

@@ -113,6 +113,21 @@ def test_cheaper_gears_win_over_a_more_accurate_plan_that_refines() -> None:
     assert told == "the plan has gears alone: 2 devices keep both objectives with refining, 1 with gears alone"
 
 
+def stopped(what: str, share: float) -> None:
+    """Ctrl-C at the first replay of a plan that refines."""
+    if what.startswith("replaying plans that refine"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_ctrl_c_leaves_the_plan_of_gears_that_was_found_before(early: bool) -> None:
+    one = msgspec.structs.replace(planners.plan("single", asked(policy="gears")), unfinished=early)
+    on_one = Planner(name="on-one", best_within=lambda so_far: one, undominated=lambda so_far: [one])
+    made, told = plan_by_policy(on_one, asked(), progress=silent if early else stopped)
+    assert (made.planner, made.unfinished) == ("on-one", True)
+    assert told == "the plan has gears alone, as the search was ended before one that refines was found"
+
+
 def test_prices_are_told_where_all_devices_have_one() -> None:
     given = asked(2, accuracy=0.8)
     refining = replace(given, hardware=priced(given.hardware, 2.5))

@@ -11,7 +11,7 @@ from gearshift.planner.contract.ladder import predicted_point
 from gearshift.planner.explain import explain
 from gearshift.planner.refine.choice import is_better
 from gearshift.planner.refine.search import Found, in_order
-from gearshift.planner.refine.way import Way, pairs_of
+from gearshift.planner.refine.way import Pair, Way, pairs_of
 from tests.unit.planner.refine.worlds import request
 
 
@@ -20,9 +20,9 @@ def refined() -> GearPlan:
     return planners.plan("refine", request(1))
 
 
-def found(accuracy: float, share_late: float = 0.0, median_s: float = 0.01) -> Found:
+def found(accuracy: float, share_late: float = 0.0, median_s: float = 0.01) -> Found[Pair]:
     pair = pairs_of(request(1))[0]
-    return Found(pair=pair, way=Way(), accuracy=accuracy, share_late=share_late, median_s=median_s)
+    return Found(of=pair, way=Way(), accuracy=accuracy, share_late=share_late, median_s=median_s)
 
 
 def test_of_plans_about_as_accurate_the_one_with_the_lowest_median_comes_first() -> None:

@@ -13,11 +13,10 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.explain_together import explain_together
-from gearshift.planner.one_alone import each_alone
 from gearshift.planner.refine.way import Way
 from gearshift.planner.several.plan import plan_several
 from gearshift.planner.several.policy import plan_by_policy
-from gearshift.planner.several.refined import Refining, accuracy_of, plan_refined, run_of, tuples_of
+from gearshift.planner.several.refined import PairsTogether, accuracy_of, plan_refined, run_of, tuples_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -28,7 +27,7 @@ SEVERAL = two_operators()
 
 
 @cache
-def tuples() -> list[Refining]:
+def tuples() -> list[PairsTogether]:
     return list(tuples_of(SEVERAL))
 
 
@@ -106,16 +105,59 @@ def test_an_operator_of_more_worth_has_more_of_its_rows_refined() -> None:
         assert shares[0] >= shares[1]
 
 
-def test_each_model_alone_takes_the_place_of_the_cascades_of_a_plan_that_refines() -> None:
-    refining = SeveralRequest(requests=two_operators(ranges=1).requests, worth={"cats": 2.0})
-    plan = next(tuples_of(refining)).plan(Way())
-    profiles = {name: one.profile for name, one in refining.requests.items()}
-    traces = {name: Trace(one.trace.arrivals_ns[:200], 10.0) for name, one in refining.requests.items()}
-    for name, found in each_alone(plan, profiles, {}, traces).items():
-        assert [one.models[name] for one in found] == list(profiles[name].models)
-        accuracies = [one.predicted.accuracy for one in found if one.predicted is not None]
-        assert len(accuracies) == len(found), [one.reason for one in found]
+@cache
+def shorter() -> SeveralRequest:
+    """Four seconds of the traces, in two ranges."""
+    requests = {
+        name: replace(one, trace=Trace(one.trace.arrivals_ns[one.trace.arrivals_ns < 4e9], 4.0), policy="best")
+        for name, one in two_operators(ranges=2).requests.items()
+    }
+    return SeveralRequest(requests=requests, worth={"cats": 2.0})
+
+
+@cache
+def soon_made() -> GearPlan:
+    return plan_by_policy(plan_refined, shorter())
+
+
+def test_a_planner_that_refines_says_that_it_was_asked_for() -> None:
+    for pipeline in soon_made().pipelines.values():
+        assert pipeline.asked is not None
+        assert pipeline.asked.chosen_because == "rows are refined while there is time, as was asked for"
+
+
+def test_explain_has_each_model_alone_in_place_of_cascades_that_refine() -> None:
+    profiles = {name: one.profile for name, one in shorter().requests.items()}
+    traces = {name: one.trace for name, one in shorter().requests.items()}
+    for name, explained in explain_together(soon_made(), profiles, {}, traces).pipelines.items():
+        assert [one.models[name] for one in explained.alone] == list(profiles[name].models)
+        accuracies = [one.predicted.accuracy for one in explained.alone if one.predicted is not None]
+        assert len(accuracies) == len(explained.alone), [one.reason for one in explained.alone]
         assert accuracies[0] < accuracies[-1]
+
+
+def test_ctrl_c_leaves_the_plan_of_gears_that_was_found_before() -> None:
+    gears = msgspec.structs.replace(soon_made(), planner="optimal")
+
+    def stopped(what: str, share: float) -> None:
+        if what.startswith("replaying plans that refine"):
+            raise KeyboardInterrupt
+
+    for early in (False, True):
+        found = msgspec.structs.replace(gears, unfinished=early)
+        made = plan_by_policy(lambda *_, found=found, **__: found, shorter(), progress=stopped)
+        assert (made.planner, made.unfinished) == ("optimal", True)
+        assert all(
+            one.asked is not None
+            and str(one.asked.chosen_because).endswith("as the search was ended before one that refines was found")
+            for one in made.pipelines.values()
+        )
+
+
+def test_the_budget_ends_a_comparison_of_pairs() -> None:
+    requests = {name: replace(one, budget_s=1e-9) for name, one in shorter().requests.items()}
+    with pytest.raises(Infeasible, match="within the budget"):
+        plan_refined(SeveralRequest(requests=requests))
 
 
 @pytest.mark.long
