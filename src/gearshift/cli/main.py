@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import gearshift
-from gearshift.cli.common.streams import interrupted_code, make_usable
+from gearshift.cli.common.streams import end_as_at_ctrl_c, interrupted_code, make_usable
 from gearshift.cli.first_process import become_first_process
 
 VERBS = {
@@ -121,16 +121,11 @@ def main_group() -> None:
     """Serve machine-learning models as cascades that shift gears with load."""
 
 
-def _end(number: int, _: object) -> None:
-    """End as at Ctrl-C, so that nothing half made stays; a server takes its signals over."""
-    raise KeyboardInterrupt(number)
-
-
 def main() -> None:
     make_usable()
     if os.getpid() == 1:
         become_first_process()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup has the second ignored
-            signal.signal(number, _end)
+            signal.signal(number, end_as_at_ctrl_c)  # a server takes its signals over
     main_group(prog_name="gearshift", auto_envvar_prefix="GEARSHIFT")

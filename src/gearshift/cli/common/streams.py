@@ -17,6 +17,8 @@ _closed = set[int]()
 """Standard streams that were closed when the process began."""
 _results: list[BinaryIO] = []
 """The real standard output, while other prints are redirected."""
+_signals: list[int] = []
+"""Signals but Ctrl-C that came to end this process."""
 
 
 def make_usable() -> None:
@@ -110,9 +112,18 @@ def told_if_full() -> Iterator[None]:
         raise not_written(NAME, error) from None
 
 
+def end_as_at_ctrl_c(number: int, _: object) -> None:
+    """A handler of signals that lets nothing half made stay."""
+    _signals.append(number)
+    raise KeyboardInterrupt(number)
+
+
 def interrupted_code(interrupt: KeyboardInterrupt) -> int:
-    """The exit code of what Ctrl-C ended, or the signal whose number the exception has."""
-    return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+    """The exit code of what Ctrl-C ended, or the signal whose number the exception has.
+
+    A search that took the signal, to give the best plan so far, may end its verb with an exception that has none.
+    """
+    return 128 + (interrupt.args[0] if interrupt.args else _signals[-1] if _signals else signal.SIGINT)
 
 
 def forget_the_rest() -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from gearshift.cli.common.streams import write_result
+from gearshift.cli.common import streams
+from gearshift.cli.common.streams import end_as_at_ctrl_c, interrupted_code, write_result
 from tests.often import first_short
 
 VERB = """
@@ -144,3 +146,13 @@ def test_a_bug_is_told_where_no_traceback_can_be_kept() -> None:
         assert "set TMPDIR" in told
     assert told.startswith("error: a bug in gearshift (ZeroDivisionError: of nought)")
     assert "Traceback" not in told
+
+
+def test_what_a_search_ends_that_took_a_signal_has_the_exit_code_of_that_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "_signals", [])
+    assert interrupted_code(KeyboardInterrupt()) == 130
+    with suppress(KeyboardInterrupt):
+        end_as_at_ctrl_c(signal.SIGTERM, None)
+    assert interrupted_code(KeyboardInterrupt()) == 143
