@@ -159,7 +159,9 @@ def _gears_sentence(pipeline: PipelinePlan) -> str:
     rest = [node for node in pipeline.nodes if node not in choosing]
     if not choosing or not rest:
         return sentence
-    return f"{sentence} One model serves {' and '.join(rest)} in all gears."
+    if len(rest) == 1:
+        return f"{sentence} {rest[0]} has one model in all gears."
+    return f"{sentence} {' and '.join(rest)} have one model each in all gears."
 
 
 def _promised(plan: GearPlan, served: Mapping[str, Served]) -> str:

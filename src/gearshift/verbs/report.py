@@ -9,7 +9,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, plan_and_records, trace_for, traces_for
+from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
 from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.verbs.simulate import simulate, simulate_language
@@ -97,7 +97,12 @@ def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile:
 
 
 def report_pipelines(
-    plan: PathLike, out: PathLike, *, traces: Mapping[str, Trace | PathLike] | None = None, simulated: bool = True
+    plan: PathLike,
+    out: PathLike,
+    *,
+    traces: Mapping[str, Trace | PathLike] | None = None,
+    simulated: bool = True,
+    progress: Progress = silent,
 ) -> Path:
     """As `report`, for graphs and for several pipelines: the graph of each, its gears, charts and time.
 
@@ -112,7 +117,9 @@ def report_pipelines(
     found = {}
     if simulated:
         arrivals = traces_for(made, plan, traces)
+        progress("simulating the plan", 0.0)
         run = simulate(made, arrivals, profiles=measured, joint=joint)
-        found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals))
+        found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals, progress=progress))
+    progress("drawing the page", 1.0)
     write_pipelines_page(Path(out), made, found)
     return Path(out)

@@ -49,8 +49,8 @@ def command(
         traces = take_traces(output.say, made, plan, trace_arguments) if named else None
         if not named:
             output.say("the plan names no traces, so the page has no simulation; give them with --trace")
-        with output.waiting("simulating, and drawing the page"):
-            path = report_pipelines(plan, out, traces=traces, simulated=named)
+        with output.progress() as tell:
+            path = report_pipelines(plan, out, traces=traces, simulated=named, progress=tell)
         output.json({"report": str(path)})
         output.say(f"wrote {path}")
         return
