@@ -82,6 +82,7 @@ def test_operators_that_refine_are_compared_with_other_planners(place: Path) -> 
     ("options", "message"),
     [
         (["--policy", "refine", "--p50-ms", 20], "--p50-ms is for one operator that is planned alone"),
+        (["--policy", "refine", "--planner", "coordinate"], "planner 'coordinate' is named, and the policy refine"),
         (["--worth", "dogs=2"], "a worth is given, and plans of gears alone have none"),
         (["--policy", "refine", "--worth", "dogs=0"], "the worth is 0.0"),
         (["--policy", "refine", "--worth", "birds=2"], "--worth names operator 'birds', which is not planned"),

@@ -112,6 +112,12 @@ def lost_with_margin(request: PlanRequest) -> dict[str, float]:
     return lost
 
 
+def test_in_a_little_world_no_other_planner_is_more_accurate() -> None:
+    request = little_request(ranges=2, most_candidates=3)
+    assert accuracy_if_confirmed("optimal", request) > accuracy_if_confirmed("single", request) > 0
+    assert lost_to_others(request) == {}
+
+
 @pytest.mark.long
 def test_a_burst_that_the_meter_sees_does_not_make_two_ranges_too_coarse() -> None:
     """Bursts of 300 requests/s within seconds of 63 put both ranges where no load lasts, if they reach so far."""
