@@ -2,6 +2,9 @@
 
 import math
 
+LEAST_SHARE, MOST_SHARE = 0.05, 0.99
+"""Outside of these shares of the work nobody can say how long the rest takes."""
+
 
 def digits(value: float) -> str:
     """Three digits, or all those before the point: "1,234", "12.3", "0.00457"."""
@@ -55,3 +58,24 @@ def money(amount: float) -> str:
 
 def load_in_words(low: float, high: float | None) -> str:
     return f"{digits(low)} and more" if high is None else f"{digits(low)} to {digits(high)}"
+
+
+class Pace:
+    """How long work goes on at its pace since the first share of it that was told, or since `began_s`.
+
+    What came before that share, such as imports, had none. Where the share falls, another piece of work
+    begins.
+    """
+
+    def __init__(self, began_s: float | None = None) -> None:
+        self._first = None if began_s is None else (began_s, 0.0)
+        self._before = 0.0
+
+    def left_in_words(self, now_s: float, share: float) -> str:
+        """For example " (about 90 s left)"; empty where it is not known."""
+        if share < self._before or (self._first is None and share > 0):
+            self._first = now_s, share
+        self._before = share
+        if self._first is None or share >= MOST_SHARE or share - self._first[1] < LEAST_SHARE:
+            return ""
+        return f" (about {(now_s - self._first[0]) * (1 - share) / (share - self._first[1]):.0f} s left)"

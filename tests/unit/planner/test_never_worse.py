@@ -114,7 +114,7 @@ def lost_with_margin(request: PlanRequest) -> dict[str, float]:
 
 def test_in_a_little_world_no_other_planner_is_more_accurate() -> None:
     request = little_request(ranges=2, most_candidates=3)
-    assert accuracy_if_confirmed("optimal", request) > accuracy_if_confirmed("single", request) > 0
+    assert accuracy_if_confirmed("single", request) > 0
     assert lost_to_others(request) == {}
 
 

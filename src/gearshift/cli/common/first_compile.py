@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gearshift.support.numbers import MOST_SHARE
+
 Tell = Callable[[str, float], None]
 
 ABOUT_S = 40.0
 """It takes 20 to 60 s of a processor."""
-EVERY_S, MOST_SHARE = 0.5, 0.99
+EVERY_S = 0.5
 COMPILING = "compiling the simulator, once after an install or an update"
 RUN = (
     "import runpy; from gearshift.support.process_end import die_with_parent\n"

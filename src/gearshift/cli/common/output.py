@@ -26,6 +26,7 @@ from gearshift.cli.common.option_table import as_keywords
 from gearshift.cli.common.streams import forget_the_rest, interrupted_code, json_alone, told_if_full, write_result
 from gearshift.errors import GearshiftError, InvalidInput
 from gearshift.support.files import own_descriptor, write_atomically
+from gearshift.support.numbers import MOST_SHARE, Pace
 from gearshift.support.plain_text import plain
 
 EXIT_NOT_VALID = 4
@@ -34,8 +35,6 @@ EXIT_BUG = 70
 WIDTH_OF_FILES = 160
 KEPT = "\n\t"
 SHORT_S, LINES_EVERY_S = 2.0, 10.0
-LEAST_SHARE, MOST_SHARE = 0.05, 0.99
-"""Outside of these shares of the work nobody can say how long the rest takes."""
 
 Tell = Callable[[str, float], None]
 
@@ -183,31 +182,19 @@ def _on_bar(bars: Progress) -> Tell:
 
 def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tell:
     """Print a line for each new step, and every 10 s at the latest, with the time left where that is known."""
-    said, began_s, told_s, before = "", now_s(), now_s(), 0.0
-    first: tuple[float, float] | None = None
+    said, began_s, told_s, before, pace = "", now_s(), now_s(), 0.0, Pace()
 
     def tell(what: str, share: float) -> None:
-        nonlocal said, began_s, told_s, before, first
+        nonlocal said, began_s, told_s, before
+        now = now_s()
         if share < before:  # another piece of work begins
-            began_s, first = now_s(), (now_s(), share)
-        if first is None and share > 0:
-            first = (now_s(), share)
-        before = share
-        if what != said or now_s() - told_s >= LINES_EVERY_S:
-            left = ""
-            if first is not None and now_s() - began_s >= SHORT_S:
-                left = _left(now_s() - first[0], first[1], share)
-            console.print(what + left, markup=False, soft_wrap=True)
-            said, told_s = what, now_s()
+            began_s = now
+        before, left = share, pace.left_in_words(now, share)
+        if what != said or now - told_s >= LINES_EVERY_S:
+            console.print(what + (left if now - began_s >= SHORT_S else ""), markup=False, soft_wrap=True)
+            said, told_s = what, now
 
     return tell
-
-
-def _left(elapsed_s: float, from_share: float, share: float) -> str:
-    """Say the time left at the pace since the first share was told: what came before, such as imports, had none."""
-    gained = share - from_share
-    known = gained >= LEAST_SHARE and share < MOST_SHARE
-    return f" (about {elapsed_s * (1 - share) / gained:.0f} s left)" if known else ""
 
 
 def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from gearshift.profiles.profile import Profile
 from gearshift.runtime.backends.workers_backend import WorkersBackend
+from gearshift.support.numbers import MOST_SHARE, Pace
 
 Tell = Callable[[str, float], None]
 """With words, and the share that is done."""
@@ -18,7 +19,6 @@ Ready = Callable[[], tuple[int, int]]
 """How many are ready, of how many."""
 
 FIRST_S, EVERY_S, LOOK_S = 2.0, 10.0, 0.25
-LEAST_SHARE, MOST_SHARE = 0.05, 0.99
 
 
 @asynccontextmanager
@@ -54,14 +54,14 @@ def share_done(gone_s: float, about_s: float, ready_share: float) -> float:
 
 def _lines(say: Callable[[str], None], now_s: Callable[[], float] = time.monotonic) -> Tell:
     began_s = now_s()
-    next_s = began_s + FIRST_S
+    next_s, pace = began_s + FIRST_S, Pace(began_s)
 
     def tell(what: str, share: float) -> None:
         nonlocal next_s
         now = now_s()
+        left = pace.left_in_words(now, share)
         if now >= next_s:
-            left_s = (now - began_s) * (1 - share) / share if LEAST_SHARE <= share < MOST_SHARE else 0.0
-            say(what + (f" (about {left_s:.0f} s left)" if left_s else ""))
+            say(what + left)
             next_s = now + EVERY_S
 
     return tell
