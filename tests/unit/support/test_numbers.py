@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.support.numbers import digits, milliseconds, money, percent
+from gearshift.support.numbers import Pace, digits, milliseconds, money, percent
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
@@ -47,3 +47,21 @@ def test_small_amounts_keep_three_digits() -> None:
         "7.07",
         "1,234.50",
     ]
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "from_share", "share", "told"),
+    [
+        (24.0, 0.01, 0.25, " (about 75 s left)"),
+        (10.0, 0.05, 0.25, " (about 38 s left)"),
+        (30.0, 0.01, 0.05, ""),
+        (30.0, 0.3, 0.31, ""),
+        (30.0, 0.01, 0.99, ""),
+        (30.0, 0.01, 1.0, ""),
+        (30.0, 0.5, 0.4, ""),
+    ],
+)
+def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, from_share: float, share: float, told: str) -> None:
+    pace = Pace()
+    pace.left_in_words(100.0, from_share)
+    assert pace.left_in_words(100.0 + elapsed_s, share) == told

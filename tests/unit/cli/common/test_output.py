@@ -7,7 +7,6 @@ from rich.console import Console
 
 from gearshift.cli.common.output import Output, _lines, verb
 from gearshift.errors import InvalidInput
-from gearshift.support.numbers import Pace
 
 HOSTILE, SHOWN = "a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"
 
@@ -24,24 +23,6 @@ def said(output: Output, how: str) -> None:
 def test_what_a_server_says_does_nothing_to_a_terminal() -> None:
     assert CliRunner().invoke(said, ["line"]).output == f"first\n{SHOWN}\n"
     assert CliRunner().invoke(said, ["error"]).output == f"error: {SHOWN}\n"
-
-
-@pytest.mark.parametrize(
-    ("elapsed_s", "from_share", "share", "told"),
-    [
-        (24.0, 0.01, 0.25, " (about 75 s left)"),
-        (10.0, 0.05, 0.25, " (about 38 s left)"),
-        (30.0, 0.01, 0.05, ""),
-        (30.0, 0.3, 0.31, ""),
-        (30.0, 0.01, 0.99, ""),
-        (30.0, 0.01, 1.0, ""),
-        (30.0, 0.5, 0.4, ""),
-    ],
-)
-def test_the_time_left_is_said_where_it_is_known(elapsed_s: float, from_share: float, share: float, told: str) -> None:
-    pace = Pace()
-    pace.left_in_words(100.0, from_share)
-    assert pace.left_in_words(100.0 + elapsed_s, share) == told
 
 
 def test_lines_of_progress_come_for_each_step_and_every_ten_seconds() -> None:
