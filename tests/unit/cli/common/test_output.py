@@ -1,7 +1,6 @@
 import io
 
 import click
-import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
