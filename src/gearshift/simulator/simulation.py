@@ -134,7 +134,8 @@ class Simulation:
         if len(self.tables.pipelines) == 1:
             return self
         assert self.workload.pipeline is not None
-        own, shifted = self.workload.pipeline == one.number, self.shifted == one.number
+        mine, shifted = self.workload.pipeline == one.number, self.shifted == one.number
+        own = np.flatnonzero(mine)
         columns = ("arrivals_ns", "record", "deadline_ns", "priority", "continues", "pipeline")
         given = {name: getattr(self.workload, name) for name in columns}
         kept: dict[str, Any] = {name: None if column is None else column[own] for name, column in given.items()}
@@ -146,7 +147,7 @@ class Simulation:
             shifts=self.shifts[shifted],
             shifted=self.shifted[shifted],
             waited=None if self.waited is None else self.waited[one.number : one.number + 1],
-            items=None if self.items is None else self.items.of_rows(own),
+            items=None if self.items is None else self.items.of_rows(mine),
             communication_s=None if self.communication_s is None else self.communication_s[own],
         )
 
