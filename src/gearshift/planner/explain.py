@@ -48,8 +48,8 @@ MOST_SPLITS = 32
 and with the most."""
 
 MARGIN_STEP = 1.05
-OF_POLICY = "policy", "chosen_because"
-"""Not asked again: neighbours of a plan are planned by the planner that made it."""
+NOT_ASKED = "policy", "chosen_because", "memory_share"
+"""Not asked again: neighbours of a plan are planned by the planner that made it, and engines alone share memory."""
 
 Breaks = Literal["load", "latency", "trace", "open_end", "margin", "cores", "nothing"]
 
@@ -194,7 +194,7 @@ def request_of(plan: GearPlan, profile: Profile, trace: Trace) -> PlanRequest:
         trace=trace,
         hardware=plan.hardware,
         seed=plan.seed,
-        **{name: getattr(asked, name) for name in asked.__struct_fields__ if name not in OF_POLICY},
+        **{name: getattr(asked, name) for name in asked.__struct_fields__ if name not in NOT_ASKED},
     )
 
 

@@ -159,7 +159,10 @@ class Pair:
 
 
 def pairs_of(request: PlanRequest) -> list[Pair]:
-    """All pairs whose later model is more accurate on part A, and which fit the devices."""
+    """All pairs whose later model is more accurate on part A, and which fit the devices.
+
+    Raises `InvalidInput` where no model fits any device.
+    """
     predictions = request.profile.predictions
     records = predictions.indices(PART_A)
     accuracy = dict(zip(predictions.models, predictions.quality[:, records].mean(axis=1).tolist(), strict=True))
@@ -179,6 +182,8 @@ def pairs_of(request: PlanRequest) -> list[Pair]:
             certainty = predictions.certainty[predictions.rows((first,))[0], records]
             gains = np.sort(gain_at(table, certainty))[::-1]
             found.append(Pair(request, first, later, placement, table, accuracy[first], gains))
+    if not found:
+        place_everywhere(request.profile, request.hardware)
     return found
 
 
