@@ -34,7 +34,7 @@ goes_first = inlined(policies.goes_first)
 start_by_ns = inlined(policies.start_by_ns)
 why_dropped = inlined(policies.why_dropped)
 when_limited = inlined(policies.when_limited)
-head, remove, next_out = queues_module.head, queues_module.remove, queues_module.next_out
+head, remove, next_out, take = queues_module.head, queues_module.remove, queues_module.next_out, queues_module.take
 
 
 @inlined
@@ -180,6 +180,35 @@ def fill(
             )
     watch(plan, settings, state, q, replica, now_ns)
     return first, size
+
+
+@inlined
+def chain_batch(
+    plan: Plan,
+    settings: Settings,
+    state: State,
+    q: Queues,
+    out: Outcome,
+    replica: int,
+    queue: int,
+    most: int,
+    now_ns: int,
+) -> Any:
+    """Chain a batch of `replica` from `queue`, by deadline where samples have any; returns its size."""
+    if settings.by_deadline is not None:
+        first, size = fill(plan, settings, state, q, out, queue, most, now_ns)
+        state.batch[replica] = first
+    else:
+        size = most
+        state.batch[replica] = take(q, queue, size, now_ns, plan.starvation_ns[queue])
+        if settings.several is None:
+            state.pipelines[0].waiting -= size
+        else:
+            left = state.batch[replica]
+            for _ in range(size):
+                waits_no_more(settings, state, left)
+                left = q.next[left]
+    return size
 
 
 @inlined

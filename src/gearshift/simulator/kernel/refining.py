@@ -20,7 +20,7 @@ from gearshift.policies import refine as policies
 from gearshift.policies.refine import LEVELS, REFINE, URGENT
 from gearshift.profiles.run_times import most_refined
 from gearshift.simulator.kernel import queues as queues_module
-from gearshift.simulator.kernel.deadlines import degrade, fill, shed, start_by_ns
+from gearshift.simulator.kernel.deadlines import chain_batch, degrade, shed, start_by_ns
 from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues, unlink
 from gearshift.simulator.kernel.state import (
@@ -31,7 +31,6 @@ from gearshift.simulator.kernel.state import (
     finish,
     pipeline_of,
     visits_of,
-    waits_no_more,
     write,
 )
 from gearshift.support.compiled import apart, inlined
@@ -55,7 +54,7 @@ profiled_ns = inlined(slowdown.profiled_ns)
 start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 replica_key = inlined(order.replica_key)
-head, take = queues_module.head, queues_module.take
+head = queues_module.head
 
 
 class Refining(NamedTuple):
@@ -452,18 +451,7 @@ def start_refining_on(
             screens, to_screen, reason = urgent, urgently, urgent_reason
         if goes != REFINE:
             leader = refining.queue_of[screens]
-            if settings.by_deadline is not None:
-                filled, to_screen = fill(plan, settings, state, q, out, leader, to_screen, now_ns)
-                state.batch[screens] = filled
-            else:
-                state.batch[screens] = take(q, leader, to_screen, now_ns, plan.starvation_ns[leader])
-                if settings.several is None:
-                    state.pipelines[0].waiting -= to_screen
-                else:
-                    left = state.batch[screens]
-                    for _ in range(to_screen):
-                        waits_no_more(settings, state, left)
-                        left = q.next[left]
+            to_screen = chain_batch(plan, settings, state, q, out, screens, leader, to_screen, now_ns)
             refining.screened_last[device] = 1
             run_batch(plan, settings, state, q, out, screens, to_screen, reason, now_ns)
             return

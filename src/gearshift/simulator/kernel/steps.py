@@ -7,7 +7,7 @@ from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import batching, bulk, order, routing
 from gearshift.simulator.kernel import queues as queues_module
-from gearshift.simulator.kernel.deadlines import endangered, fill, shed, spans_busy_device, start_by_ns, watch
+from gearshift.simulator.kernel.deadlines import chain_batch, endangered, shed, spans_busy_device, start_by_ns, watch
 from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.refining import start_refining_on, touch_alike, wait_for_gain
@@ -100,18 +100,7 @@ def start_batch(
     plan: Plan, settings: Settings, state: State, q: Queues, out: Outcome, replica: int, reason: int, now_ns: int
 ) -> None:
     size = batch_size(q.length[replica], state.largest_batch_size[replica])
-    if settings.by_deadline is not None:
-        first, size = fill(plan, settings, state, q, out, replica, size, now_ns)
-        state.batch[replica] = first
-    else:
-        state.batch[replica] = take(q, replica, size, now_ns, plan.starvation_ns[replica])
-        if settings.several is None:
-            state.pipelines[0].waiting -= size
-        else:
-            left = state.batch[replica]
-            for _ in range(size):
-                waits_no_more(settings, state, left)
-                left = q.next[left]
+    size = chain_batch(plan, settings, state, q, out, replica, replica, size, now_ns)
     run_batch(plan, settings, state, q, out, replica, size, reason, now_ns)
 
 
