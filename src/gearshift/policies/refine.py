@@ -111,7 +111,7 @@ def screen_or_refine(
     screen_ns: int,
     refine_ns: int,
 ) -> int:
-    """What an idle device does first: `SCREEN` the rows that have waited longest, `REFINE` if it can, or `URGENT`.
+    """The first work of an idle device: `SCREEN` the rows that have waited longest, `REFINE` if it can, or `URGENT`.
 
     In turn, but it screens again while unscreened rows of some model fill a batch (`full`). Before
     either, rows are screened of which the time of one ends first (`until_ns`), where only that

@@ -18,7 +18,7 @@ LEAST_OF_EACH = 20
 """Right and wrong answers needed to compare their certainty."""
 LEAST_CHANCE = 0.4
 WIDEST_INTERVAL = 0.25
-"""Of the most accurate model's accuracy, as far as the samples of one part tell it."""
+"""The widest 95 % interval of an accuracy from one part's samples that is not warned of."""
 MOST_TOLD = 3
 LONGEST_TOLD = 40
 REMEDY = "let labels and predictions be the same names or numbers"

@@ -22,7 +22,7 @@ from gearshift.models.language_config import MEMORY_SHARE, EngineMeasuring, Engi
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 
 LEAST_S, LEAST_STEPS = 0.3, 32
-"""What is timed takes about this long alone, or so many steps of the slower engine, if its context allows."""
+"""The time that each engine would need alone for the steps that are timed, and the least number of steps."""
 ANSWERS = 8
 """The most answers that a request is followed by while the other engine is timed."""
 LEAVING_S = 0.2

@@ -20,9 +20,9 @@ ROUNDS = ((8, 0.4), (3, 0.3), (1, 0.3))
 HOTTEST, COLDEST = 0.012, 0.001
 """Temperatures, as shares of the difference between the best and the worst candidate."""
 OVER_LIMIT = 0.3
-"""What a plan that is late by a factor e loses, as such a share."""
+"""A plan whose time is e times the limit counts as worse by this part of the spread, best to worst candidate."""
 HOPELESS = 0.03
-"""A choice that the first seed shows to be worse by such a share, and more than may be, is replayed with no other."""
+"""A choice is hopeless if its first replay is worse by more than this share; it gets no replay with other seeds."""
 DIGITS = 6
 """The least difference of quality that counts: among choices that differ by less, the faster is better."""
 

@@ -78,7 +78,7 @@ class OneReplay(NamedTuple):
 
 
 class Kept(Generic[Found]):
-    """What was found for choices; those asked for last stay, up to `MOST_KEPT_BYTES`."""
+    """Results of replays by choice. The oldest leave when they take more than `MOST_KEPT_BYTES`."""
 
     def __init__(self) -> None:
         self._found: dict[Choice, tuple[Found, int]] = {}

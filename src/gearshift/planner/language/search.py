@@ -183,7 +183,7 @@ class LanguageSearch:
         return made
 
     def _searched(self, space: int, carried: Sequence["Found"]) -> list[Start]:
-        """What local search finds in a space, the best first; all hold on part A."""
+        """The choices of a local search in one space, best first. All keep the limit on part A."""
         starts = [self.placed(one.placement, space).start(one.choice) for one in carried]
         for place, placement in enumerate(self.drafted[space]):
             done = (space + place / MOST_DRAFTED) / len(self.spaces)

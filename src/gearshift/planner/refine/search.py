@@ -42,7 +42,7 @@ STEADY_REQUESTS = 4_000
 
 
 Of = TypeVar("Of")
-"""What has a plan for each way: a pair, or those of several operators."""
+"""A pair of models, or one pair for each of several operators: it makes a plan for each way."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,7 +27,7 @@ def stretch_of(
 
 
 def work_left_ns(left_ns: int, elapsed_ns: int, stretch: float) -> int:
-    """What is left of a step that would alone have taken `left_ns` more."""
+    """The rest of a step that would alone have taken `left_ns` more."""
     return max(0, left_ns - int(elapsed_ns / stretch))
 
 

@@ -76,7 +76,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Over all its devices; with `kv_bytes_per_token` it says what fits beside other models. 0: not known."""
     kv_bytes_per_token: int = 0
     context_tokens: int | UnsetType = UNSET
-    """Of prompt and answer of one request together, where it is known."""
+    """The most tokens of one request, prompt and answer together, where it is known."""
 
     def __post_init__(self) -> None:
         known = min(self.prefill.tokens[-1], self.largest_batched_tokens)

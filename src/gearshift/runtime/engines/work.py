@@ -23,7 +23,7 @@ class Work:
         self.sent: list[OrderedDict[EngineRequest, None]] = [OrderedDict() for _ in range(replicas)]
         self.outstanding, self.work_ns = [0] * replicas, [0] * replicas
         self.prompt_tokens = 0
-        """Of prompts that no first token came for."""
+        """The tokens of prompts without a first token yet."""
 
     def enqueue(self, request: EngineRequest, model: int, stage: int, *, first: bool) -> None:
         request.model, request.stage, request.tokens = model, stage, 0

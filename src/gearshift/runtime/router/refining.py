@@ -189,7 +189,7 @@ class Refining:
         size: int,
         now_ns: int,
     ) -> int:
-        """What an idle device does: it screens with `screens` or `urgent`, or refines `size` rows with `refines`."""
+        """The next work of an idle device: screen with `screens` or `urgent`, or refine `size` rows with `refines`."""
         screen_ns, urgent_ns = (self._slowed_ns(r, self.to_screen(r, waiting(r))) for r in (screens, urgent))
         refine_ns = self._slowed_ns(refines, size) if size else 0
         screened_last = self.screened_last[device]

@@ -14,7 +14,7 @@ from gearshift.support.retry_after import asked_pause_s
 LARGEST_ERROR_BYTES = 64 << 10
 LARGEST_HEAD_BYTES = 256 << 10
 SAID_CHARACTERS = 200
-"""Of what an endpoint says with an error, for the log."""
+"""The most characters of an endpoint's error that go into the log."""
 EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
 PLAIN = "", "identity"
 NO_STREAM = "where a stream of events was asked for"
@@ -225,7 +225,7 @@ class UpstreamConnection(asyncio.Protocol):
         call.listener.failed(fault)
 
     def _why_no_stream(self) -> str:
-        """What is wrong, with what an error says; answers are not quoted."""
+        """The sentence for the log, with the words of an error; answers are not quoted."""
         url, kind = self._link.url, printable(self._content_type) or "no content type"
         if self._status == 200 and self._encoding not in PLAIN:
             return f"{url} answered in {self._encoding!r}, which it was not asked for; let it answer uncompressed"
