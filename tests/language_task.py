@@ -123,6 +123,7 @@ def language_cases(draw: st.DrawFn) -> tuple[EngineTables, LanguageProfile, Lang
             prefill_gives_token=draw(st.booleans()),
             per_kv_token_s=draw(st.sampled_from([0.0, 3.1e-6])),
             overhead_per_request_s=draw(st.sampled_from([0.0, 1e-4])),
+            overhead_per_prompt_s=draw(st.sampled_from([0.0, 1.7e-3])),
         )
         for model in models
     )

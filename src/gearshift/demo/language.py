@@ -159,4 +159,4 @@ def capacity_of_device_qps(profile: LanguageProfile, model: str) -> float:
     engine, row = next(one for one in profile.engines if one.model == model), profile.models.index(model)
     prompt, output = profile.answers.prompt_tokens[row].mean(), profile.answers.output_tokens[row].mean()
     _, output_s = work_rates(engine, profile)
-    return 1 / (engine.prefill.seconds(round(prompt)) + float(output) * output_s)
+    return 1 / (engine.lone_prompt_s(round(prompt)) + float(output) * output_s)

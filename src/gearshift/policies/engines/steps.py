@@ -37,15 +37,18 @@ def step_seconds(
     kv_tokens: int,
     attention_pairs: int,
     requests: int,
+    entering: int,
     per_kv_token_s: float,
     per_attention_token_s: float,
     overhead_per_step_s: float,
     overhead_per_request_s: float,
+    overhead_per_prompt_s: float,
 ) -> float:
-    """The time of a step whose batched tokens alone take `curve_s`."""
+    """The time of a step whose batched tokens alone take `curve_s`, and which `entering` prompts begin in."""
     return curve_s + (
         kv_tokens * per_kv_token_s
         + attention_pairs * per_attention_token_s
         + overhead_per_step_s
         + requests * overhead_per_request_s
+        + entering * overhead_per_prompt_s
     )

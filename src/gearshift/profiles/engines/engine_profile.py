@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from gearshift.errors import require
-from gearshift.policies.engines.steps import step_seconds
+from gearshift.policies.engines.steps import pairs_of, step_seconds
 
 Scheduler = Literal["mixed", "prefill_first"]
 LONGEST_STEP_S, MOST_TOKENS = 3600.0, 1 << 30
@@ -50,8 +50,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     A step over n batched tokens takes `prefill.seconds(n)` if some are of prompts, else
     `decode.seconds(n)`, and in addition `per_kv_token_s` for each token of context that decoding
     reads, `per_attention_token_s` for each pair of a prompt's token and one before it,
-    `overhead_per_step_s`, and `overhead_per_request_s` for each request in it. (Ken, section 4.1,
-    has the curves alone.)
+    `overhead_per_step_s`, `overhead_per_request_s` for each request in it, and
+    `overhead_per_prompt_s` for each that enters. (Ken, section 4.1, has the curves alone.)
     """
 
     model: str
@@ -77,6 +77,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int = 0
     context_tokens: int | UnsetType = UNSET
     """The most tokens of one request, prompt and answer together, where it is known."""
+    overhead_per_prompt_s: float | UnsetType = UNSET
+    """For reading a request, before a token of its prompt is computed, where it is known (`reading_s`)."""
 
     def __post_init__(self) -> None:
         known = min(self.prefill.tokens[-1], self.largest_batched_tokens)
@@ -121,24 +123,42 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
             step.kv_tokens,
             step.attention_pairs,
             step.prompts + step.decoding,
+            step.entering,
             *self.added_s,
+        )
+
+    @property
+    def reading_s(self) -> float:
+        return 0.0 if self.overhead_per_prompt_s is UNSET else self.overhead_per_prompt_s
+
+    def lone_prompt_s(self, tokens: int) -> float:
+        """Seconds of a prompt's step that has nothing else."""
+        pairs = pairs_of(0, tokens)
+        return self.step_s(
+            StepWork(prompt_tokens=tokens, prompts=1, entering=1, decoding=0, kv_tokens=0, attention_pairs=pairs)
         )
 
     @property
     def _longest_step_s(self) -> float:
         batched, held = self.largest_batched_tokens, self.held_tokens
         return step_seconds(
-            max(*self.prefill.step_s, *self.decode.step_s), held, batched * held, self.largest_running, *self.added_s
+            max(*self.prefill.step_s, *self.decode.step_s),
+            held,
+            batched * held,
+            self.largest_running,
+            self.largest_running,
+            *self.added_s,
         )
 
     @property
-    def added_s(self) -> tuple[float, float, float, float]:
+    def added_s(self) -> tuple[float, float, float, float, float]:
         """Seconds for each of `StepWork.added`."""
         return (
             self.per_kv_token_s,
             self.per_attention_token_s,
             self.overhead_per_step_s,
             self.overhead_per_request_s,
+            self.reading_s,
         )
 
 
@@ -173,6 +193,8 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     decoding: int
     kv_tokens: int
     """The contexts of the requests that decode, added up."""
+    entering: int = 0
+    """Prompts that begin in it."""
     attention_pairs: int
     """Pairs of a prompt's token in this step and a token at or before it."""
 
@@ -181,8 +203,8 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt_tokens + self.decoding
 
     @property
-    def added(self) -> tuple[int, int, int, int]:
-        return self.kv_tokens, self.attention_pairs, 1, self.prompts + self.decoding
+    def added(self) -> tuple[int, int, int, int, int]:
+        return self.kv_tokens, self.attention_pairs, 1, self.prompts + self.decoding, self.entering
 
 
 def curve_from_rows(rows: Sequence[tuple[int, float]]) -> StepCurve:

@@ -154,7 +154,8 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
 def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, float]:
     """Seconds of the engine for one token of a prompt, and for one of an answer, when it has much to do.
 
-    A prompt is computed in steps as large as may be; answers come from as many requests at a time
+    A prompt is computed in steps as large as may be, and what it takes beside them is spread over its
+    tokens, as many as recorded prompts have in the mean; answers come from as many requests at a time
     as memory and the engine's bound allow, at the mean context of recorded answers.
     """
     row = profile.answers.models.index(engine.model)
@@ -164,7 +165,8 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
     decoding = StepWork(prompt_tokens=0, prompts=0, decoding=at_once, kv_tokens=at_once * context, attention_pairs=0)
     chunk = engine.largest_batched_tokens
     filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
-    return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
+    entering_s = engine.reading_s / float(prompts.mean())
+    return engine.step_s(filling) / chunk + entering_s, engine.step_s(decoding) / at_once
 
 
 def _sharing(engines: Sequence[EngineProfile], profile: LanguageProfile) -> NDArray[np.float64]:

@@ -21,10 +21,14 @@ class RecordedSpan(msgspec.Struct, frozen=True, kw_only=True):
     measured_s: float
 
 
+FITTED = 4
+"""The first of `StepWork.added`."""
+
+
 def fit_added(
     profile: EngineProfile, runs: Sequence[tuple[Sequence[StepWork], Sequence[RecordedSpan]]]
 ) -> EngineProfile:
-    """The profile whose `added_s` make up best for what its curves lack.
+    """The profile whose `added_s` make up best for what its curves lack; `overhead_per_prompt_s` stays.
 
     Each run has the work of its steps in order, and spans that were measured; relative errors are
     squared, and no time is below zero. Runs count alike, however many spans each has.
@@ -40,7 +44,7 @@ def fit_added(
     lacking: list[Floats] = []
     for steps, spans in runs:
         require(len(spans) > 0, "a recorded run has no measured span")
-        added = _summed(np.array([step.added for step in steps], dtype=np.float64))
+        added = _summed(np.array([step.added[:FITTED] for step in steps], dtype=np.float64))
         known = _summed(np.array([[plain.step_s(step)] for step in steps]))[:, 0]
         first, end = np.array([span.first for span in spans]), np.array([span.last + 1 for span in spans])
         measured = np.array([span.measured_s for span in spans])

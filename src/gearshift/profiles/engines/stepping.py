@@ -74,7 +74,7 @@ class Engine:
         beside = decodes_beside(prompts_run or self._first_may_enter(1), profile.scheduler == "prefill_first")
         decoding = self._with_room() if beside else []
         budget = profile.largest_batched_tokens - len(decoding)
-        chunks = []
+        chunks, entering = [], 0
         for one in self.running:
             if not one.decodes and budget:
                 chunks.append((one, chunk_of(one.context - one.computed, budget)))
@@ -83,6 +83,7 @@ class Engine:
             one = self.waiting.popleft()
             self._take(one, blocks_for(one.context, profile.block_tokens))
             self.running.append(one)
+            entering += 1
             chunks.append((one, chunk_of(one.context, budget)))
             budget -= chunks[-1][1]
         if not chunks and not decoding:
@@ -91,6 +92,7 @@ class Engine:
             prompt_tokens=sum(tokens for _, tokens in chunks),
             prompts=len(chunks),
             decoding=len(decoding),
+            entering=entering,
             kv_tokens=sum(one.context for one in decoding),
             attention_pairs=sum(pairs_of(one.computed, tokens) for one, tokens in chunks),
         )

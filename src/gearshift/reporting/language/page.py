@@ -275,6 +275,7 @@ def engines_table(plan: GearPlan, profile: LanguageProfile) -> str:
         held = engine.kv_blocks * engine.block_tokens if replica.kv_tokens is UNSET else replica.kv_tokens
         figures: Sequence[str] = (
             html.escape(", ".join(replica.device_ids)),
+            milliseconds(engine.reading_s),
             f"{digits(chunk / engine.prefill.seconds(chunk))} tokens/s",
             milliseconds(engine.decode.seconds(1)),
             f"{digits(most / engine.decode.seconds(most))} tokens/s",
@@ -282,5 +283,5 @@ def engines_table(plan: GearPlan, profile: LanguageProfile) -> str:
         )
         cells = "".join(f"<td>{text}</td>" for text in figures)
         rows += f"<tr><td class='text'>{html.escape(replica.id)}</td>{cells}</tr>"
-    names = ("engine", "devices", "prompts", "a token alone", "all together", "holds")
+    names = ("engine", "devices", "reading a prompt", "prompts", "a token alone", "all together", "holds")
     return html_table(names, rows, text=("engine",))

@@ -18,6 +18,15 @@ ENGINE = small_engine(
 )
 
 
+def test_each_prompt_that_enters_takes_its_reading() -> None:
+    reads = msgspec.structs.replace(ENGINE, overhead_per_prompt_s=0.25)
+    begins = work(prompt_tokens=10, prompts=2, entering=2)
+    goes_on = work(prompt_tokens=10, prompts=2)
+    assert reads.step_s(begins) == pytest.approx(ENGINE.step_s(goes_on) + 0.5)
+    assert reads.step_s(goes_on) == ENGINE.step_s(goes_on)
+    assert reads.lone_prompt_s(10) == pytest.approx(ENGINE.lone_prompt_s(10) + 0.25)
+
+
 def work(**fields: int) -> StepWork:
     empty = {"prompt_tokens": 0, "prompts": 0, "decoding": 0, "kv_tokens": 0, "attention_pairs": 0}
     return StepWork(**{**empty, **fields})

@@ -98,6 +98,7 @@ def make_engines(tables: EngineTables, longest_output: int) -> tuple[Any, NDArra
             "overhead_per_request_s",
         ):
             setattr(engine, name, getattr(profile, name))
+        engine.overhead_per_prompt_s = profile.reading_s
         for name in ("oldest", "newest", "first_waiting", "last_waiting", "filling", "first_chunk"):
             setattr(engine, name, NONE)
         engine.model, engine.group = tables.replica_model[number], tables.device[number]

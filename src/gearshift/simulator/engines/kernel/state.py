@@ -70,6 +70,7 @@ class Engine:
     per_attention_token_s: float
     overhead_per_step_s: float
     overhead_per_request_s: float
+    overhead_per_prompt_s: float
     prompt_token_ns: int
     output_token_ns: int
     free_blocks: int

@@ -118,7 +118,7 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int) -> int:
             make_room(state, out, engine)
         engine.owed = 0
         decoding, kv_tokens = engine.decoding, engine.kv_tokens
-    budget, prompts, attention_pairs = engine.largest_batched_tokens - decoding, 0, 0
+    budget, prompts, entering, attention_pairs = engine.largest_batched_tokens - decoding, 0, 0, 0
     engine.first_chunk = NONE
     if engine.filling != NONE and budget > 0:
         place = engine.filling
@@ -139,11 +139,12 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int) -> int:
         attention_pairs += pairs_of(0, tokens)
         request.computed = tokens
         budget -= tokens
-        prompts += 1
+        entering += 1
         if engine.first_chunk == NONE:
             engine.first_chunk = place
         if tokens != request.prompt + request.given:
             engine.filling = place
+    prompts += entering
     if prompts + decoding == 0:
         return NONE
     engine.step_decodes = decoding
@@ -153,10 +154,12 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int) -> int:
         kv_tokens,
         attention_pairs,
         prompts + decoding,
+        entering,
         engine.per_kv_token_s,
         engine.per_attention_token_s,
         engine.overhead_per_step_s,
         engine.overhead_per_request_s,
+        engine.overhead_per_prompt_s,
     )
     return round(seconds * 1e9)
 
