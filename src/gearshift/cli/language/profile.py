@@ -54,17 +54,18 @@ def show(output: Output, made: LanguageProfile) -> None:
 
 def engines_table(made: LanguageProfile) -> Table:
     answers = made.answers
-    columns = "model", "on", "quality", "tokens", "first token alone", "a token alone", "a token, all running"
+    columns = "model", "on", "quality", "tokens", "reading a prompt", "first token alone", "a token alone", "with all"
     shown = table(f"Engines of {made.operator}, {len(answers.part)} prompts", *columns)
     for engine in made.engines:
         row = answers.models.index(engine.model)
         prompt = int(answers.prompt_tokens[row].mean())
-        first_s = engine.prefill.seconds(min(prompt, engine.largest_batched_tokens)) + made.overhead_s
+        first_s = engine.lone_prompt_s(min(prompt, engine.largest_batched_tokens)) + made.overhead_s
         shown.add_row(
             engine.model,
             engine.device_kind + (f" x {engine.tensor_parallel}" if engine.tensor_parallel > 1 else ""),
             percent(float(answers.quality[row].mean())),
             f"{answers.output_tokens[row].mean():.0f}",
+            milliseconds(engine.reading_s),
             milliseconds(first_s),
             milliseconds(engine.decode.step_s[0]),
             f"{milliseconds(engine.decode.seconds(engine.largest_running))} x {engine.largest_running}",

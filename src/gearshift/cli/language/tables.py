@@ -130,7 +130,18 @@ def _ranks_text(profile: LanguageProfile, model: str) -> str:
 
 def show_language_profile(output: Output, profile: LanguageProfile) -> None:
     made = table(
-        "Models", "model", "device", "prefill", "decode alone", "with all", "holds", "runs", "quality A", "B", "ranks"
+        "Models",
+        "model",
+        "device",
+        "reading a prompt",
+        "prefill",
+        "decode alone",
+        "with all",
+        "holds",
+        "runs",
+        "quality A",
+        "B",
+        "ranks",
     )
     for engine in profile.engines:
         row = profile.models.index(engine.model)
@@ -140,6 +151,7 @@ def show_language_profile(output: Output, profile: LanguageProfile) -> None:
         made.add_row(
             engine.model,
             f"{engine.device_kind}{parallel}",
+            milliseconds(engine.reading_s),
             f"{chunk / engine.prefill.seconds(chunk):,.0f} tokens/s",
             f"{milliseconds(engine.decode.seconds(1))}/token",
             f"{engine.largest_running / engine.decode.seconds(engine.largest_running):,.0f} tokens/s",

@@ -92,6 +92,7 @@ def answered_row(prompt: Prompt, heard: Heard) -> Answered:
         output_tokens=max(1, heard.output_tokens),
         features=tuple(recorded_features(DECIDE_AT_TOKENS, logprobs, seconds, prompt_tokens, of_arguments)),
         sums=tuple(recorded_sums(DECIDE_AT_TOKENS, logprobs, of_arguments)),
+        took_s=(heard.came_ns[-1] - heard.sent_ns) / 1e9 if heard.came_ns else 0.0,
     )
 
 

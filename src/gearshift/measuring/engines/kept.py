@@ -10,7 +10,7 @@ from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineSettings, LanguageProject
 
 SUFFIX = ".partial"
-VERSION = 2
+VERSION = 3
 OF_REACHING = (
     *(
         "api_key_env",
@@ -35,6 +35,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     features: tuple[tuple[float, ...], ...] = ()
     sums: tuple[float, ...] = ()
     refused: str = ""
+    took_s: float = 0.0
+    """Until its last token."""
 
 
 class TimedPrefill(msgspec.Struct, frozen=True, kw_only=True, tag="prefill"):

@@ -31,6 +31,7 @@ from gearshift.measuring.engines.sharing import (
 )
 from gearshift.measuring.engines.times import decode_times, engine_from_times
 from gearshift.measuring.engines.timing import EngineTimer, Work, calls_of, first_of, tokens_of, work_of
+from gearshift.measuring.engines.under_load import under_load
 from gearshift.models.language_config import EngineSettings, LanguageProject, read_language_project
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -200,6 +201,11 @@ class Measured(NamedTuple):
     warnings: list[str]
     answers: dict[str, Answered] | None
 
+    def with_reading(self, read_s: float) -> "Measured":
+        """With an engine that takes so long to read a request."""
+        engine = msgspec.structs.replace(self.engine, overhead_per_prompt_s=read_s)
+        return self._replace(engine=engine, overhead_s=max(0.0, self.overhead_s - read_s))
+
 
 @dataclass(slots=True)
 class Shared:
@@ -210,7 +216,13 @@ class Shared:
 
 
 async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measured], Shared]:
-    measured = [await _measure(task, place, works[place]) for place in task.places]
+    measured: list[Measured] = []
+    for place in task.places:
+        one = await _measure(task, place, works[place])
+        if one.answers is None:  # its model's first engine was asked for them, just before
+            read_s = next(other.engine.reading_s for other in reversed(measured) if other.answers is not None)
+            one = one.with_reading(read_s)
+        measured.append(one)
     engines = {(one.engine.model, one.engine.tensor_parallel): one.engine for one in measured}
     shared = Shared()
     for pair in _pairs(task, works):
@@ -268,6 +280,8 @@ async def _measure(task: Task, place: Place, work: Work) -> Measured:
                 answers = await answers_of(
                     endpoint, task.project, task.prompts, task.kept[place], lambda: task.step(f"{name}: answers")
                 )
+                loaded = under_load(engine, overhead_s, [*answers.values()], task.project.profile.at_once)
+                engine, overhead_s, warnings = loaded.engine, loaded.beside_s, [*warnings, *loaded.warnings]
         finally:
             endpoint.close()
     return Measured(engine, overhead_s, warnings, answers)
