@@ -36,7 +36,7 @@ from gearshift.profiles.profile import PART_B
 from gearshift.profiles.store import read_profile
 from gearshift.runtime.backends.local import router_cores
 from gearshift.serving.operate.child_server import ChildServer
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.traces.generate import steady
 from gearshift.verbs.inputs import workload_of
 from gearshift.verbs.replay import source_of

@@ -21,7 +21,7 @@ from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.serving.operate.child_server import ChildServer
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.traces.network import Uplink
 from gearshift.verbs.profile import profile as measured_profile
 from gearshift.verbs.replay import replay

@@ -46,7 +46,7 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.serving.operate.child_server import ChildServer
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.traces.generate import steady
 from gearshift.workload import Workload, draw_workload
 

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import sklearn
 
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 
 HERE = Path(__file__).parent
 MODEL_PACKAGES = (f"numpy=={np.__version__}", f"scikit-learn=={sklearn.__version__}")

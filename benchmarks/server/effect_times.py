@@ -49,7 +49,7 @@ from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.assembly import make_service
 from gearshift.serving.operate.task import read_task
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.verbs.profile import profile as measured_profile
 
 SIZES = (1, 2, 4, 8)

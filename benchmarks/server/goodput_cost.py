@@ -23,7 +23,7 @@ from benchmarks.server.open_loop import request_bytes, send
 from benchmarks.shared.tables import print_bar, print_table, spread
 from gearshift.demo import task
 from gearshift.load_generator.replay_result import limit_s
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.traces.generate import steady
 
 TIMES_LARGEST, TIMES_PEER = 3.0, 2.0

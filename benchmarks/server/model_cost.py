@@ -30,7 +30,7 @@ from benchmarks.server.compared import (
 )
 from benchmarks.server.digit_models import OPERATOR, Digits, capacities, profiled, trained
 from benchmarks.shared.tables import print_bar, print_table, spread
-from gearshift.serving.serve import pinned
+from gearshift.support.processors import pinned
 from gearshift.traces.generate import steady
 
 CONNECTIONS = 64

@@ -6,7 +6,6 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ from gearshift.serving.pages.live import Live
 from gearshift.support.event_loop import allow_many_connections, require_own_process
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike
-from gearshift.support.processors import pin, processors_of
+from gearshift.support.processors import pin, pinned
 
 if TYPE_CHECKING:
     from gearshift.serving.grpc.server import GrpcServer
@@ -172,19 +171,6 @@ def tell_quota(task: ServingTask, quota: float) -> None:
 
 
 # The process -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def pinned(cores: frozenset[int] | None) -> Iterator[None]:
-    if cores is None:
-        yield
-        return
-    before = processors_of()
-    pin(cores)
-    try:
-        yield
-    finally:
-        pin(before)
 
 
 def run_loop(main: Coroutine[Any, Any, int]) -> int:

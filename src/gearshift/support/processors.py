@@ -5,8 +5,8 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FORBIDDEN = (errno.EACCES, errno.ENOSYS, errno.EPERM)
@@ -52,6 +52,20 @@ def pin(processors: Collection[int], process: int = 0) -> bool:
         log.warning("this system lets no process be pinned to processors (%s): latencies will vary", error.strerror)
         return False
     return True
+
+
+@contextmanager
+def pinned(processors: Collection[int] | None) -> Iterator[None]:
+    """As `pin` within the context; for None, nothing changes."""
+    if processors is None:
+        yield
+        return
+    before = processors_of()
+    pin(processors)
+    try:
+        yield
+    finally:
+        pin(before)
 
 
 LOWEST_PRIORITY = 19

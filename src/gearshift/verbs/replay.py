@@ -105,7 +105,7 @@ def replay(
     """
     from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
     from gearshift.load_generator.replay import run_replay
-    from gearshift.serving.serve import pinned
+    from gearshift.support.processors import pinned
 
     plan = plan_at(target)
     arrivals = trace_for(None if plan is None else read_plan(plan), target, trace, seed=seed)
@@ -285,7 +285,7 @@ def replay_each(
     from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
     from gearshift.load_generator.replay import run_replay_together
     from gearshift.serving.operate.task import read_task
-    from gearshift.serving.serve import pinned
+    from gearshift.support.processors import pinned
 
     sending, path = sending_of(how), plan_at(target)
     if path is None:

@@ -144,8 +144,8 @@ def validate(
     """
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
-    from gearshift.serving.serve import pinned
     from gearshift.simulator.simulate import prepare
+    from gearshift.support.processors import pinned
 
     path = Path(plan)
     if not read_plan(path).is_plain:
@@ -215,8 +215,8 @@ def validate_each(
     from gearshift.serving.operate.child_server import ChildServer
     from gearshift.serving.operate.make_passing import joint_records_of
     from gearshift.serving.operate.task import read_task
-    from gearshift.serving.serve import pinned
     from gearshift.simulator.simulate import prepare
+    from gearshift.support.processors import pinned
 
     path, sending = Path(plan), sending_of(how)
     task = read_task(
