@@ -11,11 +11,19 @@ import msgspec
 import numpy as np
 
 from gearshift.errors import GearshiftError, require
+from gearshift.hardware import is_cuda
 from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.measuring.engines.kept import Answered, KeptRows, TimedBeside, TimedDecode, TimedPrefill, partial_folder
-from gearshift.measuring.engines.reached import Said, doubts_about_urls, running, said_by, said_by_others
+from gearshift.measuring.engines.reached import (
+    Said,
+    cores_as_served,
+    doubts_about_urls,
+    running,
+    said_by,
+    said_by_others,
+)
 from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.sharing import (
     Beside,
@@ -37,7 +45,9 @@ from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.profiles.engines.ranking import rankings, with_ranks
+from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.engines.replicas.identity import noted
+from gearshift.support.processors import pinned
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -59,6 +69,8 @@ class Task:
     notice: Notice
     planned: int = 0
     done: int = 0
+    available: tuple[int, ...] = field(default_factory=available_cores)
+    """The processors for engines and for this process."""
     said: dict[str, list[Said]] = field(default_factory=dict)
     """The words about themselves of each model's endpoints, of whatever degree, as any of them may be served."""
 
@@ -102,7 +114,8 @@ def profile_language(
         task.kept[place] = KeptRows(partial, project, place[0], task.settings(place))
     works = _announce(task, partial)
     try:
-        measured, sharing = asyncio.run(_measure_all(task, works))
+        with pinned(_beside_engines(task)):
+            measured, sharing = asyncio.run(_measure_all(task, works))
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     models = [*project.models]
@@ -137,6 +150,15 @@ def profile_language(
     )
     doubts = [*warnings, *(text for one in measured for text in one.warnings), *sharing.warnings, *doubts_about(made)]
     return with_ranks(replace(made, warnings=tuple(dict.fromkeys(doubts))), rankings(made, seed=seed))
+
+
+def _beside_engines(task: Task) -> frozenset[int] | None:
+    """The processors that engines leave to this process, as where they are served; None where none have any."""
+    started = [task.settings(place) for place in task.places if task.settings(place).command]
+    if not started or any(is_cuda(one.kind) for one in started):
+        return None
+    taken = frozenset[int]().union(*(cores_as_served(one, task.available) for one in started))
+    return frozenset(task.available) - taken or None
 
 
 def doubts_about(made: LanguageProfile) -> list[str]:
@@ -255,7 +277,8 @@ async def _measure_beside(
     if not left:
         return
     task.notice(f"{_both(pair)}: about {seconds_of_pair(pair, engines) * len(left):.0f} s of timing")
-    async with Started(pair, task.path.parent, chat=bool(task.prompts[0].messages)) as timers:
+    chat = bool(task.prompts[0].messages)
+    async with Started(pair, task.path.parent, chat=chat, available=task.available) as timers:
         for repeat in left:
             alone, together = await timed_beside(pair, timers, steps_of(pair, engines))
             kept.keep(TimedBeside(other=other, repeat=repeat, alone=alone, together=together))
@@ -271,7 +294,7 @@ def _both(pair: tuple[Beside, Beside]) -> str:
 
 async def _measure(task: Task, place: Place, work: Work) -> Measured:
     (name, _), settings = place, task.settings(place)
-    async with running(name, settings, task.path.parent) as url:
+    async with running(name, settings, task.path.parent, available=task.available) as url:
         endpoint = Endpoint(name, settings, url)
         try:
             engine, overhead_s, warnings = await _timed(task, endpoint, place, work)

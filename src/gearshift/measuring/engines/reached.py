@@ -60,13 +60,21 @@ def doubts_about_urls(name: str, urls: Sequence[str], said: Sequence[Said]) -> l
 
 @asynccontextmanager
 async def running(
-    name: str, settings: EngineSettings, folder: Path, *, memory_share: float = MEMORY_SHARE
+    name: str,
+    settings: EngineSettings,
+    folder: Path,
+    *,
+    memory_share: float = MEMORY_SHARE,
+    available: Sequence[int] | None = None,
 ) -> AsyncIterator[str]:
-    """The endpoint's URL; an engine with a command is started, and stopped in the end."""
+    """The endpoint's URL; an engine with a command is started, and stopped in the end.
+
+    One of kind `cpu` is on some of the processors `available`, by default of those of this process.
+    """
     if settings.urls:
         yield settings.urls[0]
         return
-    cores = _cores_as_served(settings)
+    cores = cores_as_served(settings, available_cores() if available is None else available)
     environment = engine_environment(None, len(cores))
 
     def make() -> EngineProcess:
@@ -89,17 +97,16 @@ async def running(
         await replica.stop()
 
 
-def _cores_as_served(settings: EngineSettings) -> frozenset[int]:
+def cores_as_served(settings: EngineSettings, available: Sequence[int]) -> frozenset[int]:
     """The processors that an engine of kind `cpu` has where it is served; none are set for other kinds."""
     if is_cuda(settings.kind) or is_remote(settings.kind):
         return frozenset()
-    there = available_cores()
     (degree,) = settings.degrees
     wanted = settings.cores * degree
     require(
-        wanted <= len(there),
-        f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(there)}",
+        wanted <= len(available),
+        f"the engine of model {settings.model!r} has {wanted} cores, and this machine has {len(available)}",
         remedy="lower its cores",
     )
     devices = identical_devices(degree, kind=settings.kind, cores=settings.cores)
-    return frozenset().union(*assign_cores(devices, there).values())
+    return frozenset().union(*assign_cores(devices, available).values())

@@ -127,15 +127,19 @@ async def _keep_company(one: Beside, timer: EngineTimer) -> None:
 class Started:
     """Both engines of a pair on the same devices, each with half of the memory."""
 
-    def __init__(self, pair: tuple[Beside, Beside], folder: Path, *, chat: bool) -> None:
-        self._pair, self._folder, self._chat = pair, folder, chat
+    def __init__(
+        self, pair: tuple[Beside, Beside], folder: Path, *, chat: bool, available: Sequence[int] | None = None
+    ) -> None:
+        self._pair, self._folder, self._chat, self._available = pair, folder, chat, available
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> tuple[EngineTimer, EngineTimer]:
         timers = []
         try:
             for one in self._pair:
-                start = running(one.name, one.settings, self._folder, memory_share=MEMORY_SHARE / 2)
+                start = running(
+                    one.name, one.settings, self._folder, memory_share=MEMORY_SHARE / 2, available=self._available
+                )
                 endpoint = Endpoint(one.name, one.settings, await self._stack.enter_async_context(start))
                 self._stack.callback(endpoint.close)
                 timers.append(EngineTimer(endpoint, EngineMeasuring(), chat=self._chat))

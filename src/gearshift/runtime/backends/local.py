@@ -6,7 +6,7 @@ from typing import Unpack
 
 from gearshift.errors import InvalidInput, WorkerDied
 from gearshift.gear import GearPlan
-from gearshift.hardware import Hardware, is_cuda
+from gearshift.hardware import Hardware, is_cuda, is_remote
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.runtime.backends.workers_backend import DeviceSet, WorkersBackend, WorkersOptions
 from gearshift.runtime.wire.messages import Release, ThreadsSet
@@ -40,6 +40,16 @@ def router_cores(hardware: Hardware, available: Sequence[int] | None = None) -> 
     cores = frozenset(available_cores() if available is None else available)
     taken = frozenset().union(*assign_cores(hardware, available).values())
     return cores - taken or cores
+
+
+def cores_beside_engines(hardware: Hardware, available: Sequence[int] | None = None) -> frozenset[int] | None:
+    """As `router_cores`, where engines of language models run on processors of this machine.
+
+    None where none do, or some have accelerators: an engine that gets no processors of its own may
+    use those of the process that starts it.
+    """
+    kinds = [device.kind for device in hardware.devices if not is_remote(device.kind)]
+    return None if not kinds or any(map(is_cuda, kinds)) else router_cores(hardware, available)
 
 
 def cuda_places(hardware: Hardware) -> dict[str, int]:

@@ -17,6 +17,7 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing, tracing_if
+from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.service.room import HeldBytes, Unsent
 from gearshift.serving.door.bounds import most_waiting_bytes, with_memory_bounds
@@ -48,6 +49,7 @@ from gearshift.serving.serve import (
 )
 from gearshift.support.event_loop import allow_many_connections, most_open_files, require_own_process
 from gearshift.support.files import PathLike
+from gearshift.support.processors import pinned
 
 Read = Callable[[Path], LanguageTask]
 Say = Callable[[str], None]
@@ -78,6 +80,7 @@ def serve_language(
         backend=backend,
         profile_path=None if profile_path is None else Path(profile_path),
         project_path=None if project_path is None else Path(project_path),
+        available=available_cores(),
     )
     task = read(Path(plan_path))
     settings = with_memory_bounds(settings)
@@ -87,7 +90,8 @@ def serve_language(
     settings, doubt = with_files_for_engines(settings, most_open_files())
     journal = RecentEvents(Journal() if journal_path is None else JournalFile(Path(journal_path)))
     logs = logging_to_stderr(LogSettings(settings.log_level, settings.log_format))
-    with bound_sockets(settings.host, settings.port) as socks, logs, tracing_if(settings.otel) as tracing:
+    traces = tracing_if(settings.otel)
+    with bound_sockets(settings.host, settings.port) as socks, pinned(task.router_cores), logs, traces as tracing:
         try:
             if doubt:
                 log.warning(doubt)

@@ -15,6 +15,7 @@ from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.serving.openai.language_task import LanguageTask
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.swap import LONGEST_LEAVE_S, OneSwap, SwapBody, SwapResult
+from gearshift.support.processors import pin
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class LanguageSwaps:
             task = await asyncio.to_thread(self._read, path)
             require_same_project(task, before.task, path)
             after = self._make(task, Tagged(self._journal, plan=path.name), before.all)
+            _keep_beside_engines(task)
             await after.start_engines()
             try:
                 self._take_over(before, after)
@@ -80,6 +82,7 @@ class LanguageSwaps:
                     await after.stop()
                 raise
         except Exception as error:  # whatever goes wrong, the old plan goes on
+            _keep_beside_engines(before.task)
             reason = str(error)
             if not isinstance(error, (GearshiftError, OSError)):
                 log.exception("fault while %s was swapped in", path.name)
@@ -112,6 +115,12 @@ class LanguageSwaps:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
+
+
+def _keep_beside_engines(task: LanguageTask) -> None:
+    """On the processors that the task's engines leave, which are all where they have none."""
+    if task.project is not None:
+        pin(task.router_cores or task.available)
 
 
 def require_same_project(task: LanguageTask, served: LanguageTask, path: Path) -> None:

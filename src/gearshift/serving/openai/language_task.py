@@ -26,7 +26,7 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
-from gearshift.runtime.backends.local import assign_cores, available_cores, cuda_places
+from gearshift.runtime.backends.local import assign_cores, available_cores, cores_beside_engines, cuda_places
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.router.status import ServedPlan
@@ -41,7 +41,11 @@ LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
-    """`project` is None where engines are emulated, `folder` the profile's."""
+    """`project` is None where engines are emulated, `folder` the profile's.
+
+    `available` are the processors that this process might use at first, `router_cores` those that
+    engines leave to it, if they have some.
+    """
 
     served: ServedPlan
     plan: GearPlan
@@ -50,6 +54,11 @@ class LanguageTask:
     folder: Path
     project: LanguageProject | None
     project_path: Path
+    available: tuple[int, ...]
+
+    @property
+    def router_cores(self) -> frozenset[int] | None:
+        return None if self.project is None else cores_beside_engines(self.plan.hardware, self.available)
 
 
 def read_language_task(
@@ -58,8 +67,12 @@ def read_language_task(
     *,
     profile_path: Path | None = None,
     project_path: Path | None = None,
+    available: Sequence[int] | None = None,
 ) -> LanguageTask:
-    """Raises `InvalidInput` where a file is missing or does not fit."""
+    """`available` are processors, by default those that this process may use.
+
+    Raises `InvalidInput` where a file is missing or does not fit.
+    """
     require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
     plan = read_plan(plan_path)
     for name in plan.pipelines:
@@ -93,6 +106,7 @@ def read_language_task(
         folder=folder.resolve(),
         project=project,
         project_path=path,
+        available=available_cores() if available is None else tuple(available),
     )
 
 
@@ -239,7 +253,7 @@ def _maker(task: LanguageTask, replica: Replica, command: Callable[[int], list[s
         if places:
             cuda = visible_cuda(places, os.environ.get(CUDA_SETTING))
         else:
-            assigned = assign_cores(hardware, available_cores())
+            assigned = assign_cores(hardware, task.available)
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
     return Maker(replica.id, command, folder, environment, cores)

@@ -25,7 +25,9 @@ from gearshift.load_generator.language.stream_log import StreamReplay, figures_o
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
+from gearshift.runtime.backends.local import cores_beside_engines
 from gearshift.support.files import PathLike
+from gearshift.support.processors import pinned
 from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.language.replay import (
     LONGEST_S,
@@ -89,7 +91,8 @@ def validate_language(
     if url is not None:
         run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
     else:
-        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at:
+        cores = None if emulated else cores_beside_engines(made.hardware)
+        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores):
             run = _validated(at, asked, progress)
     return msgspec.structs.replace(run, doubts=doubts_about_turns(engine_tables(made, measured)) if emulated else ())
 

@@ -2,7 +2,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware, identical_devices
-from gearshift.runtime.backends.local import assign_cores, router_cores
+from gearshift.runtime.backends.local import assign_cores, cores_beside_engines, router_cores
 
 
 def test_devices_get_disjoint_cores_from_the_highest_downward():
@@ -27,3 +27,12 @@ def test_remote_devices_take_no_processors():
     assert hardware.cores == 1
     assert assign_cores(hardware, [0, 1]) == {"here": {1}, "there": frozenset(), "too": frozenset()}
     assert router_cores(hardware, [0, 1]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "left"),
+    [(["cpu", "remote"], {0, 1}), (["cpu"] * 3, {0, 1, 2}), (["cuda", "cpu"], None), (["remote"], None)],
+)
+def test_engines_of_language_models_leave_the_others_where_all_run_on_processors(kinds, left):
+    hardware = Hardware(devices=tuple(Device(id=f"d{i}", kind=kind) for i, kind in enumerate(kinds)))
+    assert cores_beside_engines(hardware, [0, 1, 2]) == left

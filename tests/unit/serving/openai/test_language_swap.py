@@ -39,7 +39,7 @@ def test_arrivals_are_recorded_on_where_a_plan_did_not_begin(tmp_path: Path) -> 
             second.start()
             raise ZeroDivisionError
 
-        task = SimpleNamespace(tables=service.tables, project_path=None)
+        task = SimpleNamespace(tables=service.tables, project=None, project_path=None)
         before = SimpleNamespace(service=first, task=task, all=())
         after = SimpleNamespace(service=second, task=task, start_engines=start_engines, serve=serve, stop=stop)
         swaps = LanguageSwaps(

@@ -12,7 +12,6 @@ from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.openai import language_task
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
 
@@ -126,28 +125,29 @@ def planned_on_two_devices(folder: Path, backend: str, *, kv_tokens: bool = True
     return read_language_task(path, backend, project_path=project(folder, command))  # type: ignore[arg-type]
 
 
-def commands_on_eight_cores(task: LanguageTask, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    monkeypatch.setattr(language_task, "available_cores", lambda: frozenset(range(8)))
-    return commands(task)
+def commands_on_eight_cores(task: LanguageTask) -> list[list[str]]:
+    return commands(replace(task, available=tuple(range(8))))
 
 
-def test_engines_are_given_the_memory_that_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "local"), monkeypatch)
+def test_the_server_keeps_to_the_processors_that_engines_leave(tmp_path: Path) -> None:
+    task = replace(planned_on_two_devices(tmp_path, "local"), available=tuple(range(8)))
+    assert task.router_cores == frozenset(range(6))
+    assert replace(task, project=None).router_cores is None
+
+
+def test_engines_are_given_the_memory_that_was_planned(tmp_path: Path) -> None:
+    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "local"))
     assert small[3:] == ["--memory", "0.25", "--tokens", str(384 << 10), "--tp", "2"]
     assert large[3:] == ["--memory", "0.5", "--tokens", str(256 << 10), "--tp", "2"]
 
 
-def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_of_a_plan_that_does_not_say_share_their_devices_alike(tmp_path: Path) -> None:
     task = planned_on_two_devices(tmp_path, "local", kv_tokens=False)
-    assert [command[4] for command in commands_on_eight_cores(task, monkeypatch)] == ["0.45", "0.45"]
+    assert [command[4] for command in commands_on_eight_cores(task)] == ["0.45", "0.45"]
 
 
-def test_emulated_engines_on_the_same_devices_know_of_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
+def test_emulated_engines_on_the_same_devices_know_of_each_other(tmp_path: Path) -> None:
+    small, large = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"))
     assert small[small.index("--board") + 1] == large[large.index("--board") + 1]
     assert [one[one.index("--place") + 1] for one in (small, large)] == ["0", "1"]
     assert [one[one.index("--factors") + 1] for one in (small, large)] == ["1.0,1.0", "1.0,1.0"]
@@ -162,8 +162,8 @@ def test_an_emulated_engine_that_has_its_devices_for_itself_has_no_board(tmp_pat
     assert not [command for command in asyncio.run(commands()) if "--board" in command]
 
 
-def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, _ = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"), monkeypatch)
+def test_emulated_engines_hold_the_contexts_that_were_planned(tmp_path: Path) -> None:
+    small, _ = commands_on_eight_cores(planned_on_two_devices(tmp_path, "emulated"))
     assert small[small.index("--kv-tokens") + 1] == str(384 << 10)
 
 
