@@ -1,17 +1,21 @@
 """`gearshift validate` and `gearshift replay` of language models, over emulated engines in processes of their own."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, ModelFailed, NoAnswer
+from gearshift.objective import Objective
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.traces.read import write_trace
 from gearshift.verbs.language import replay
 from gearshift.verbs.language.replay import Asking, replay_language
 from gearshift.verbs.language.validate import validate_language
+from gearshift.verbs.simulate import simulate_language
 from gearshift.workload import Trace
 from tests.language_server import serving
 from tests.often import first_short
@@ -81,6 +85,33 @@ def test_requests_with_the_tokens_of_a_trace_are_simulated_as_they_are_sent(tmp_
         assert predicted.answered_by == measured.answered_by  # type: ignore[union-attr]
         assert predicted.output_tokens == measured.output_tokens == trace.output_tokens.sum()  # type: ignore[union-attr]
         assert run.errors["quality"] == pytest.approx(0, abs=1e-9)
+
+
+def in_contexts_of(tokens: int) -> LanguageProfile:
+    return replace(
+        PROFILE, engines=tuple(msgspec.structs.replace(engine, context_tokens=tokens) for engine in PROFILE.engines)
+    )
+
+
+@pytest.mark.long
+def test_requests_beyond_every_context_are_part_of_neither_figure(tmp_path: Path) -> None:
+    profile = in_contexts_of(40)
+    path = write_language_plan(tmp_path, [SMALL_ALONE], profile=profile)
+    long = np.arange(8) % 4 == 1
+    trace = Trace(np.arange(8) * 20_000_000, 0.2, prompt_tokens=np.where(long, 37, 30), output_tokens=np.full(8, 5))
+    with serving(path, "--backend", "emulated") as server:
+        run = validate_language(path, trace, url=server.url, emulated=True)
+        replayed = replay_language(server.url, trace, profile)
+    assert (run.predicted.requests, run.measured.requests, run.replay.left_out) == (6, 6, 2)
+    assert (replayed.result.requests, replayed.left_out) == (6, 2)
+    assert run.replay.problems == replayed.problems == {}
+    assert simulate_language(path, trace).result(profile, Objective(metric="ttft")).requests == 6
+
+
+def test_requests_that_no_memory_holds_are_refused_before_any_is_sent(plan: Path) -> None:
+    trace = Trace(np.arange(2), 1.0, prompt_tokens=np.array([5, 20_000]), output_tokens=np.array([5, 5]))
+    with pytest.raises(InvalidInput, match="1 requests take more than the 1000 blocks"):
+        validate_language(plan, trace, url="http://127.0.0.1:9/v1", emulated=True)
 
 
 def test_no_server_and_no_prompts_are_told(plan: Path) -> None:

@@ -9,8 +9,10 @@ from gearshift.cli.common.option_table import require_positive
 from gearshift.cli.common.options import TRACE_OPTIONS, the_only_trace, the_trace
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
+from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
+from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.language.comparison import (
     FORMATS,
     Formats,
@@ -53,7 +55,9 @@ def compare_of_language(
         require_positive(FLAGS[name], number, "milliseconds")
     path = the_only_trace(tuple(trace), "")
     assert path is not None
+    measured = read_language_profile(profile)
     arrivals = the_trace(path, seed=options["seed"], **{one: options.pop(one) for one in TRACE_OPTIONS})
+    arrivals = answerable_and_told(output, arrivals, measured.engines)
     paths = [each for each in (csv_path, page) if each is not None]
     for each in paths:
         require_writable(each)
@@ -62,7 +66,7 @@ def compare_of_language(
     options["planners"] = names_of(options["planners"])
     with output.progress() as tell:
         limits_s = [ms / 1e3 for ms in numbers]
-        found = compare_language(profile, arrivals, limits_s=limits_s, metric=name, progress=tell, **options)
+        found = compare_language(measured, arrivals, limits_s=limits_s, metric=name, progress=tell, **options)
     if csv_path is not None:
         write_atomically(csv_path, comparison_as_csv(found).encode())
     if page is not None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from gearshift.cli.common.options import require_none, take_trace
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
+from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
+from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.reporting.language.words import cascade_text, limit_of, load_text, placed_sharing_in_words
 from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain_language
@@ -25,6 +27,7 @@ def explain_of_language(
     require_none(refused)
     made, measured = plan_and_language_profile(plan, profile)
     arrivals = take_trace(output.say, made, plan, trace_arguments)
+    arrivals = answerable_and_told(output, arrivals, engine_tables(made, measured).engines)
     with output.progress() as tell:
         explained = explain_language(made, arrivals, profile=measured, progress=tell)
     output.json(explained)

@@ -12,12 +12,12 @@ from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.other_devices import what_if_by_count
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import THIS_TRACE_ALONE, devices_table
+from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.tables import language_headline, language_results, placement_text, show_language_gears
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.plans.prices import price_per_hour
-from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.cost import per_million
@@ -54,9 +54,7 @@ def plan_of_language(
     (require_plans_replaceable if frontier else require_writable)(out)
     measured = read_language_profile(profile)
     arrivals = the_trace(**{name: options.pop(name) for name in TRACE_OPTIONS}, trace=trace, seed=options["seed"])
-    arrivals, left_out = answerable(arrivals, measured.engines)
-    for told in left_out:
-        output.say(told)
+    arrivals = answerable_and_told(output, arrivals, measured.engines)
     first = out / plan_name(0) if frontier else out
     options["profile_source"] = source_file(profile, first, measured.sha256)
     options["trace_source"] = trace_file(trace, first, arrivals)

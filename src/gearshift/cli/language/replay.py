@@ -8,6 +8,9 @@ from gearshift.cli.common.output import EXIT_NOT_VALID, EXIT_NOT_WITHIN, Output
 from gearshift.cli.common.tables import milliseconds, percent, signed_percent
 from gearshift.cli.language.tables import language_results
 from gearshift.errors import require
+from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.engines.store import read_language_profile
+from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ def replay_of_language(
     output: Output, url: str, trace: Trace, profile: Path, refused: Mapping[str, object], options: Mapping[str, Any]
 ) -> None:
     """Replay and print; `options` are those of `replay`, `refused` flags that do not go with language models."""
-    from gearshift.verbs.language.replay import replay_language
+    from gearshift.verbs.language.replay import replay_language, trace_to_send
 
     _refuse(refused)
     require(
@@ -30,12 +33,14 @@ def replay_of_language(
         f"{url} is no URL",
         remedy="serve the plan, and name the server's URL up to /v1; or compare both with `gearshift validate`",
     )
-    _tell_tokens(output, trace, own_prompts=options["project"] is not None)
+    measured = read_language_profile(profile)
+    for told in trace_to_send(trace, measured.engines, own_prompts=options["project"] is not None)[1]:
+        output.say(told)
     with output.progress() as tell:
         run = replay_language(
             url,
             trace,
-            profile,
+            measured,
             project=options["project"],
             model=options["model"],
             key=options["api_key"],
@@ -70,17 +75,21 @@ def validate_of_language(
     options: Mapping[str, Any],
 ) -> None:
     """Validate and print; `bounds` are on the errors of p95 TTFT and of shares."""
+    from gearshift.verbs.language.replay import trace_to_send
     from gearshift.verbs.language.validate import validate_language
 
     require(options["backend"] != "ray", "language models run in engines", remedy="leave out --backend ray")
-    _tell_tokens(output, trace, own_prompts=options["backend"] != "emulated")
+    emulated = options["backend"] == "emulated"
+    engines = engine_tables(*plan_and_language_profile(plan, options["profile"])).engines
+    for told in trace_to_send(trace, engines, own_prompts=not emulated)[1]:
+        output.say(told)
     with output.progress() as tell:
         run = validate_language(
             plan,
             trace,
             profile=options["profile"],
             project=options["project"],
-            emulated=options["backend"] == "emulated",
+            emulated=emulated,
             longest_s=options["longest_s"],
             seed=options["seed"],
             progress=lambda done, total: tell("serving and replaying", done / total),
@@ -119,11 +128,6 @@ def broken_bounds(run: "LanguageValidation", bounds: Mapping[str, float | None])
         broken.append(f"p95 of the time to the first token is off by {signed_percent(run.errors['ttft_p95'])}")
     far = [name for name in ("quality", "share_late") if points is not None and abs(run.errors[name]) > points]
     return [*broken, *(f"{name.replace('_', ' ')} is off by {percent(run.errors[name])}" for name in far)]
-
-
-def _tell_tokens(output: Output, trace: Trace, *, own_prompts: bool) -> None:
-    if own_prompts and trace.prompt_tokens is not None:
-        output.say("the project's prompts have tokens of their own: of the trace its times alone count")
 
 
 def _refuse(given: Mapping[str, object]) -> None:

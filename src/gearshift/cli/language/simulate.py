@@ -12,6 +12,7 @@ from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.options import require_none, take_trace
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import percent
+from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.tables import (
     language_headline,
     language_results,
@@ -20,7 +21,6 @@ from gearshift.cli.language.tables import (
     show_language_profile,
 )
 from gearshift.gear import GearPlan
-from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.language.words import placed_sharing_in_words
@@ -37,11 +37,8 @@ def simulate_of_language(
     """Simulate and print; `refused` are flags that do not go with language models."""
     require_none(refused)
     made, measured = plan_and_language_profile(plan, profile)
-    trace, left_out = answerable(
-        take_trace(output.say, made, plan, trace_arguments), engine_tables(made, measured).engines
-    )
-    for told in left_out:
-        output.say(told)
+    trace = take_trace(output.say, made, plan, trace_arguments)
+    trace = answerable_and_told(output, trace, engine_tables(made, measured).engines)
     simulated = partial(simulate_language, made, profile=measured, seed=trace_arguments["seed"])
     with output.waiting(f"simulating {len(trace):,} requests", seconds_for(trace, simulated)):
         run = simulated(trace)

@@ -10,10 +10,12 @@ from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
+from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.language.inputs import plans_language
+from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.report import report, report_pipelines
 from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
@@ -57,6 +59,9 @@ def command(
     trace = None
     if made.trace.path or trace_arguments["trace"]:
         trace = take_trace(output.say, made, plan, trace_arguments)
+        if plans_language(made):
+            engines = engine_tables(*plan_and_language_profile(plan, profile)).engines
+            trace = answerable_and_told(output, trace, engines)
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
     about_s = 0.0 if trace is None else seconds_for(trace, partial(simulate_plan, made, plan, profile))

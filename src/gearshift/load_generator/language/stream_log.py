@@ -54,7 +54,7 @@ class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
     """`lateness_s` is how late requests were sent: p50, p99, at most. `problems` counts what went wrong, in words.
 
     `valid` is False where many were sent late, as the figures are then those of the generator, and where
-    none was answered.
+    none was answered. `left_out` requests of the trace were not sent, as no context holds them.
     """
 
     result: ServingResult
@@ -62,6 +62,7 @@ class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
     problems: dict[str, int]
     valid: bool
     answered: int = 0
+    left_out: int = 0
 
 
 def figures_of(

@@ -19,6 +19,8 @@ from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.models.config import project_file
 from gearshift.models.language_config import read_language_project
 from gearshift.objective import Objective
+from gearshift.profiles.engines.contexts import answerable
+from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.support.files import PathLike
@@ -67,7 +69,8 @@ def replay_language(
     Prompts and the judge are those of `project`, asked as they were profiled; tokens of the trace
     then do not count. Without it prompts name their record, as emulated engines read it, and
     quality is that recorded of the model that the server names; where the trace has tokens, prompts
-    are filled to their length, and answers are as long as there (`ignore_eos`). `model` is the name
+    are filled to their length, and answers are as long as there (`ignore_eos`); those longer than
+    every context of the profile are not sent, but counted in `left_out`. `model` is the name
     at the server, by default the profile's operator. The first prompt is asked once more, before the
     others, for an answer to try the judge on. Raises `NoAnswer` where no server answers, and what the
     judge raises at that answer; later it counts as a problem, and quality is that recorded.
@@ -75,12 +78,13 @@ def replay_language(
     measured = language_profile(profile)
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     asking = Asking() if project is None else asking_of(Path(project), measured)
-    workload = workload_to_send(measured, arrivals, asking, seed=seed)
+    workload = workload_to_send(measured, arrivals, asking, measured.engines, seed=seed)
     sent = outgoing(workload, asking, model or measured.operator)
     require_judge(url.rstrip("/"), sent, asking, key=key, longest_s=longest_s)
     log = send_all(url.rstrip("/"), sent, key=key, longest_s=longest_s, progress=progress)
     judged(log, asking)
-    return figures_of(log, measured, objective or Objective(metric="ttft"), duration_s=workload.duration_s)
+    run = figures_of(log, measured, objective or Objective(metric="ttft"), duration_s=workload.duration_s)
+    return msgspec.structs.replace(run, left_out=len(arrivals) - len(workload))
 
 
 def asking_of(project: Path, profile: LanguageProfile) -> Asking:
@@ -127,24 +131,33 @@ def recorded_prompts(profile: LanguageProfile, prompts: Sequence[Prompt], *, whe
     return tuple(found[key].popleft() for key in keys)
 
 
-def workload_to_send(
-    profile: LanguageProfile, trace: Trace, asking: Asking, *, seed: int | None = None
-) -> LanguageWorkload:
-    """The requests as they are sent, which is as they must be simulated.
+def trace_to_send(trace: Trace, engines: Sequence[EngineProfile], *, own_prompts: bool) -> tuple[Trace, list[str]]:
+    """The requests of a trace that are sent, with the tokens that they have, and sentences on what is not as there.
 
-    Prompts of a project have tokens of their own, made-up ones those of the trace. Requests that
-    are split by their id are split by that which is sent.
+    Prompts of a project have tokens of their own, made-up ones those of the trace. Of the latter,
+    requests that no engine's context holds are left out. Raises `InvalidInput` where that leaves none.
     """
-    drawn = language_workload(profile, trace, seed=seed)
-    ids = [id_of(i) for i in range(len(drawn))]
-    own = asking.prompts is not None
-    prompt_tokens = None if own or drawn.prompt_tokens is None else np.maximum(drawn.prompt_tokens, LEAST_PROMPT_TOKENS)
-    return replace(
-        drawn,
-        by_id=np.array([number_of_id(one) for one in ids]),
-        prompt_tokens=prompt_tokens,
-        output_tokens=None if own else drawn.output_tokens,
-    )
+    prompts = trace.prompt_tokens
+    if own_prompts:
+        ignored = "the project's prompts have tokens of their own: of the trace its times alone count"
+        return replace(trace, prompt_tokens=None, output_tokens=None), [ignored] if prompts is not None else []
+    if prompts is not None:
+        trace = replace(trace, prompt_tokens=np.maximum(prompts, LEAST_PROMPT_TOKENS))
+    return answerable(trace, engines)
+
+
+def workload_to_send(
+    profile: LanguageProfile,
+    trace: Trace,
+    asking: Asking,
+    engines: Sequence[EngineProfile],
+    *,
+    seed: int | None = None,
+) -> LanguageWorkload:
+    """The requests of `trace_to_send`, which are those to be simulated; split by the ids that are sent."""
+    sent, _ = trace_to_send(trace, engines, own_prompts=asking.prompts is not None)
+    drawn = language_workload(profile, sent, seed=seed)
+    return replace(drawn, by_id=np.array([number_of_id(id_of(i)) for i in range(len(drawn))]))
 
 
 def id_of(request: int) -> str:

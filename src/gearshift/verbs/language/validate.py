@@ -84,17 +84,29 @@ def validate_language(
 
     `key` is one of the server at `url`. With `emulated`, engines take the profile's times. Lone
     requests before and after tell whether engines are as profiled, and whether they changed meanwhile.
+    Requests longer than every context of the plan's engines are neither sent nor simulated, but counted
+    in `left_out` of the replay. Raises `InvalidInput`, before any is sent, where an engine's memory could
+    not hold one of the others.
     """
+    from gearshift.simulator.engines.simulate_language import simulate_language
+
     made, measured = plan_and_language_profile(plan, profile)
     asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
-    asked = Asked(made, measured, workload_to_send(measured, trace, asking, seed=seed), asking, longest_s)
+    tables = engine_tables(made, measured)
+    workload = workload_to_send(measured, trace, asking, tables.engines, seed=seed)
+    simulate_language(tables, measured, workload)  # refuses what could not be predicted in the end
+    asked = Asked(made, measured, tables, workload, asking, longest_s)
     if url is not None:
         run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
     else:
         cores = None if emulated else cores_beside_engines(made.hardware)
         with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores):
             run = _validated(at, asked, progress)
-    return msgspec.structs.replace(run, doubts=doubts_about_turns(engine_tables(made, measured)) if emulated else ())
+    return msgspec.structs.replace(
+        run,
+        doubts=doubts_about_turns(tables) if emulated else (),
+        replay=msgspec.structs.replace(run.replay, left_out=len(trace) - len(workload)),
+    )
 
 
 def doubts_about_turns(tables: EngineTables) -> tuple[str, ...]:
@@ -111,6 +123,7 @@ def doubts_about_turns(tables: EngineTables) -> tuple[str, ...]:
 class Asked(NamedTuple):
     plan: GearPlan
     profile: LanguageProfile
+    tables: EngineTables
     workload: LanguageWorkload
     asking: Asking
     longest_s: float
@@ -130,8 +143,8 @@ def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:
 def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidation:
     from gearshift.simulator.engines.simulate_language import simulate_language
 
-    plan, profile, workload, asking, longest_s, key = asked
-    sent, tables = outgoing(workload, asking, plan.name), engine_tables(plan, profile)
+    plan, profile, tables, workload, asking, longest_s, key = asked
+    sent = outgoing(workload, asking, plan.name)
     require_judge(url, sent, asking, key=key, longest_s=longest_s)
     before = _alone_s(url, sent, longest_s, key)
     log = send_all(url, sent, key=key, longest_s=longest_s, progress=progress)

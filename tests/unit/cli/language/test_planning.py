@@ -33,6 +33,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+COMPARED = ("--ttft-p95-ms", "300", "--planners", "single", "--memory-gib", "0.028")
 ASKED = ("--ttft-p95-ms", "300", "--planner", "static-cascade", "--memory-gib", "0.028")
 
 
@@ -62,11 +63,16 @@ def test_requests_that_no_context_holds_are_told_and_left_out(tmp_path: Path) ->
     for words in (
         ("plan", tmp_path / FOLDER, "--trace", tmp_path / "trace.csv", *ASKED, "--out", tmp_path / "plan.json"),
         ("simulate", tmp_path / "plan.json", "--json", tmp_path / "simulated.json"),
+        ("explain", tmp_path / "plan.json", "--json", tmp_path / "explained.json"),
+        ("report", tmp_path / "plan.json", "--out", tmp_path / "report.html"),
+        ("compare", tmp_path / FOLDER, "--trace", tmp_path / "trace.csv", *COMPARED, "--json", tmp_path / "runs.json"),
     ):
         result = run(*words)
         assert result.exit_code == 0, result.output
         assert told in " ".join(result.output.split())
     assert json.loads((tmp_path / "simulated.json").read_text())["requests"] == 7
+    assert json.loads((tmp_path / "explained.json").read_text())["replayed"]["requests"] == 7
+    assert json.loads((tmp_path / "runs.json").read_text())["runs"][0]["predicted"]["requests"] == 7
 
 
 def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:

@@ -15,6 +15,7 @@ from gearshift.planner.language.search import LanguageSearch
 from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.engines.contexts import answerable
+from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import PART_B
 from gearshift.simulator.engines.simulate_language import simulate_language
@@ -24,7 +25,7 @@ from gearshift.workload import Trace
 def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> LanguageRequest:
     pipeline = plan.pipeline
     assert pipeline.objective.metric is not UNSET
-    trace, _ = answerable(trace, profile.engines)
+    trace, _ = answerable(trace, engine_tables(plan, profile).engines)
     share = pipeline.asked.memory_share if pipeline.asked else UNSET
     return LanguageRequest(
         profile=profile,
