@@ -33,7 +33,6 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-COMPARED = ("--ttft-p95-ms", "300", "--planners", "single", "--memory-gib", "0.028")
 ASKED = ("--ttft-p95-ms", "300", "--planner", "static-cascade", "--memory-gib", "0.028")
 
 
@@ -55,24 +54,42 @@ def test_verbs_take_the_plan_by_itself(verb: str, planned: Path) -> None:
     assert {"simulate": "tokens", "explain": "certainty_worth", "inspect": "pipelines"}[verb] in told
 
 
-def test_requests_that_no_context_holds_are_told_and_left_out(tmp_path: Path) -> None:
-    write_language_profile(tmp_path / FOLDER, language_profile(context_tokens=150))
+@pytest.fixture(scope="module")
+def beyond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `planned`, with one request of eight that is longer than every context."""
+    place = tmp_path_factory.mktemp("beyond")
+    write_language_profile(place / FOLDER, language_profile(context_tokens=150))
     rows = [f"{i},20,{200 if i == 3 else 10}" for i in range(8)]
-    (tmp_path / "trace.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n")
+    (place / "trace.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n")
+    tells_what_is_left_out("plan", place / FOLDER, "--trace", place / "trace.csv", *ASKED, "--out", place / "plan.json")
+    return place
+
+
+def tells_what_is_left_out(*words: object) -> None:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
     told = "1 of 8 requests have more than the 150 tokens of the longest context, and are left out"
-    for words in (
-        ("plan", tmp_path / FOLDER, "--trace", tmp_path / "trace.csv", *ASKED, "--out", tmp_path / "plan.json"),
-        ("simulate", tmp_path / "plan.json", "--json", tmp_path / "simulated.json"),
-        ("explain", tmp_path / "plan.json", "--json", tmp_path / "explained.json"),
-        ("report", tmp_path / "plan.json", "--out", tmp_path / "report.html"),
-        ("compare", tmp_path / FOLDER, "--trace", tmp_path / "trace.csv", *COMPARED, "--json", tmp_path / "runs.json"),
-    ):
-        result = run(*words)
-        assert result.exit_code == 0, result.output
-        assert told in " ".join(result.output.split())
-    assert json.loads((tmp_path / "simulated.json").read_text())["requests"] == 7
-    assert json.loads((tmp_path / "explained.json").read_text())["replayed"]["requests"] == 7
-    assert json.loads((tmp_path / "runs.json").read_text())["runs"][0]["predicted"]["requests"] == 7
+    assert told in " ".join(result.output.split())
+
+
+def test_requests_that_no_context_holds_are_told_and_left_out(beyond: Path) -> None:
+    tells_what_is_left_out("simulate", beyond / "plan.json", "--json", beyond / "simulated.json")
+    assert json.loads((beyond / "simulated.json").read_text())["requests"] == 7
+
+
+@pytest.mark.long
+def test_all_verbs_leave_out_the_requests_that_no_context_holds(beyond: Path) -> None:
+    plan, profile, trace = beyond / "plan.json", beyond / FOLDER, beyond / "trace.csv"
+    tells_what_is_left_out("explain", plan, "--json", beyond / "explained.json")
+    assert json.loads((beyond / "explained.json").read_text())["replayed"]["requests"] == 7
+    tells_what_is_left_out("report", plan, "--out", beyond / "report.html")
+    asked = ("--ttft-p95-ms", "300", "--planners", "single", "--memory-gib", "0.028")
+    tells_what_is_left_out("compare", profile, "--trace", trace, *asked, "--json", beyond / "runs.json")
+    assert json.loads((beyond / "runs.json").read_text())["runs"][0]["predicted"]["requests"] == 7
+    tells_what_is_left_out("validate", plan, "--backend", "emulated", "--json", beyond / "validated.json")
+    validated = json.loads((beyond / "validated.json").read_text())
+    assert (validated["predicted"]["requests"], validated["measured"]["requests"]) == (7, 7)
+    assert validated["replay"]["left_out"] == 1
 
 
 def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:
