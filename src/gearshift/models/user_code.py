@@ -12,6 +12,7 @@ from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
 from gearshift.models.config import PROJECT_FILE
 
 _USER_MODULE = "gearshift_user_"
+_SHA256_BY_MODULE: dict[str, str] = {}
 _LONGEST_MESSAGE = 500
 
 
@@ -59,9 +60,18 @@ def function_in_folder(reference: str, directory: Path, *, field: str, where: st
     return function  # type: ignore[no-any-return]
 
 
+def source_sha256(reference: str, directory: Path) -> str:
+    """The SHA-256 of the file of `file.py:function`, as it was when `function_in_folder` imported it."""
+    return _SHA256_BY_MODULE[_module_name((directory / reference.rpartition(":")[0]).resolve())]
+
+
+def _module_name(path: Path) -> str:
+    return f"{_USER_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+
+
 def _imported(path: Path, directory: Path) -> ModuleType:
     """Import a file once, under a unique module name; its folder joins `sys.path`."""
-    name = f"{_USER_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
     if str(directory) not in sys.path:
@@ -70,6 +80,7 @@ def _imported(path: Path, directory: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    _SHA256_BY_MODULE[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
+from gearshift.measuring.engines.kept import KeptJudgements
 from gearshift.models.language_config import LanguageProject
 from gearshift.models.user_code import function_in_folder, said_in_one_line
 from gearshift.profiles.engines.prompts import Prompt
@@ -41,21 +42,31 @@ def quality_of(
     prompts: Sequence[Prompt],
     texts: Sequence[Sequence[str]],
     *,
-    begin: Callable[[int], None] = lambda model: None,
+    kept: KeptJudgements | None = None,
+    step: Callable[[int, int], None] = lambda model, calls: None,
 ) -> tuple[NDArray[np.float64], bool]:
     """Quality (models, prompts) of `texts` in the same order, and whether it is known.
 
-    `begin` is called before the judge gets the answers of a model, by its number.
+    The judge is asked once about the same answer to the same prompt, and about none that is `kept`,
+    where its judgements are added as they come. `step` is called with a model's number and 0 before
+    its answers are judged, then with 1 after each call.
 
     Without a judge, an answer is right where it is the reference but for spaces at its ends. Without
     a reference too, it is right where it is the last model's, and quality is not known.
     """
     if judge is not None:
-        judged = []
+        known = KeptJudgements() if kept is None else kept
+        quality = np.empty((len(texts), len(prompts)))
         for model, row in enumerate(texts):
-            begin(model)
-            judged.append([_judged(project, judge, *pair) for pair in zip(prompts, row, strict=True)])
-        return np.array(judged), True
+            step(model, 0)
+            for number, (prompt, text) in enumerate(zip(prompts, row, strict=True)):
+                found = known.of(prompt, text)
+                if found is None:
+                    found = _judged(project, judge, prompt, text)
+                    known.keep(prompt, text, found)
+                    step(model, 1)
+                quality[model, number] = found
+        return quality, True
     lacking = [prompt.id for prompt in prompts if prompt.reference is None]
     require(
         len(lacking) in (0, len(prompts)),

@@ -1,13 +1,18 @@
-"""Answers and times of endpoints, kept as they come, so that nothing is asked twice after an interruption."""
+"""Answers, times and judgements, kept as they come, so that nothing is asked twice after an interruption."""
 
 import hashlib
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineSettings, LanguageProject
+from gearshift.models.user_code import source_sha256
+from gearshift.profiles.engines.prompts import Prompt
 
 SUFFIX = ".partial"
 VERSION = 3
@@ -64,33 +69,64 @@ class TimedBeside(msgspec.Struct, frozen=True, kw_only=True, tag="beside"):
 Row = Answered | TimedPrefill | TimedDecode | TimedBeside
 
 
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+    """The quality of one answer, by `_key_of_answer`."""
+
+    answer: str
+    quality: float
+
+
+class _Lines:
+    """Rows in a file, a line each; without a folder there are none, and none is written."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._path = None if folder is None else folder / f"language-{name}.jsonl"
+
+    def read(self, kind: Any) -> Iterator[Any]:
+        """All rows but those that were cut short."""
+        if self._path is not None and self._path.exists():
+            for line in self._path.read_bytes().splitlines():
+                with suppress(msgspec.MsgspecError):
+                    yield msgspec.json.decode(line, type=kind)
+
+    def add(self, row: msgspec.Struct) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab+") as file:
+                file.write(_newline_lacking(file) + msgspec.json.encode(row) + b"\n")
+
+
+def _newline_lacking(file: BinaryIO) -> bytes:
+    """The end of a last line that was cut short, which would spoil the next."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"
+
+
 class KeptRows:
-    """The rows of one model, a line each; a last line that was cut short is left out.
+    """The answers and times of one model.
 
     Prompts without an answer are not kept, as the engine may be mended before it is asked again.
     """
 
     def __init__(self, folder: Path | None, project: LanguageProject, model: str, settings: EngineSettings) -> None:
         self.name = _key(project, model, settings)
-        self._path = None if folder is None else folder / f"language-{self.name}.jsonl"
+        self._lines = _Lines(folder, self.name)
         self.answers: dict[str, Answered] = {}
         self.prefills: dict[tuple[int, int], TimedPrefill] = {}
         self.decodes: dict[tuple[int, int, int], TimedDecode] = {}
         self.beside: dict[tuple[str, int], TimedBeside] = {}
-        if self._path is not None and self._path.exists():
-            for line in self._path.read_bytes().splitlines():
-                with suppress(msgspec.MsgspecError):
-                    self._take(msgspec.json.decode(line, type=Row))
+        for row in self._lines.read(Row):
+            self._take(row)
 
     def __len__(self) -> int:
         return len(self.answers) + len(self.prefills) + len(self.decodes) + len(self.beside)
 
     def keep(self, row: Row) -> None:
         self._take(row)
-        if self._path is not None and not (isinstance(row, Answered) and row.refused):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
-                file.write(msgspec.json.encode(row) + b"\n")
+        if not (isinstance(row, Answered) and row.refused):
+            self._lines.add(row)
 
     def _take(self, row: Row) -> None:
         match row:
@@ -102,6 +138,42 @@ class KeptRows:
                 self.decodes[row.requests, row.context, row.repeat] = row
             case TimedBeside():
                 self.beside[row.other, row.repeat] = row
+
+
+class KeptJudgements:
+    """Qualities that one judge gave: a judge with another name, or another file, has none of them."""
+
+    def __init__(self, folder: Path | None = None, judge: str = "", sha256: str = "") -> None:
+        self._lines = _Lines(folder, f"judged-{_hash([VERSION, judge, sha256])}")
+        self._quality: dict[str, float] = {row.answer: row.quality for row in self._lines.read(Judged)}
+
+    def __len__(self) -> int:
+        return len(self._quality)
+
+    def of(self, prompt: Prompt, text: str) -> float | None:
+        return self._quality.get(_key_of_answer(prompt, text))
+
+    def keep(self, prompt: Prompt, text: str, quality: float) -> None:
+        row = Judged(answer=_key_of_answer(prompt, text), quality=quality)
+        self._quality[row.answer] = quality
+        self._lines.add(row)
+
+    def lacking(self, prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> int:
+        """The answers (models, prompts) that are still to be judged, each counted once."""
+        keys = {_key_of_answer(*pair) for row in texts for pair in zip(prompts, row, strict=True)}
+        return len(keys - self._quality.keys())
+
+
+def kept_judgements(folder: Path | None, project: LanguageProject, directory: Path) -> KeptJudgements:
+    """Those of the project's judge, which `judge_of` has imported from `directory`."""
+    if not project.judge:
+        return KeptJudgements()
+    return KeptJudgements(folder, project.judge, source_sha256(project.judge, directory))
+
+
+def _key_of_answer(prompt: Prompt, text: str) -> str:
+    """A hash of all that a judge is given, and of what was asked."""
+    return _hash([prompt.key, prompt.reference, text])
 
 
 def partial_folder(profile_folder: Path) -> Path:
@@ -125,4 +197,8 @@ def _key(project: LanguageProject, model: str, settings: EngineSettings) -> str:
     """A hash of what answers and times of `model` depend on, except the prompts."""
     known = {name: value for name, value in msgspec.to_builtins(settings).items() if name not in OF_REACHING}
     content = [VERSION, model, known, project.most_tokens, project.temperature]
+    return _hash(content)
+
+
+def _hash(content: list[Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:24]

@@ -15,7 +15,16 @@ from gearshift.hardware import is_cuda
 from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
 from gearshift.measuring.engines.judging import judge_of, quality_of
-from gearshift.measuring.engines.kept import Answered, KeptRows, TimedBeside, TimedDecode, TimedPrefill, partial_folder
+from gearshift.measuring.engines.kept import (
+    Answered,
+    KeptJudgements,
+    KeptRows,
+    TimedBeside,
+    TimedDecode,
+    TimedPrefill,
+    kept_judgements,
+    partial_folder,
+)
 from gearshift.measuring.engines.reached import (
     Said,
     cores_as_served,
@@ -59,12 +68,13 @@ Place = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """The cost of a profile; `planned` counts the calls of all models, `done` those made or kept."""
+    """The cost of a profile; `planned` counts the calls of models and judge, `done` those made or kept."""
 
     path: Path
     project: LanguageProject
     prompts: tuple[Prompt, ...]
     kept: dict[Place, KeptRows]
+    judgements: KeptJudgements
     progress: Progress
     notice: Notice
     planned: int = 0
@@ -78,6 +88,11 @@ class Task:
     def places(self) -> list[Place]:
         """Engines to be measured; the first of each model is asked for answers, too."""
         return [(name, degree) for name, model in self.project.models.items() for degree in model.engine.degrees]
+
+    @property
+    def asked(self) -> dict[str, Prompt]:
+        """The prompts by their keys; of alike ones, which are asked once, the last."""
+        return {one.key: one for one in self.prompts}
 
     def settings(self, place: Place) -> EngineSettings:
         name, degree = place
@@ -102,14 +117,15 @@ def profile_language(
 ) -> LanguageProfile:
     """Measure the engines of the project file `path`, and record its models' answers to its prompts.
 
-    Answers and times are kept next to `folder` as they come. `notice` announces calls and tokens
+    Answers, times and judgements are kept next to `folder` as they come. `notice` announces calls and tokens
     before the first call. Raises `InvalidInput` before it where they exceed the project's budget.
     """
     project = read_language_project(path)
     judge = judge_of(project, path.parent)
     prompts = read_prompts(path.parent / project.prompts)
     partial = None if folder is None else partial_folder(folder)
-    task = Task(path, project, prompts, {}, progress, notice)
+    judgements = kept_judgements(partial, project, path.parent)
+    task = Task(path, project, prompts, {}, judgements, progress, notice)
     for place in task.places:
         task.kept[place] = KeptRows(partial, project, place[0], task.settings(place))
     works = _announce(task, partial)
@@ -128,12 +144,15 @@ def profile_language(
         remedy="shorten them, or serve models with a longer context",
     )
     rows = [[answers[prompts[i].key] for i in usable] for answers in each]
+    answered, texts = [prompts[i] for i in usable], [[one.text for one in row] for row in rows]
+    task.planned = task.done + (judgements.lacking(answered, texts) if judge else 0)
     quality, judged = quality_of(
         project,
         judge,
-        [prompts[i] for i in usable],
-        [[one.text for one in row] for row in rows],
-        begin=lambda model: task.step(f"{models[model]}: judging", 0),
+        answered,
+        texts,
+        kept=judgements,
+        step=lambda model, calls: task.step(f"{models[model]}: judging", calls),
     )
     records, judges = records_of(project.certainty, models, rows, quality, judged=judged, seed=seed)
     made = LanguageProfile(
@@ -184,7 +203,7 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
         work = work_of(place[0], task.settings(place), project.profile)
         works[place] = work
         prompts, answers = tokens_of(work, project.profile)
-        asked = task.prompts if task.answers(place) else ()
+        asked = [*task.asked.values()] if task.answers(place) else []
         size = sum(prompt.size_bytes for prompt in asked)
         most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in asked)
         of_model = calls_of(work, project.profile) + len(asked) + len(task.settings(place).urls[1:])
@@ -199,20 +218,51 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
         prompts = sum(one.most_calls * one.context for one in pair) * project.profile.repeats
         answers = sum(one.most_calls * one.tokens for one in pair) * project.profile.repeats
         texts.append(f"{_both(pair)}: at most {most} calls, {prompts:,} tokens of prompts and {answers:,} of answers")
-    task.planned = calls
-    done = sum(len(rows) for rows in task.kept.values())
+    judged = len(project.models) * len(task.prompts) if project.judge else 0
+    if judged:
+        texts.append(f"{project.judge}: at most {judged} answers to judge")
     for text in texts:
         task.notice(text)
-    if done:
-        task.notice(f"going on with {done} answers and times in {partial}")
+    kept = sum(len(rows) for rows in task.kept.values())
+    if kept or len(task.judgements):
+        also = f", and {len(task.judgements)} answers that are judged," if len(task.judgements) else ""
+        task.notice(f"going on with {kept} answers and times{also} in {partial}")
+    before = _calls_before(task, works)
     budget = project.profile.most_calls
     require(
-        budget is None or calls - done <= budget,
-        f"{calls - done} calls are left to be made, and most_calls is {budget}",
+        budget is None or calls - before <= budget,
+        f"{calls - before} calls are left to be made, and most_calls is {budget}",
         where=str(task.path),
         remedy="raise it, or give fewer prompts, repeats, concurrency or contexts in [profile]",
     )
+    task.planned = calls + judged
+    task.step("reaching engines", before + _judged_before(task))
     return works
+
+
+def _calls_before(task: Task, works: dict[Place, Work]) -> int:
+    """The calls whose answers and times are kept."""
+    calls, repeats = 0, range(task.project.profile.repeats)
+    for place, work in works.items():
+        kept = task.kept[place]
+        calls += sum((tokens, repeat) in kept.prefills for tokens in work.lengths for repeat in repeats)
+        calls += sum(2 * one[0] for one in work.together for repeat in repeats if (*one, repeat) in kept.decodes)
+        calls += sum(key in kept.answers for key in task.asked) if task.answers(place) else 0
+    for pair in _pairs(task, works):
+        of, other = (task.kept[one.name, one.settings.degrees[0]] for one in pair)
+        calls += _most_calls_of_repeat(pair) * sum((other.name, repeat) in of.beside for repeat in repeats)
+    return calls
+
+
+def _judged_before(task: Task) -> int:
+    """The kept answers whose judgements are kept, too."""
+    return sum(
+        task.judgements.of(prompt, kept.answers[key].text) is not None
+        for place, kept in task.kept.items()
+        if task.answers(place)
+        for key, prompt in task.asked.items()
+        if key in kept.answers
+    )
 
 
 class Measured(NamedTuple):
@@ -271,9 +321,9 @@ def _pairs(task: Task, works: dict[Place, Work]) -> list[tuple[Beside, Beside]]:
 async def _measure_beside(
     task: Task, pair: tuple[Beside, Beside], engines: tuple[EngineProfile, EngineProfile], kept: KeptRows, other: str
 ) -> None:
-    how, most = task.project.profile, sum(one.most_calls for one in pair)
+    how, most = task.project.profile, _most_calls_of_repeat(pair)
     left = [repeat for repeat in range(how.repeats) if (other, repeat) not in kept.beside]
-    task.step(f"{_both(pair)}", calls_of_pair(pair, how) - most * len(left))
+    task.step(f"{_both(pair)}", calls_of_pair(pair, how) - most * how.repeats)
     if not left:
         return
     task.notice(f"{_both(pair)}: about {seconds_of_pair(pair, engines) * len(left):.0f} s of timing")
@@ -283,6 +333,10 @@ async def _measure_beside(
             alone, together = await timed_beside(pair, timers, steps_of(pair, engines))
             kept.keep(TimedBeside(other=other, repeat=repeat, alone=alone, together=together))
             task.step(f"{_both(pair)}", most)
+
+
+def _most_calls_of_repeat(pair: tuple[Beside, Beside]) -> int:
+    return sum(one.most_calls for one in pair)
 
 
 def _both(pair: tuple[Beside, Beside]) -> str:
@@ -322,12 +376,12 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
         for tokens in work.lengths:
             if (tokens, repeat) not in kept.prefills:
                 kept.keep(TimedPrefill(wanted=tokens, repeat=repeat, time=await timer.prefill(tokens)))
-            task.step(f"{name}: prompt of {tokens} tokens")
+                task.step(f"{name}: prompt of {tokens} tokens")
         for requests, context in work.together:
             if (requests, context, repeat) not in kept.decodes:
                 run = await timer.decode(requests, context)
                 kept.keep(TimedDecode(requests=requests, context=context, repeat=repeat, run=run))
-            task.step(f"{name}: {requests} requests together", 2 * requests)
+                task.step(f"{name}: {requests} requests together", 2 * requests)
     decodes = decode_times([row.run for row in kept.decodes.values()])
     require(
         bool(decodes),
@@ -348,7 +402,7 @@ def _expected(task: Task, place: Place, work: Work, *, probe_s: float) -> str:
     told = f"{_named(task, place)}: about {timing:.0f} s of timing"
     if not task.answers(place):
         return told
-    left = sum(one.key not in task.kept[place].answers for one in task.prompts)
+    left = sum(key not in task.kept[place].answers for key in task.asked)
     answering = left * project.most_tokens * probe_s / how.at_once
     return f"{told}, and up to about {answering:.0f} s for {left} answers"
 

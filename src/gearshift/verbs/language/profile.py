@@ -25,8 +25,8 @@ def profile_language(
     """Measure a project of language models from outside; write the profile to `out` if given.
 
     `project` is a `gearshift.toml` or its folder. Calls, tokens and time are announced by `notice`
-    before they are spent. Answers and times are kept in a folder named like `out` with `.partial`
-    added until the profile is written, so that the same call can go on after an error or Ctrl-C.
+    before they are spent. Answers, times and judgements are kept in a folder named like `out` with
+    `.partial` added until the profile is written, so that the same call can go on after an error or Ctrl-C.
     Raises `InvalidInput` before the first call where `out` holds anything but such a profile, or
     the project's `most_calls` would be exceeded.
     """

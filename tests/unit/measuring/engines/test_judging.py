@@ -1,11 +1,14 @@
 """Judges of answers, before and while they judge."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from gearshift.errors import InvalidInput
+from gearshift.errors import InvalidInput, ModelFailed
 from gearshift.measuring.engines.judging import judge_of, quality_of
+from gearshift.measuring.engines.kept import KeptJudgements
 from gearshift.models.language_config import EngineSettings, LanguageModel, LanguageProject
 from gearshift.profiles.engines.prompts import Prompt
 
@@ -19,6 +22,7 @@ PROJECT = LanguageProject(
         "large": LanguageModel(engine=EngineSettings(url="http://b/v1", model="m")),
     },
 )
+PROMPTS = [Prompt(id="0", prompt="a", reference="b")]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,46 @@ def test_a_judge_may_be_any_function_of_three(tmp_path: Path, code: str) -> None
 
 
 def test_who_waits_hears_whose_answers_are_judged() -> None:
-    begun = list[int]()
-    prompts = [Prompt(id="0", prompt="a", reference="b")]
-    quality, judged = quality_of(PROJECT, lambda *_: len(begun) / 2, prompts, [["x"], ["y"]], begin=begun.append)
-    assert (quality.tolist(), judged, begun) == ([[0.5], [1.0]], True, [0, 1])
+    heard = list[tuple[int, int]]()
+    quality, judged = quality_of(
+        PROJECT, lambda *_: len(heard) / 4, PROMPTS, [["x"], ["y"]], step=lambda *told: heard.append(told)
+    )
+    assert (quality.tolist(), judged, heard) == ([[0.25], [0.75]], True, [(0, 0), (0, 1), (1, 0), (1, 1)])
+
+
+def test_an_answer_is_judged_once_and_kept_before_the_next_is_judged(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def judge(prompt: str, answer: str, reference: str) -> float:
+        asked.append(answer)
+        return 1 / 3 if answer != "z" or len(asked) > 3 else 1 / 0
+
+    def judged(*answers: str) -> list[list[float]]:
+        kept = KeptJudgements(tmp_path, "judge.py:judge")
+        return quality_of(PROJECT, judge, PROMPTS, [[answer] for answer in answers], kept=kept)[0].tolist()
+
+    with pytest.raises(ModelFailed, match="ZeroDivisionError"):
+        judged("x", "y", "x", "z")
+    assert asked == ["x", "y", "z"]
+    assert judged("x", "y", "x", "z") == [[1 / 3]] * 4
+    assert asked[3:] == ["z"]
+
+
+@pytest.mark.parametrize("changed", [{"prompt": "c"}, {"reference": "c"}, {"max_tokens": 3}])
+def test_what_a_judge_is_given_is_part_of_what_is_kept(changed: dict[str, Any]) -> None:
+    kept = KeptJudgements()
+    kept.keep(PROMPTS[0], "x", 0.5)
+    renamed = msgspec.structs.replace(PROMPTS[0], id="1")
+    assert (kept.of(renamed, "x"), kept.of(renamed, "y")) == (0.5, None)
+    assert kept.of(msgspec.structs.replace(renamed, **changed), "x") is None
+
+
+def test_a_judgement_that_was_cut_short_costs_none_but_itself(tmp_path: Path) -> None:
+    def kept() -> KeptJudgements:
+        return KeptJudgements(tmp_path, "judge.py:judge")
+
+    kept().keep(PROMPTS[0], "x", 0.5)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes() + b'{"type":"judged","ans')
+    kept().keep(PROMPTS[0], "y", 0.25)
+    assert (len(kept()), kept().of(PROMPTS[0], "x"), kept().of(PROMPTS[0], "y")) == (2, 0.5, 0.25)

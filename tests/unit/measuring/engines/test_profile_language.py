@@ -361,6 +361,50 @@ def test_a_judge_sees_prompt_answer_and_reference(tmp_path: Path) -> None:
     assert [one.model for one in made.judges] == ["small"]
 
 
+COUNTING_JUDGE = """
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def score(prompt, answer, reference):
+    with (HERE / "judged.txt").open("a") as file:
+        file.write(prompt[-1]["content"][-1])
+    assert (HERE / "paid").exists() or not prompt[-1]["content"].endswith("2"), "no money left"
+    return 0.5
+"""
+
+
+@pytest.mark.parametrize(("edited", "judged"), [("", "23"), ("# stricter\n", "0123")])
+def test_judging_goes_on_where_it_stopped_unless_the_judge_was_edited(tmp_path: Path, edited: str, judged: str) -> None:
+    said: list[str] = []
+    shares: list[float] = []
+    (tmp_path / "judge.py").write_text(COUNTING_JUDGE)
+    with endpoint(as_words) as url:
+        path = project(tmp_path, {"small": at(url)}, head='judge = "judge.py:score"')
+        with pytest.raises(ModelFailed, match="no money left"):
+            profile_language(path, folder=tmp_path / "profile")
+        (tmp_path / "paid").touch()
+        (tmp_path / "judge.py").write_text(COUNTING_JUDGE + edited)
+        forget_judges()
+        made = profile_language(
+            path, folder=tmp_path / "profile", notice=said.append, progress=lambda what, share: shares.append(share)
+        )
+    assert (tmp_path / "judged.txt").read_text() == "012" + judged
+    assert made.answers.quality.tolist() == [[0.5] * 4]
+    assert said[1] == "judge.py:score: at most 4 answers to judge"
+    assert (", and 2 answers that are judged, in " in said[2]) == (not edited)
+    every = CALLS + 4
+    assert shares[0] == pytest.approx((every - 2 - len(judged)) / every)  # the engine is reached anew
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def forget_judges() -> None:
+    """As a new process, which has imported none of the user's files."""
+    for name in [name for name in sys.modules if name.startswith("gearshift_user_")]:
+        del sys.modules[name]
+
+
 def test_a_small_model_that_is_better_is_told(tmp_path: Path) -> None:
     with endpoint(right_and_wrong) as url:
         made = profile_language(project(tmp_path, {"a": at(url, "big"), "b": at(url)}))
