@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gearshift.profiles.engines.store import read_language_profile
 from tests.processes import ended
 from tests.stand_in_endpoint import Answer, as_words, asked_text, endpoint
@@ -65,6 +67,34 @@ def test_ctrl_c_keeps_what_was_answered(tmp_path: Path) -> None:
     assert "Traceback" not in said
     (kept,) = (tmp_path / "profile.partial").iterdir()
     assert kept.read_text().count('"type":"answer"') == 1
+
+
+WAITING_JUDGE = """
+import signal, sys
+
+def score(prompt, answer, reference):
+    if prompt[-1]["content"] == "question 2":
+        print("waiting", file=sys.stderr, flush=True)
+        signal.pause()
+    return 1
+"""
+
+
+@pytest.mark.long
+def test_ctrl_c_keeps_what_was_judged(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(WAITING_JUDGE)
+    with endpoint(as_words) as url:
+        path = project(tmp_path, {"small": at(url)}, head='judge = "judge.py:score"')
+        command = [sys.executable, "-m", "gearshift", "profile", path, "--out", tmp_path / "profile"]
+        with ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as process:
+            assert process.stderr is not None
+            assert any(line == "waiting\n" for line in process.stderr)
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(60) == 130
+    assert "profile.partial; the same command goes on from there" in said
+    (kept,) = (tmp_path / "profile.partial").glob("language-judged-*")
+    assert [json.loads(line)["quality"] for line in kept.read_text().splitlines()] == [1, 1]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
