@@ -15,6 +15,7 @@ from gearshift.profiles.engines.store import write_language_profile
 from gearshift.reporting.language.page import language_page
 from gearshift.traces.read import write_trace
 from tests.language_profiles import bursty_trace, language_profile
+from tests.language_server import serving
 from tests.unit.cli.little import run
 
 FOLDER = "chat-profile"
@@ -90,6 +91,11 @@ def test_all_verbs_leave_out_the_requests_that_no_context_holds(beyond: Path) ->
     validated = json.loads((beyond / "validated.json").read_text())
     assert (validated["predicted"]["requests"], validated["measured"]["requests"]) == (7, 7)
     assert validated["replay"]["left_out"] == 1
+    with serving(plan, "--backend", "emulated") as server:
+        sent = ("--profile", profile, "--trace", trace, "--json", beyond / "replayed.json")
+        tells_what_is_left_out("replay", server.url, *sent)
+    replayed = json.loads((beyond / "replayed.json").read_text())
+    assert (replayed["result"]["requests"], replayed["left_out"]) == (7, 1)
 
 
 def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:
