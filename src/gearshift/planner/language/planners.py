@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -24,6 +24,14 @@ DEFAULT = "optimal"
 LATENCY_PRECISION = 0.1
 FRONTIER_STEP = 1.5
 SAME_QUALITY = 1e-4
+
+
+class Searches(Protocol):
+    """Makes the search for a request."""
+
+    def __call__(
+        self, request: LanguageRequest, so_far: TimedSearch, *, single_models: bool = ...
+    ) -> LanguageSearch: ...
 
 
 class LanguagePlanner(NamedTuple):
@@ -52,12 +60,17 @@ def named(name: str) -> LanguagePlanner:
 
 
 def plan(
-    name: str, request: LanguageRequest, *, progress: Progress = silent, so_far_at_ctrl_c: bool = True
+    name: str,
+    request: LanguageRequest,
+    *,
+    progress: Progress = silent,
+    so_far_at_ctrl_c: bool = True,
+    search_for: Searches = LanguageSearch,
 ) -> GearPlan:
     """The best plan within the objective; raises `Infeasible`, or `InvalidInput` for an unknown planner.
 
     A plan that the budget cut short is the best so far, marked unfinished; so is one that Ctrl-C cut
-    short with `so_far_at_ctrl_c`.
+    short with `so_far_at_ctrl_c`. `search_for` may give searches that know what others found.
     """
     planner, objective = named(name), request.objective
     require(
@@ -66,7 +79,7 @@ def plan(
         remedy="give a latency, an accuracy, or both",
     )
     so_far = TimedSearch(request.budget_s, progress)
-    search = LanguageSearch(request, so_far, single_models=planner.single_models)
+    search = search_for(request, so_far, single_models=planner.single_models)
     cut_short = False
     try:
         if objective.latency_s is None:

@@ -37,6 +37,7 @@ from gearshift.planner.language.load import bottleneck_s, engine_rates
 from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import work_rates
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.support.numbers import plain
 from gearshift.workload import Trace
 
@@ -61,6 +62,10 @@ class Found(NamedTuple):
     choice: Choice
 
 
+WHATEVER_THE_LATENCY = ("parts", "answers", "spaces", "drafted")
+"""What a search makes once, for each latency and for single models alone."""
+
+
 class LanguageSearch:
     """One search; `so_far` has its time limit and the best plan."""
 
@@ -77,14 +82,30 @@ class LanguageSearch:
         self._parts, self._answers = parts, answers
         self.known: dict[Placement, Evaluated] = {}
         self.found: list[Found] = []
+        self.searched: dict[tuple[int, float], Found | None] = {}
+        """What was found in a space within a latency, if anything."""
+        self.blind: LanguageSearch | None = None
+        """A search that differs in certainties alone, and searches the spaces that look at none."""
 
-    def within(self, latency_s: float, so_far: TimedSearch | None = None) -> "LanguageSearch":
-        """The same search for another latency, with what is known whatever the latency."""
+    def within(
+        self, latency_s: float, so_far: TimedSearch | None = None, *, single_models: bool | None = None
+    ) -> "LanguageSearch":
+        """The same search for another latency, or in the first space alone, with what is known whatever of both."""
         request = self.request.within(latency_s)
-        other = LanguageSearch(request, so_far or self.so_far, single_models=self.single_models)
-        for name in ("parts", "answers", "spaces", "drafted"):
+        alone = self.single_models if single_models is None else single_models
+        other = LanguageSearch(request, so_far or self.so_far, single_models=alone)
+        for name in WHATEVER_THE_LATENCY:
             other.__dict__[name] = getattr(self, name)
-        other.known, other.found = self.known, self.found
+        other.known, other.found, other.searched, other.blind = self.known, self.found, self.searched, self.blind
+        return other
+
+    def with_certainties_of(self, profile: LanguageProfile) -> "LanguageSearch":
+        """The same search where answers have the certainties of `profile`; spaces that look at none are searched once.
+
+        Nothing but certainties may be other.
+        """
+        other = LanguageSearch(replace(self.request, profile=profile), self.so_far, parts=self.parts)
+        other.blind = self
         return other
 
     @cached_property
@@ -107,7 +128,7 @@ class LanguageSearch:
 
     @cached_property
     def spaces(self) -> tuple[CandidateTable, ...]:
-        """All candidates of each space, wherever they are placed; the last space is what is asked for."""
+        """All candidates of each space, wherever they are placed."""
         alone_s, blind = self._alone_s(), replace(self.answers, ranks=np.zeros_like(self.answers.ranks))
         singles = candidate_table(self.answers, alone_s, single_models=True)
         if self.single_models:
@@ -116,8 +137,13 @@ class LanguageSearch:
         return (singles, *(candidate_table(answers, alone_s) for answers in wider))
 
     @property
+    def last(self) -> int:
+        """The space that is asked for."""
+        return 0 if self.single_models else len(self.spaces) - 1
+
+    @property
     def table(self) -> CandidateTable:
-        return self.spaces[-1]
+        return self.spaces[self.last]
 
     @cached_property
     def drafted(self) -> tuple[list[Placement], ...]:
@@ -141,12 +167,13 @@ class LanguageSearch:
     @property
     def placements(self) -> list[Placement]:
         """The placements to search for what is asked for, the most promising first."""
-        return self.drafted[-1]
+        return self.drafted[self.last]
 
-    def placed(self, placement: Placement, space: int = -1) -> PlacedSearch:
+    def placed(self, placement: Placement, space: int | None = None) -> PlacedSearch:
         if placement not in self.known:
             self.known[placement] = self._evaluated(placement)
-        return PlacedSearch(self.request, self.known[placement], self.so_far.check, space)
+        within = self.last if space is None else space
+        return PlacedSearch(self.request, self.known[placement], self.so_far.check, within)
 
     def _evaluated(self, placement: Placement) -> Evaluated:
         request = self.request
@@ -167,26 +194,51 @@ class LanguageSearch:
     def most_accurate(self) -> GearPlan:
         """The plan with the most quality within the latency that is found; raises `Infeasible`."""
         made: GearPlan | None = None
-        best, begun = -inf, [one for one in self.found if self.placed(one.placement).admits(one.choice)]
-        for space in range(len(self.spaces)):
-            carried = [one for one in begun if one.space <= space]
-            confirmed = self._confirmed(self._searched(space, carried), space)
-            for one in [*carried, *([confirmed] if confirmed else [])]:
+        best = -inf
+        for space in range(self.last + 1):
+            self._search(space)
+            for one in self._carried(space):
                 search = self.placed(one.placement, space)
                 if search.on_b_holds(one.choice):
                     made, best = self._keep(search, one.choice, made, best)
-            if confirmed:
-                begun.append(confirmed)
-                self.found.append(confirmed)
         if made is None:
             raise self.infeasible()
         return made
+
+    def _search(self, space: int) -> Found | None:
+        """What a search of one space finds, once for each latency; `found` has it, too."""
+        key = space, self.request.latency_s
+        if key not in self.searched:
+            found = self._found_blind(space) if self.blind and space < self.last else self._found(space)
+            self.searched[key] = found
+            self.found += [found] if found else []
+        return self.searched[key]
+
+    def _found(self, space: int) -> Found | None:
+        return self._confirmed(self._searched(space, self._carried(space)), space)
+
+    def _found_blind(self, space: int) -> Found | None:
+        """As the other search found it, with this one's candidates."""
+        assert self.blind is not None
+        other = self.blind.within(self.request.latency_s, self.so_far)
+        for before in range(space):
+            other._search(before)
+        if (found := other._search(space)) is None:
+            return None
+        theirs, mine = (one.placed(found.placement).candidates.stages for one in (other, self))
+        choice = tuple(gear._replace(candidate=mine.index(theirs[gear.candidate])) for gear in found.choice)
+        return found._replace(choice=choice)
+
+    def _carried(self, space: int) -> list[Found]:
+        """What was found for this latency and for others, in this space and in those within, and may be used."""
+        known = [one for one in self.found if one.space <= space]
+        return [one for one in known if self.placed(one.placement).admits(one.choice)]
 
     def _searched(self, space: int, carried: Sequence["Found"]) -> list[Start]:
         """The choices of a local search in one space, best first. All keep the limit on part A."""
         starts = [self.placed(one.placement, space).start(one.choice) for one in carried]
         for place, placement in enumerate(self.drafted[space]):
-            done = (space + place / MOST_DRAFTED) / len(self.spaces)
+            done = (space + place / MOST_DRAFTED) / (self.last + 1)
             self.so_far.tell(f"placement {place + 1} of {len(self.drafted[space])}", 0.1 + 0.8 * done)
             search = self.placed(placement, space)
             for choice in search.drafts():

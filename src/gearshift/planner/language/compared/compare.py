@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from gearshift.errors import GearshiftError, require
 from gearshift.objective import Metric
 from gearshift.planner.compare import INTERRUPTED
 from gearshift.planner.language import planners
-from gearshift.planner.language.compared.control import permuted
+from gearshift.planner.language.compared.shared import SharedSearches
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.prices import price_per_hour
@@ -68,12 +67,13 @@ def compare_language(
         if name != CONTROL:
             planners.named(name)
     require(bool(wanted and requests), "nothing to compare", remedy="name planners, devices and limits")
+    shared = SharedSearches()
     jobs, runs = [(name, request) for request in requests for name in wanted], list[LanguageRun]()
     try:
         for done, (name, request) in enumerate(jobs):
             what = f"{name}, {len(request.hardware.devices)} devices, {1e3 * request.latency_s:g} ms"
             progress(what, done / len(jobs))
-            runs.append(_control(request) if name == CONTROL else _run(name, name, request))
+            runs.append(_control(request, shared) if name == CONTROL else _run(name, name, request, shared.of))
         progress("compared", 1.0)
     except KeyboardInterrupt:
         if not runs:
@@ -89,19 +89,16 @@ def compare_language(
     )
 
 
-def _control(request: LanguageRequest) -> LanguageRun:
-    runs = [
-        _run(CONTROL, planners.DEFAULT, replace(request, profile=permuted(request.profile, seed=seed)))
-        for seed in range(CONTROLS)
-    ]
+def _control(request: LanguageRequest, shared: SharedSearches) -> LanguageRun:
+    runs = [_run(CONTROL, planners.DEFAULT, request, shared.permuted(seed)) for seed in range(CONTROLS)]
     known = sorted((run for run in runs if run.predicted is not None), key=_quality)
     return known[len(known) // 2] if known else runs[0]
 
 
-def _run(shown: str, planner: str, request: LanguageRequest) -> LanguageRun:
+def _run(shown: str, planner: str, request: LanguageRequest, search_for: planners.Searches) -> LanguageRun:
     began, found = time.perf_counter(), dict[str, Any]()
     try:
-        made = planners.plan(planner, request, so_far_at_ctrl_c=False)
+        made = planners.plan(planner, request, so_far_at_ctrl_c=False, search_for=search_for)
         found = {
             "predicted": made.predictions[made.name],
             "gears": len(made.pipeline.gears),
