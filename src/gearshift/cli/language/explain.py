@@ -11,7 +11,13 @@ from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.tables import language_results
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.reporting.language.words import cascade_text, limit_of, load_text, placed_sharing_in_words
+from gearshift.reporting.language.words import (
+    cascade_text,
+    ended_early_text,
+    limit_of,
+    load_text,
+    placed_sharing_in_words,
+)
 from gearshift.support.numbers import digits
 from gearshift.verbs.explain import explain_language
 from gearshift.verbs.language.inputs import plan_and_language_profile
@@ -31,6 +37,8 @@ def explain_of_language(
     with output.progress() as tell:
         explained = explain_language(made, arrivals, profile=measured, progress=tell)
     output.json(explained)
+    if made.unfinished:
+        output.say(ended_early_text(made))
     _show(output, explained, made)
     for told in placed_sharing_in_words(made, measured):
         output.say(told)

@@ -22,7 +22,7 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.headline import closing_line
-from gearshift.reporting.language.words import placed_sharing_in_words
+from gearshift.reporting.language.words import ended_early_text, placed_sharing_in_words
 from gearshift.support.files import require_writable
 from gearshift.verbs.language.plan import TIMES, plan_language, plan_language_frontier
 from gearshift.verbs.plan_request import source_file, trace_file
@@ -98,7 +98,7 @@ def require_no_language(given: Mapping[str, object]) -> None:
 def _show(output: Output, made: GearPlan, measured: LanguageProfile, out: Path, planning_s: float) -> None:
     output.json(facts(made, out, planning_s))
     if made.unfinished:
-        output.say("the search was ended early: this is the best so far")
+        output.say(ended_early_text(made))
     output.say(language_headline(made))
     output.say(placement_text(made))
     for told in placed_sharing_in_words(made, measured):
@@ -114,6 +114,8 @@ def _show_frontier(output: Output, found: list[GearPlan], out: Path, planning_s:
     paths = [out / plan_name(i) for i in range(len(found))]
     output.json({"plans": [facts(plan, path, planning_s) for plan, path in zip(found, paths, strict=True)]})
     rows = [(path.name, plan.predictions[plan.name]) for plan, path in zip(found, paths, strict=True)]
+    if any(plan.unfinished for plan in found):
+        output.say("the search was ended early: a longer one may find more plans, and better ones")
     output.show(language_results("Frontier", rows))
     output.say(f"wrote {len(found)} plans into {out} after {planning_s:.1f} s")
 

@@ -82,18 +82,19 @@ def plan(
     search = search_for(request, so_far, single_models=planner.single_models)
     cut_short = False
     try:
-        if objective.latency_s is None:
-            made = _fastest(planner, search)
-        else:
-            made = planner.best_within(search)
-            require_accuracy(made, request)
+        made = _fastest(planner, search) if objective.latency_s is None else planner.best_within(search)
     except CUT_SHORT as why:
         interrupted = isinstance(why, KeyboardInterrupt)
         if so_far.plan is None or (interrupted and not so_far_at_ctrl_c):
             raise why if interrupted else out_of_time(request.budget_s) from None
         made, cut_short = so_far.plan, True
+    made = msgspec.structs.replace(made, planner=name, unfinished=cut_short)
+    require_accuracy(made, request)
+    if objective.latency_s is None:
+        kept = msgspec.structs.replace(made.pipeline.objective, accuracy=objective.accuracy)
+        made = with_pipeline(made, objective=kept)
     so_far.report("planned", 1.0)
-    return _recorded(msgspec.structs.replace(made, planner=name, unfinished=cut_short), request)
+    return _recorded(made, request)
 
 
 def plans_within(
@@ -167,8 +168,10 @@ def fewest(name: str, request: LanguageRequest, *, most: int, progress: Progress
 def require_accuracy(made: GearPlan, request: LanguageRequest) -> None:
     accuracy = request.objective.accuracy
     if accuracy is not None and _quality(made) < accuracy:
+        ended = " where the search was ended early" if made.unfinished else ""
         raise Infeasible(
-            f"within {plain(request.latency_s * 1e3)} ms the best quality is {_quality(made):.4f}, not {accuracy:.4g}",
+            f"within {plain(request.latency_s * 1e3)} ms the best quality is {_quality(made):.4f}{ended}, "
+            f"not {accuracy:.4g}",
             nearest_accuracy=int(_quality(made) * 1e4) / 1e4,
         )
 
@@ -179,7 +182,10 @@ def _quality(made: GearPlan) -> float:
 
 
 def _fastest(planner: LanguagePlanner, search: LanguageSearch) -> GearPlan:
-    """The plan with the lowest latency, to `LATENCY_PRECISION`, that has the accuracy asked for."""
+    """The plan with the lowest latency, to `LATENCY_PRECISION`, that has the accuracy asked for.
+
+    Where it is cut short, `search.so_far` has the fastest so far that has it, if any.
+    """
     request, so_far = search.request, search.so_far
     accuracy = request.objective.accuracy
     assert accuracy is not None
@@ -190,27 +196,34 @@ def _fastest(planner: LanguagePlanner, search: LanguageSearch) -> GearPlan:
         reason = f"no cascade has a quality of {accuracy:.4g}; the best has {best:.4f}"
         raise Infeasible(reason, nearest_accuracy=int(best * 1e4) / 1e4, by_load=False)
 
+    best: GearPlan | None = None
+
     def within(latency_s: float) -> GearPlan | None:
+        nonlocal best
         so_far.tell(f"planning for {milliseconds(latency_s)}", 0.5)
         so_far.plan = None
         try:
             made = planner.best_within(search.within(latency_s))
         except Infeasible:
             return None
-        return made if _quality(made) >= accuracy else None
+        if _quality(made) < accuracy:
+            return None
+        best = made
+        return made
 
     low, high = min(seconds for seconds, _ in points) / 2, min(reaching) * 1.05
-    found = within(high)
-    while found is None:
-        if high > 100 * max(seconds for seconds, _ in points):
-            raise search.within(high).infeasible()
-        low, high = high, 2 * high
-        found = within(high)
-    found = narrowed(
-        within, found, fails=low, at_most=high, precision=LATENCY_PRECISION, middle=lambda a, b: (a * b) ** 0.5
-    )
-    objective = msgspec.structs.replace(found.pipeline.objective, accuracy=accuracy)
-    return with_pipeline(found, objective=objective)
+    try:
+        while (found := within(high)) is None:
+            if high > 100 * max(seconds for seconds, _ in points):
+                raise search.within(high).infeasible()
+            low, high = high, 2 * high
+        return narrowed(
+            within, found, fails=low, at_most=high, precision=LATENCY_PRECISION, middle=lambda a, b: (a * b) ** 0.5
+        )
+    except CUT_SHORT:
+        if so_far.plan is None or _quality(so_far.plan) < accuracy:
+            so_far.plan = best
+        raise
 
 
 def _rungs(planner: LanguagePlanner, search: LanguageSearch, so_far: TimedSearch) -> Iterator[GearPlan]:

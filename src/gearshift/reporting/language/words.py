@@ -34,6 +34,15 @@ def cascade_text(cascade: Cascade) -> str:
     return " > ".join([*parts, cascade.models[-1]])
 
 
+def ended_early_text(plan: GearPlan) -> str:
+    """That a plan's search did not come to its end, and what to do."""
+    asked = plan.pipeline.asked
+    remedy = "plan again, and let it end"
+    if asked and asked.budget_s is not None:
+        remedy = f"its budget was {asked.budget_s:g} s, give a larger --budget-s"
+    return f"the search was ended early: this is the best so far, and the quality may be higher; {remedy}"
+
+
 def load_text(load: float | None, pipeline: PipelinePlan) -> str:
     unit = UNITS.get(pipeline.load_unit, "")
     return "" if load is None else f"{digits(load)} {unit}".rstrip()

@@ -10,7 +10,7 @@ import pytest
 from gearshift.cli.common.output import Output
 from gearshift.cli.language.compare import show_comparison
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
-from gearshift.plans.plan_file import read_plan
+from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.engines.store import write_language_profile
 from gearshift.reporting.language.page import language_page
 from gearshift.traces.read import write_trace
@@ -53,6 +53,17 @@ def test_verbs_take_the_plan_by_itself(verb: str, planned: Path) -> None:
     assert "quality" in result.output
     told = json.loads((planned / f"{verb}.json").read_text())
     assert {"simulate": "tokens", "explain": "certainty_worth", "inspect": "pipelines"}[verb] in told
+
+
+def test_explain_says_that_a_plan_was_cut_short(planned: Path) -> None:
+    made = read_plan(planned / "plan.json")
+    asked = msgspec.structs.replace(made.pipeline.asked, budget_s=5.0)  # type: ignore[type-var]
+    pipelines = {made.name: msgspec.structs.replace(made.pipeline, asked=asked)}
+    write_plan(msgspec.structs.replace(made, pipelines=pipelines, unfinished=True), planned / "cut.json")
+    result = run("explain", planned / "cut.json")
+    assert result.exit_code == 0, result.output
+    assert "ended early: this is the best so far" in " ".join(result.output.split())
+    assert "its budget was 5 s" in " ".join(result.output.split())
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,12 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Metric, Objective
+from gearshift.planner.contract.so_far import BEST, OutOfTime
 from gearshift.planner.language import planners
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
+from gearshift.reporting.language.words import ended_early_text
 from gearshift.simulator.engines.simulate_language import simulate_language
 from tests.language_profiles import bursty_trace, language_profile
 from tests.often import first_short
@@ -150,6 +152,38 @@ def test_a_search_that_is_cut_short_gives_its_best() -> None:
     told.clear()
     with pytest.raises(KeyboardInterrupt):  # as a comparison wants it, to end as a whole
         planners.plan("optimal", asked, progress=interrupt, so_far_at_ctrl_c=False)
+
+
+def cut_short(asked: LanguageRequest, at: str, times: int, *, planner: str = "static-cascade") -> GearPlan:
+    """The plan where the budget is spent once progress has told `at` so many times."""
+    told = list[str]()
+
+    def out_of_time(what: str, share: float) -> None:
+        told.append(what)
+        if at in what and sum(at in each for each in told) == times:
+            raise OutOfTime
+
+    return planners.plan(planner, asked, progress=out_of_time)
+
+
+def test_a_plan_that_the_budget_cut_short_is_marked_and_words_say_so() -> None:
+    made = cut_short(request(budget_s=1e6), BEST, 1)
+    assert made.unfinished
+    assert "ended early" in ended_early_text(made)
+    assert "--budget-s" in ended_early_text(made)
+
+
+def test_a_plan_that_was_cut_short_before_it_had_the_accuracy_asked_for_is_refused() -> None:
+    with pytest.raises(Infeasible, match=r"the best quality is .* where the search was ended early, not 0\.95"):
+        cut_short(request(0.3, accuracy=0.95, budget_s=1e6), BEST, 1)
+
+
+@pytest.mark.long
+def test_the_fastest_plan_so_far_that_has_the_accuracy_is_kept_where_the_search_is_cut_short() -> None:
+    made = cut_short(request(None, accuracy=0.7, budget_s=1e6), "planning for", 10)
+    assert made.unfinished
+    assert made.predictions["chat"].accuracy >= 0.7
+    assert made.pipeline.objective.accuracy == 0.7
 
 
 def test_a_budget_that_is_too_small_says_so() -> None:
