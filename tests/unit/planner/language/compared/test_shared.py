@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import pytest
+
+from gearshift.hardware import identical_devices
+from gearshift.objective import Objective
+from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.language import planners
+from gearshift.planner.language.compared.control import permuted
+from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.search import LanguageSearch
+from tests.language_profiles import bursty_trace, language_profile
+
+PROFILE = language_profile()
+
+
+def request(latency_s: float = 0.3) -> LanguageRequest:
+    return LanguageRequest(
+        profile=PROFILE,
+        trace=bursty_trace(1, 10, seconds=4),
+        hardware=identical_devices(1, kind="gpu", memory_bytes=30_000_000),
+        objective=Objective(latency_s=latency_s, metric="ttft", scope="trace"),
+        most_candidates=4,
+        most_tried=2,
+    )
+
+
+@pytest.mark.long
+def test_model_switching_replays_nothing_that_the_optimal_planner_has_searched_and_is_the_same_plan() -> None:
+    shared, asked = SharedSearches(), request()
+    planners.plan("optimal", asked, search_for=shared.of)
+    known = shared.of(asked, TimedSearch(None)).known
+    before = [(len(one.replays.seen), len(one.confirming.seen)) for one in known.values()]
+    made = planners.plan("model-switching", asked, search_for=shared.of)
+    assert [(len(one.replays.seen), len(one.confirming.seen)) for one in known.values()] == before
+    assert made == planners.plan("model-switching", asked)
+
+
+@pytest.mark.long
+def test_one_limit_has_the_plans_that_each_planner_and_the_control_make_alone() -> None:
+    shared, asked = SharedSearches(), request()
+    for name in planners.PLANNERS:
+        assert planners.plan(name, asked, search_for=shared.of) == planners.plan(name, asked)
+    for seed in range(2):
+        control = planners.plan("optimal", asked, search_for=shared.permuted(seed))
+        assert control == planners.plan("optimal", replace(asked, profile=permuted(PROFILE, seed=seed)))
+
+
+@pytest.mark.long
+def test_the_control_searches_no_space_anew_that_looks_at_no_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, asked, searched = SharedSearches(), request(), list[int]()
+    planners.plan("optimal", asked, search_for=shared.of)
+    inner = LanguageSearch._searched
+    monkeypatch.setattr(
+        LanguageSearch,
+        "_searched",
+        lambda search, space, carried: searched.append(space) or inner(search, space, carried),
+    )
+    planners.plan("optimal", asked, search_for=shared.permuted(0))
+    assert searched == [2]
+
+
+def test_searches_are_shared_for_another_latency_alone_and_without_a_budget() -> None:
+    shared = SharedSearches()
+
+    def found(asked: LanguageRequest) -> object:
+        return shared.of(asked, TimedSearch(None)).found
+
+    assert found(request()) is found(request(0.6))
+    assert found(request()) is not found(replace(request(), seed=1))
+    budgeted = replace(request(), budget_s=60.0)
+    assert found(budgeted) is not found(budgeted)
