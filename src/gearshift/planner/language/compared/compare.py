@@ -25,8 +25,9 @@ CONTROLS = 3
 class LanguageRun(msgspec.Struct, frozen=True, kw_only=True):
     """One planner, or the control, on some devices for one limit: what is predicted, or its `error`.
 
-    `unfinished` is a plan that the budget cut short. Of the control's permutations it is the one in
-    the middle. `price_per_hour` is that of all devices; None where it is not known.
+    `planning_s` is without what runs before it had searched. `unfinished` is a plan that the budget
+    cut short. Of the control's permutations it is the one in the middle. `price_per_hour` is that of
+    all devices; None where it is not known.
     """
 
     planner: str
