@@ -10,7 +10,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ SHARING = "sharing.json"
 ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
+OF_LIKELIEST = "acc"
 ROW_REMEDY = (
     "give id, score, logprobs and prompt_tokens, or a row of lm-evaluation-harness's sample log; of a log of other "
     "models `gearshift records` makes records"
@@ -219,7 +220,8 @@ def _id(given: Any) -> str:
 def _of_harness(row: Mapping[str, Any]) -> _Row:
     """A row of lm-evaluation-harness (`--log_samples`) of a task whose choices have log-likelihoods.
 
-    The likeliest choice stands for an answer of one token.
+    The likeliest choice stands for an answer of one token. Its score is `acc` where there is one:
+    `acc_norm` may be of another choice, as it weighs their lengths.
     """
     choices = [one[0] if isinstance(one[0], list) else one for one in row["resps"]]
     require(
@@ -231,13 +233,20 @@ def _of_harness(row: Mapping[str, Any]) -> _Row:
     normal = values - np.logaddexp.reduce(values) if np.isfinite(values.max()) else values * math.nan
     require(not np.isnan(normal).any(), "the row has no likely choice")
     best, second = sorted(normal.tolist())[-1], sorted(normal.tolist())[-2]
-    context = str(row.get("arguments", ""))
-    return _Row(_id(row["doc_id"]), _score(row), [best], [second], _tokens_of_text(context), 1)
+    prompt_tokens = _tokens_of_text(_asked_of_harness(row.get("arguments")))
+    return _Row(_id(row["doc_id"]), _score(row, (OF_LIKELIEST, *SCORES)), [best], [second], prompt_tokens, 1)
 
 
-def _score(row: Mapping[str, Any]) -> float:
+def _asked_of_harness(arguments: Any) -> str:
+    """The longest context that was scored: each choice has it, in a list of pairs, or by name in newer logs."""
+    calls = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
+    pairs = [tuple(call.values()) if isinstance(call, Mapping) else call for call in calls]
+    return max((str(pair[0]) for pair in pairs if pair), key=len, default="")
+
+
+def _score(row: Mapping[str, Any], known: Sequence[str] = SCORES) -> float:
     names = [str(name) for name in row.get("metrics", ()) if name in row]
-    name = next((one for one in (*SCORES, *names) if one in row), None)
+    name = next((one for one in (*known, *names) if one in row), None)
     require(name is not None, f"the row has no score: none of {', '.join(SCORES)}")
     score = float(row[str(name)])
     require(0 <= score <= 1, f"{name} is {score:g}", remedy="give quality in [0, 1]")

@@ -99,25 +99,48 @@ def test_prompts_without_all_answers_are_left_out_and_told(tmp_path: Path) -> No
     assert made.warnings[0] == "1 prompts were left out, as not every model has an answer"
 
 
+def harness_row(i: int) -> dict[str, Any]:
+    return {
+        "doc_id": i,
+        "target": "1",
+        "arguments": [["x" * 40, " yes"], ["x" * 40, " no"]],
+        "resps": [[["-1.0", "False"]], [["-2.0", "False"]]],
+        "filtered_resps": [["-1.0", "False"], ["-2.0", "False"]],
+        "acc": float(i % 2),
+    }
+
+
 def test_the_sample_log_of_the_harness_is_read(tmp_path: Path) -> None:
-    rows = [
-        {
-            "doc_id": i,
-            "target": "1",
-            "arguments": [["x" * 40, " yes"], ["x" * 40, " no"]],
-            "resps": [[["-1.0", "False"]], [["-2.0", "False"]]],
-            "filtered_resps": [["-1.0", "False"], ["-2.0", "False"]],
-            "acc": float(i % 2),
-        }
-        for i in range(4)
-    ]
-    write_rows(tmp_path, "small", rows)
+    write_rows(tmp_path, "small", [harness_row(i) for i in range(4)])
     write_engine(tmp_path, "small")
     made = language_profile_from_records(tmp_path, operator="chat", certainty="first_logprob")
     best = -1.0 - math.log(math.exp(-1.0) + math.exp(-2.0))
     assert made.answers.certainty[0, :, 3].tolist() == pytest.approx([best] * 4)
     assert made.answers.quality.tolist() == [[0.0, 1.0, 0.0, 1.0]]
     assert made.answers.output_tokens.tolist() == [[1] * 4]
+
+
+PAIRS = [["x" * 40, " yes"], ["x" * 40, " no"]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [PAIRS, {f"gen_args_{i}": {"arg_0": context, "arg_1": choice} for i, (context, choice) in enumerate(PAIRS)}],
+    ids=["as pairs", "by name"],
+)
+def test_the_context_of_a_row_of_the_harness_counts_once_however_many_choices_have_it(
+    tmp_path: Path, arguments: object
+) -> None:
+    rows = [{**harness_row(i), "arguments": arguments} for i in range(2)]
+    write_rows(tmp_path, "small", rows)
+    write_engine(tmp_path, "small")
+    assert language_profile_from_records(tmp_path, operator="chat").answers.prompt_tokens.tolist() == [[10, 10]]
+
+
+def test_the_score_of_a_row_of_the_harness_is_of_the_likeliest_choice(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", [{**harness_row(i), "acc": 1.0, "acc_norm": 0.0} for i in range(2)])
+    write_engine(tmp_path, "small")
+    assert language_profile_from_records(tmp_path, operator="chat").answers.quality.tolist() == [[1.0, 1.0]]
 
 
 @pytest.mark.parametrize(
