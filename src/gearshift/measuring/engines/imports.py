@@ -2,8 +2,9 @@
 
 A folder has for each model `MODEL.jsonl` with its answers, and `MODEL.engine.json`, an engine's
 times, `MODEL.steps.csv`, times of its steps, with `MODEL.steps.json`, or `MODEL.bench*.json`, results
-of vLLM's benchmark at several concurrencies. `MODEL.tp2.engine.json` and `MODEL.tp2.steps.csv` are
-those on two devices. `sharing.json` may declare how engines on the same devices slow each other.
+of vLLM's benchmark at several concurrencies, with `MODEL.facts.json` if there is one.
+`MODEL.tp2.engine.json` and `MODEL.tp2.steps.csv` are those on two devices. `sharing.json` may declare
+how engines on the same devices slow each other.
 """
 
 import codecs
@@ -31,6 +32,7 @@ from gearshift.support.files import read_bytes
 
 SHARING = "sharing.json"
 ANSWERS, ENGINE, STEPS, FACTS = ".jsonl", ".engine.json", ".steps.csv", ".steps.json"
+BENCH_FACTS = ".facts.json"
 CERTAINTIES = ("mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge")
 SCORES = ("score", "quality", "acc_norm", "acc", "exact_match")
 OF_LIKELIEST = "acc"
@@ -118,7 +120,7 @@ def _engines(folder: Path, model: str) -> list[Imported]:
         found.append(engine_from_steps(model, path, facts, tensor_parallel=degree or 1))
     results = sorted(folder.glob(f"{model}.bench*.json"))
     if results and not found:
-        found.append(engine_from_results(model, results))
+        found.append(engine_from_results(model, results, folder / f"{model}{BENCH_FACTS}"))
     require(
         bool(found),
         f"has no times of model {model!r}",

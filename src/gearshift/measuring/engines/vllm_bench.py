@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gearshift.errors import require
+from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.times import DecodeTime, PrefillTime, engine_from_times
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.engine_profile import EngineProfile
@@ -19,6 +19,8 @@ from gearshift.support.files import read_bytes
 
 MOST = 1 << 24
 REMEDY = "run `vllm bench serve` with --max-concurrency, --save-result and --save-detailed"
+LEAST_KEPT = 0.5
+"""Of `max_concurrency`, how many requests must have been open at a time; less tells nothing of its steps."""
 
 
 class BenchResult(msgspec.Struct, frozen=True):
@@ -30,9 +32,32 @@ class BenchResult(msgspec.Struct, frozen=True):
     ttfts: list[float]
     itls: list[list[float]]
     model_id: str = ""
+    duration: float = 0.0
+    """Seconds of the whole run, if known."""
+
+    @property
+    def kept_open(self) -> float:
+        """The mean number of requests that were open; without a duration, the most that may have been."""
+        open_s = sum(self.ttfts) + sum(map(sum, self.itls))
+        return min(len(self.ttfts), open_s / self.duration) if self.duration > 0 else len(self.ttfts)
 
 
-def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfile, float, list[str]]:
+class BenchFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What results do not tell of the engine; fields are those of `EngineSettings`, each of which may be left out."""
+
+    context_tokens: int | None = None
+    kv_tokens: int | None = None
+    largest_batched_tokens: int | None = None
+    block_tokens: int | None = None
+    tensor_parallel: int | None = None
+    device_kind: str | None = None
+    weights_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+
+
+def engine_from_results(
+    model: str, paths: Sequence[Path], facts_path: Path | None = None
+) -> tuple[EngineProfile, float, list[str]]:
     """As `engine_from_times`, of results at rising concurrency, of which 1 must be one; raises `InvalidInput`."""
     results = []
     for path in paths:
@@ -44,6 +69,13 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfil
         every = (*result.input_lens, *result.output_lens)
         require(all(0 <= one <= MOST for one in every), "a length makes no sense", where=str(path), remedy=REMEDY)
         results.append(_without_failed(result))
+        open_at_once = results[-1].kept_open
+        require(
+            count == 1 or open_at_once >= LEAST_KEPT * count,
+            f"{open_at_once:.1f} requests were open at a time, and max_concurrency is {count}",
+            where=str(path),
+            remedy="benchmark with more prompts (--num-prompts), and as fast as it goes (--request-rate inf)",
+        )
     counts = sorted({one.max_concurrency for one in results})
     require(
         counts[0] == 1,
@@ -73,7 +105,17 @@ def engine_from_results(model: str, paths: Sequence[Path]) -> tuple[EngineProfil
         largest_running=counts[-1],
         largest_batched_tokens=max(longest, counts[-1]),
     )
-    return engine_from_times(model, settings, prefill, decode)
+    if facts_path is None or not facts_path.exists():
+        return engine_from_times(model, settings, prefill, decode)
+    facts = decode_json(read_bytes(facts_path), BenchFacts, where=str(facts_path), remedy="mend the file")
+    try:
+        settings = msgspec.structs.replace(settings, **msgspec.to_builtins(facts))
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=str(facts_path), remedy=error.remedy or "mend the file") from error
+    engine, overhead_s, told = engine_from_times(model, settings, prefill, decode)
+    if facts.context_tokens is not None:
+        engine = msgspec.structs.replace(engine, context_tokens=facts.context_tokens)
+    return engine, overhead_s, told
 
 
 def _without_failed(result: BenchResult) -> BenchResult:

@@ -170,16 +170,19 @@ def test_an_engine_without_times_and_an_unknown_certainty_are_sentences(tmp_path
         language_profile_from_records(tmp_path, operator="chat", certainty="entropy")
 
 
+BENCHED = 16
+
+
 def bench(concurrency: int, step_s: float) -> dict[str, Any]:
-    lengths = [100, 400] * 3
+    lengths = [100, 400] * (BENCHED // 2)
     return {
         "backend": "vllm",
         "model_id": "org/model",
         "max_concurrency": concurrency,
         "input_lens": lengths,
-        "output_lens": [11] * 6,
+        "output_lens": [11] * BENCHED,
         "ttfts": [0.02 + length * 1e-4 + 0.01 * (i > 1) for i, length in enumerate(lengths)],
-        "itls": [[step_s] * 10] * 6,
+        "itls": [[step_s] * 10] * BENCHED,
     }
 
 
@@ -265,12 +268,12 @@ def test_results_of_vllms_benchmark_give_the_times_of_an_engine(tmp_path: Path) 
     ("change", "sentence"),
     [
         ({"max_concurrency": 4}, "are of concurrency [4], and 1 is needed"),
-        ({"itls": [[]] * 6}, "has no inter-token time"),
+        ({"itls": [[]] * BENCHED}, "has no inter-token time"),
         ({"ttfts": [0.1]}, "its lists differ in length"),
         ({"ttfts": "none"}, "bench-1.json"),
         ({"max_concurrency": 0}, "bench-1.json: max_concurrency is 0"),
         ({"input_lens": [-1] * len(bench(1, 0.01)["input_lens"])}, "a length makes no sense"),
-        ({"ttfts": [0.0] * 6}, "at concurrency 1 have no answer"),
+        ({"ttfts": [0.0] * BENCHED}, "at concurrency 1 have no answer"),
     ],
 )
 def test_a_bad_result_is_a_sentence(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
@@ -279,6 +282,42 @@ def test_a_bad_result_is_a_sentence(tmp_path: Path, change: dict[str, Any], sent
     with pytest.raises(InvalidInput) as caught:
         language_profile_from_records(tmp_path, operator="chat")
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("duration", [{}, {"duration": 100.0}], ids=["too few prompts", "too slow"])
+def test_a_benchmark_that_kept_fewer_requests_open_than_it_says_is_refused(
+    tmp_path: Path, duration: dict[str, float]
+) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    concurrency = 8 if duration else 2 * BENCHED + 1
+    for count in (1, concurrency):
+        (tmp_path / f"small.bench-{count}.json").write_text(json.dumps(bench(count, 0.01) | duration))
+    with pytest.raises(
+        InvalidInput, match=rf"were open at a time, and max_concurrency is {concurrency}; .*num-prompts"
+    ):
+        language_profile_from_records(tmp_path, operator="chat")
+
+
+def test_facts_beside_results_say_what_the_engine_holds(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    for concurrency in (1, 4):
+        (tmp_path / f"small.bench-{concurrency}.json").write_text(json.dumps(bench(concurrency, 0.01)))
+    facts = {"kv_tokens": 64_000, "context_tokens": 8192, "device_kind": "cuda", "largest_batched_tokens": 256}
+    (tmp_path / "small.facts.json").write_text(json.dumps(facts))
+    made = language_profile_from_records(tmp_path, operator="chat")
+    (engine,) = made.engines
+    assert (engine.held_tokens, engine.context_tokens, engine.device_kind) == (64_000, 8192, "cuda")
+    assert engine.largest_batched_tokens == 256
+    assert not any("kv_tokens" in warning for warning in made.warnings)
+
+
+@pytest.mark.parametrize("facts", [{"kv_tokens": 1}, {"memory": 1}, {"context_tokens": "much"}])
+def test_bad_facts_beside_results_are_a_sentence(tmp_path: Path, facts: dict[str, Any]) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    (tmp_path / "small.bench-1.json").write_text(json.dumps(bench(1, 0.01)))
+    (tmp_path / "small.facts.json").write_text(json.dumps(facts))
+    with pytest.raises(InvalidInput, match=r"small.facts.json: .*; mend the file"):
+        language_profile_from_records(tmp_path, operator="chat")
 
 
 def test_the_command_line_imports_them(tmp_path: Path) -> None:
