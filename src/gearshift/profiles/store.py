@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import LoadedFrom
+from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike
@@ -90,6 +91,12 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
         f"it holds the profiles of several operators ({', '.join(holds_others[:5])}), and one is needed here",
         where=str(folder),
         remedy=f"name the folder of one, such as {folder / holds_others[0]}" if holds_others else "",
+    )
+    require(
+        not is_language_profile(folder) or (folder / METADATA_FILE).exists(),
+        "it holds a profile of language models, and one of other models is needed here",
+        where=str(folder),
+        remedy="name another, or plan, simulate, compare and explain with this one",
     )
     metadata = _FOLDER.read_metadata(folder, remedy=remedy)
     names = metadata.arrays

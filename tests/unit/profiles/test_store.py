@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
+from gearshift.profiles.engines.store import write_language_profile
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import read_profile, write_profile
+from tests.two_language_models import language_profile
 
 finite = st.floats(-1e9, 1e9)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -277,3 +279,9 @@ def test_performance_models_are_stored_and_a_profile_without_them_keeps_its_hash
     assert read_profile(tmp_path / "fitted").performance_model("small", device_kind="cpu") == fitted
     with pytest.raises(InvalidInput, match="profile it with `--cores"):
         bare.performance_model("small", device_kind="cpu")
+
+
+def test_a_profile_of_language_models_is_named_as_such(tmp_path: Path) -> None:
+    write_language_profile(tmp_path / "profile", language_profile())
+    with pytest.raises(InvalidInput, match="it holds a profile of language models, and one of other models is needed"):
+        read_profile(tmp_path / "profile")
