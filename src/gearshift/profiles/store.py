@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import LoadedFrom
-from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike
@@ -19,6 +18,8 @@ from gearshift.support.stored_arrays import ArraysFolder, StoredMetadata
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
 ARRAYS_FILE = "predictions.npz"
+LANGUAGE_FILE = "language.json"
+"""In the place of `METADATA_FILE`, where models are language models (`engines/store.py`)."""
 REMEDY = "make the profile anew with `gearshift profile`"
 NAME_IT = "name the folder of the plan's profile with --profile"
 
@@ -93,7 +94,7 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
         remedy=f"name the folder of one, such as {folder / holds_others[0]}" if holds_others else "",
     )
     require(
-        not is_language_profile(folder) or (folder / METADATA_FILE).exists(),
+        not (folder / LANGUAGE_FILE).exists() or (folder / METADATA_FILE).exists(),
         "it holds a profile of language models, and one of other models is needed here",
         where=str(folder),
         remedy="name another, or plan, simulate, compare and explain with this one",

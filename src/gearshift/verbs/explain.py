@@ -1,15 +1,18 @@
 """Say why a plan is as it is."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
-from gearshift.verbs.language.inputs import plan_and_language_profile
+from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.workload import Trace
 
@@ -34,6 +37,8 @@ def explain(
     """
     from gearshift.planner.explain import explain as run
 
+    known = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
+    require(not plans_language(known), "the plan is of language models", remedy="call `explain_language`")
     made, measured = plan_and_profile(plan, profile)
     return run(made, measured, trace_for(made, plan, trace), devices_too=devices_too, progress=progress)
 

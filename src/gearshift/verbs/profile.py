@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, ProfileSettings, project_file
+from gearshift.models.language_config import is_language_project
 from gearshift.profiles.pipelines.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import require_replaceable, write_profile
@@ -45,12 +47,13 @@ def profile(
     from gearshift.measuring.front_end_time import front_end_beside
     from gearshift.measuring.profile_project import profile_project
 
-    folder = None if out is None else Path(out)
+    folder, path = None if out is None else Path(out), project_file(Path(project))
+    require(not is_language_project(path), "is of language models", where=str(path), remedy="call `profile_language`")
     if folder is not None:
         require_replaceable(folder)
     with _answers_kept(folder, notice):
         made = profile_project(
-            project_file(Path(project)),
+            path,
             progress=progress,
             seed=seed,
             folder=folder,
@@ -157,8 +160,15 @@ def profile_from_records(
     `folder` holds `predictions` and `runtimes`, as CSV or Parquet. With `raw_run_times` each row
     of `runtimes` is one batch; median and p95 are computed per batch size.
     """
+    from gearshift.measuring.engines.imports import has_language_records
     from gearshift.profiles import records
 
+    require(
+        not has_language_records(Path(folder)),
+        "holds answers of language models (.jsonl)",
+        where=str(folder),
+        remedy="call `language_profile_from_records`",
+    )
     if out is not None:
         require_replaceable(Path(out))
     made = records.profile_from_records(Path(folder), operator=operator, seed=seed, raw_run_times=raw_run_times)

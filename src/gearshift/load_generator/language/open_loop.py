@@ -14,7 +14,7 @@ from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.runtime.engines.upstream.call import Fault, said_in
 from gearshift.runtime.engines.upstream.chunk import NULL, NamedChunk
 from gearshift.runtime.engines.upstream.link import EngineLink
-from gearshift.support.event_loop import allow_many_connections, loop_factory
+from gearshift.support.event_loop import allow_many_connections, loop_factory, run_in_own_loop
 
 LONGEST_TOLD = 200
 Sent = Callable[[int, int], None]
@@ -108,8 +108,7 @@ def send_all(
     Raises `NoAnswer` where no server is at `url`.
     """
     allow_many_connections()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_send_all(url, requests, key, longest_s, progress))
+    return run_in_own_loop(_send_all(url, requests, key, longest_s, progress), loop_factory=loop_factory())
 
 
 async def _send_all(

@@ -28,6 +28,7 @@ from gearshift.result import ServingResult, percentile
 from gearshift.runtime.backends.local import cores_beside_engines
 from gearshift.support.files import PathLike
 from gearshift.support.processors import pinned
+from gearshift.traces.read import read_trace
 from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.language.replay import (
     LONGEST_S,
@@ -69,7 +70,7 @@ class LanguageValidation(msgspec.Struct, frozen=True, kw_only=True):
 
 def validate_language(
     plan: PathLike,
-    trace: Trace,
+    trace: Trace | PathLike,
     *,
     url: str | None = None,
     profile: LanguageProfile | PathLike | None = None,
@@ -92,8 +93,9 @@ def validate_language(
 
     made, measured = plan_and_language_profile(plan, profile)
     asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
+    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     tables = engine_tables(made, measured)
-    workload = workload_to_send(measured, trace, asking, tables.engines, seed=seed)
+    workload = workload_to_send(measured, arrivals, asking, tables.engines, seed=seed)
     simulate_language(tables, measured, workload)  # refuses what could not be predicted in the end
     asked = Asked(made, measured, tables, workload, asking, longest_s)
     if url is not None:
@@ -105,7 +107,7 @@ def validate_language(
     return msgspec.structs.replace(
         run,
         doubts=doubts_about_turns(tables) if emulated else (),
-        replay=msgspec.structs.replace(run.replay, left_out=len(trace) - len(workload)),
+        replay=msgspec.structs.replace(run.replay, left_out=len(arrivals) - len(workload)),
     )
 
 
