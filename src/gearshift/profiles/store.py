@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
 ARRAYS_FILE = "predictions.npz"
 LANGUAGE_FILE = "language.json"
-"""In the place of `METADATA_FILE`, where models are language models (`engines/store.py`)."""
+"""In the place of `METADATA_FILE`, where models are language models (`profiles/engines/store.py`)."""
 REMEDY = "make the profile anew with `gearshift profile`"
 NAME_IT = "name the folder of the plan's profile with --profile"
 
