@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 from string import Formatter
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -270,7 +270,8 @@ def read_language_project(path: Path) -> LanguageProject:
     try:
         return msgspec.toml.decode(text, type=LanguageProject)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
+        remedy = f"use one of {', '.join(get_args(TextCertainty))}" if "$.certainty" in str(error) else "mend the file"
+        raise InvalidInput(str(error), where=str(path), remedy=remedy) from error
 
 
 def _check_url(url: str) -> None:

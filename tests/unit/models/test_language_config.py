@@ -82,7 +82,7 @@ def test_language_projects_are_told_from_others_even_where_they_are_damaged(tmp_
         ('operator = "chat"', 'operator = "a b"', "operator is 'a b'"),
         ('prompts = "prompts.jsonl"', 'prompts = ""', "prompts is empty"),
         ("judge.py:score", "judge.py", "judge is 'judge.py'; write it as file.py:function"),
-        ("least_logprob", "entropy", "Invalid enum value 'entropy'"),
+        ("least_logprob", "entropy", "at `$.certainty`; use one of mean_logprob, least_logprob, "),
         ('model = "tiny"', 'model = ""', "model is empty"),
         ('model = "tiny"', "", "missing required field `model`"),
         ('url = "http://127.0.0.1:8001/v1"', "", "there is neither a url nor a command"),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from gearshift.errors import GearshiftError, NoAnswer, require
-from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Refused
+from gearshift.measuring.engines.endpoint import OF_PROMPT, BrokenAnswer, Endpoint, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.kept import Answered, KeptRows
 from gearshift.measuring.engines.timing import require_logprobs
@@ -13,8 +13,6 @@ from gearshift.profiles.engines.certainty import recorded_features, recorded_sum
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS
 from gearshift.profiles.engines.prompts import Prompt
 
-OF_PROMPT = (400, 413, 422)
-"""Statuses with which an endpoint refuses a prompt, such as one that is too long."""
 MOST_NAMED = 20
 """Prompts left out that a warning names."""
 

@@ -24,6 +24,8 @@ LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 180.0
 """For an endpoint that limits how many requests come in a minute."""
 TOO_MANY = 429
+OF_PROMPT = (400, 413, 422)
+"""Statuses with which an endpoint refuses a prompt, such as one that is too long."""
 LISTED_S = 10.0
 
 

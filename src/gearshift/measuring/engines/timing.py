@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gearshift.errors import InvalidInput, require
-from gearshift.measuring.engines.endpoint import BrokenAnswer, Endpoint, Patience, Refused
+from gearshift.measuring.engines.endpoint import OF_PROMPT, BrokenAnswer, Endpoint, Patience, Refused
 from gearshift.measuring.engines.heard import Heard
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineMeasuring, EngineSettings
@@ -112,6 +112,8 @@ class EngineTimer:
         self._endpoint, self._how = endpoint, how
         self._wording = Wording(chat, random.Random())
         self._more: dict[str, object] = {"ignore_eos": True}
+        self._reached = False
+        """Whether it has answered short prompts, so that others are refused for their length."""
 
     async def probe(self) -> Heard:
         """Learn how words become tokens, and whether answers can be made as long as wanted.
@@ -143,6 +145,7 @@ class EngineTimer:
         )
         require_logprobs(self._endpoint, heard[-1])
         self._wording.learn((PROBE_WORDS, 2 * PROBE_WORDS), (tokens[0], tokens[1]))
+        self._reached = True
         return heard[-1]
 
     async def prefill(self, tokens: int) -> PrefillTime:
@@ -196,7 +199,14 @@ class EngineTimer:
                 await patience.pause(error)
 
     async def _ask_now(self, words: int, tokens: int) -> Heard:
-        return await self._endpoint.ask(self._wording.of_words(words), most_tokens=tokens, more=self._more)
+        try:
+            return await self._endpoint.ask(self._wording.of_words(words), most_tokens=tokens, more=self._more)
+        except Refused as error:
+            if error.status not in OF_PROMPT or not self._reached:
+                raise
+            about = round(self._wording.fixed_tokens + words * self._wording.tokens_per_word)
+            lower = f"if {about} tokens and {tokens} of the answer are too many for it, lower context_tokens of"
+            raise Refused(error.status, f"{error}; {lower} [models.{self._endpoint.name}.engine]") from error
 
     async def _together(self, requests: int, context: int, tokens: int) -> tuple[list[Heard], float]:
         """The answers, and the seconds until the last token of all."""

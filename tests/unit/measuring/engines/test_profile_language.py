@@ -169,6 +169,10 @@ def breaks_one(body: dict[str, Any]) -> Answer:
     return broken_off(body) if asked_text(body) == "question 1" else too_long(body)
 
 
+def short_answers_alone(body: dict[str, Any]) -> Answer:
+    return (400, "maximum context length is 64") if body["max_tokens"] > 8 else as_words(body)
+
+
 def refuses_all(body: dict[str, Any]) -> Answer:
     return (400, "no such thing") if asked_text(body).startswith("question") else as_words(body)
 
@@ -184,6 +188,7 @@ def refuses_all(body: dict[str, Any]) -> Answer:
         (in_error, "ended its answer with an error ({'message': 'out of memory'})"),
         (refuses_all, "model 'small' answered no prompt"),
         (lambda body: (404, "no model tiny"), "answered with status 404: no model tiny"),
+        (short_answers_alone, "lower context_tokens of [models.small.engine]"),
         (lambda body: (401, ""), "wants another key for model 'small'"),
     ],
 )
