@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
+from gearshift.errors import require
 from gearshift.gear import (
     ExpectedGain,
     Gear,
@@ -20,7 +21,8 @@ from gearshift.gear import (
     ReplicaSettings,
     TimedQuality,
 )
-from gearshift.plans.served import require_served
+from gearshift.placement import Replica
+from gearshift.plans.served import is_language_plan, require_language_plan, require_served
 from gearshift.result import ServingResult
 
 
@@ -77,9 +79,15 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
-    names = a.name, b.name
+    of_language = is_language_plan(a)
+    require(
+        of_language == is_language_plan(b),
+        f"the {'first' if of_language else 'second'} plan is of language models, and the other is not",
+        remedy="give two of one kind",
+    )
     for plan in (a, b):
-        require_served(plan)
+        (require_language_plan if of_language else require_served)(plan)
+    names = a.name, b.name
     pipelines = a.pipelines[names[0]], b.pipelines[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")
     pools = a.hardware.pool_cores, b.hardware.pool_cores
@@ -114,7 +122,11 @@ def _origin(plan: GearPlan) -> dict[str, Any]:
 
 
 def _copies(plan: GearPlan) -> dict[str, int]:
-    return dict(Counter(f"{r.model} on {' + '.join(r.device_ids)}" for r in plan.placement.replicas))
+    return dict(Counter(f"{r.model} on {' + '.join(r.device_ids)}{_room(r)}" for r in plan.placement.replicas))
+
+
+def _room(replica: Replica) -> str:
+    return "" if replica.kv_tokens is UNSET else f" with {replica.kv_tokens:,} tokens of context"
 
 
 def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
@@ -122,7 +134,12 @@ def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
 
 
 def _gear_changes(a: PipelinePlan, b: PipelinePlan) -> tuple[GearChange, ...]:
-    """Compare ranges between the boundaries of both plans; join neighbours that change alike."""
+    """Compare ranges between the boundaries of both plans; join neighbours that change alike.
+
+    Loads in different units cannot be compared, and then nothing is.
+    """
+    if a.load_unit != b.load_unit:
+        return ()
     starts = sorted({gear.load_range.from_ for gear in (*a.gears, *b.gears)})
     found: list[GearChange] = []
     for start, end in zip(starts, [*starts[1:], None], strict=True):

@@ -6,10 +6,12 @@ import pytest
 from msgspec import UNSET
 
 from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput
 from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plans.plan_diff import diff
+from tests.two_language_models import ALONE, SMALL_ALONE, language_plan
 from tests.unit.planner.fake import plan
 from tests.unit.planner.little import little_request
 
@@ -110,3 +112,37 @@ def test_gains_that_no_gear_reads_make_no_difference() -> None:
     plain, unread = with_gears(gears((0.0, SMALL_LARGE))), ordered()
     pipeline = msgspec.structs.replace(unread.pipeline, gears=plain.pipeline.gears)
     assert diff(plain, msgspec.structs.replace(unread, pipelines={"task": pipeline})).same
+
+
+def test_plans_of_language_models_differ_by_ranges_of_their_load() -> None:
+    one = language_plan([ALONE])
+    found = diff(one, language_plan([ALONE, SMALL_ALONE], [0.0, 8.0]))
+    assert [(change.load_range.from_, change.a.cascade, change.b.cascade) for change in found.gears] == [
+        (8.0, ALONE, SMALL_ALONE)
+    ]
+    assert diff(one, one).same
+
+
+def test_loads_in_different_units_are_not_compared() -> None:
+    found = diff(language_plan([ALONE]), language_plan([SMALL_ALONE], load_unit="queued_tokens"))
+    assert not found.gears
+    assert [(one.what, one.b) for one in found.objective] == [("load_unit", "queued_tokens")]
+    assert not found.same
+
+
+def test_a_plan_of_language_models_is_not_compared_with_one_of_others() -> None:
+    with pytest.raises(InvalidInput, match="the second plan is of language models, and the other is not; give two"):
+        diff(PLAN, language_plan([ALONE]))
+
+
+def test_replicas_of_engines_differ_by_what_they_hold() -> None:
+    made = language_plan([ALONE])
+    small, *rest = made.placement.replicas
+    placement = msgspec.structs.replace(
+        made.placement, replicas=(msgspec.structs.replace(small, kv_tokens=2000), *rest)
+    )
+    found = diff(made, msgspec.structs.replace(made, placement=placement))
+    assert [one.what for one in found.placement] == [
+        "small on small-0",
+        "small on small-0 with 2,000 tokens of context",
+    ]

@@ -28,6 +28,7 @@ from gearshift.verbs.language.plan import TIMES, plan_language, plan_language_fr
 from gearshift.verbs.plan_request import source_file, trace_file
 
 FLAGS = {"ttft_s": "--ttft-p95-ms", "per_token_s": "--per-token-p95-ms", "total_s": "--total-p95-ms"}
+OF_WHOLE_ANSWERS = "--p95-ms", "--latency-ms"
 
 
 def plan_of_language(
@@ -43,7 +44,8 @@ def plan_of_language(
 ) -> None:
     """Plan and print; `options` are keywords of `plan`, with those of the trace, `refused` other flags."""
     for flag, given in refused.items():
-        require(not given, f"{flag} is given, and the profile is of language models", remedy="leave it out")
+        remedy = f"give {', '.join(FLAGS.values())} in its place" if flag in OF_WHOLE_ANSWERS else "leave it out"
+        require(not given, f"{flag} is given, and the profile is of language models", remedy=remedy)
     times = [FLAGS[name] for name in TIMES if options[name] is not None]
     require(
         frontier or bool(times) or options["accuracy"] is not None,

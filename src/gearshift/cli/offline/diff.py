@@ -1,6 +1,5 @@
 """`gearshift diff`."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,11 @@ from msgspec import UNSET
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, results_table
-from gearshift.plans.plan_diff import Change, GearChange, GearSide, PlanDiff
+from gearshift.cli.common.what_differs import tell_what_differs
+from gearshift.cli.language.diff import show_language_diff
+from gearshift.plans.plan_diff import GearChange, GearSide, PlanDiff
 from gearshift.plans.plan_file import read_plan
+from gearshift.plans.served import is_language_plan
 from gearshift.reporting.gear_rows import by_node
 from gearshift.support.numbers import digits
 from gearshift.verbs.inspect import diff, diff_pipelines
@@ -34,9 +36,13 @@ def command(output: Output, a: Path, b: Path) -> None:
                 output.say(f"pipeline {name}:")
                 show(output, one)
         return
-    found = diff(a, b)
+    plans = read_plan(a), read_plan(b)
+    found = diff(*plans)
     output.json(_facts(found))
-    show(output, found)
+    if is_language_plan(plans[0]):
+        show_language_diff(output, found, plans[0].pipeline)
+    else:
+        show(output, found)
 
 
 def _facts(found: PlanDiff) -> dict[str, Any]:
@@ -44,10 +50,7 @@ def _facts(found: PlanDiff) -> dict[str, Any]:
 
 
 def show(output: Output, found: PlanDiff) -> None:
-    if found.same:
-        output.say("both plans serve in the same way")
-    for line in sentences(found):
-        output.say(line)
+    tell_what_differs(output, found)
     if found.gears:
         pooled = ("cores",) if any(found.pool_cores) else ()
         waits = ("waits",) if any(_refines(change) for change in found.gears) else ()
@@ -65,32 +68,6 @@ def show(output: Output, found: PlanDiff) -> None:
     predicted = [(name, result) for name, result in zip("ab", found.predictions, strict=True) if result]
     if predicted:
         output.show(results_table("Predicted", predicted))
-
-
-def sentences(found: PlanDiff) -> Iterator[str]:
-    for change in (*found.origin, *found.objective):
-        yield f"{change.what}: {_word(change.a)} in a, {_word(change.b)} in b"
-    for change in found.hardware:
-        yield f"device {change.what}: {_lacking(change) or _fields(change)}"
-    for change in found.placement:
-        yield f"{change.what}: {_lacking(change) or f'{change.a} in a, {change.b} in b'}"
-
-
-def _lacking(change: Change) -> str:
-    return "only in b" if change.a is None else "only in a" if change.b is None else ""
-
-
-def _fields(change: Change) -> str:
-    names = [name for name in change.a if change.a[name] != change.b[name]]
-    return ", ".join(f"{name} {_word(change.a[name])} in a, {_word(change.b[name])} in b" for name in names)
-
-
-def _word(value: Any) -> str:
-    return "none" if value is None or value == "" else str(value)[:12] if _is_hash(value) else str(value)
-
-
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64
 
 
 def _refines(change: GearChange) -> bool:

@@ -16,6 +16,7 @@ from gearshift.reporting.language.page import language_page
 from gearshift.traces.read import write_trace
 from tests.language_profiles import bursty_trace, language_profile
 from tests.language_server import serving
+from tests.two_language_models import ALONE, SMALL_ALONE, language_plan
 from tests.unit.cli.little import run
 
 FOLDER = "chat-profile"
@@ -117,6 +118,16 @@ def test_a_plan_has_a_page_of_its_own(planned: Path) -> None:
     assert "What happens over the trace" in page
 
 
+def test_two_plans_are_told_apart(planned: Path) -> None:
+    one, other = planned / "one.json", planned / "other.json"
+    for path, starts in ((one, [0.0]), (other, [0.0, 8.0])):
+        write_plan(language_plan([ALONE, SMALL_ALONE][: len(starts)], starts), path)
+    result = run("diff", one, other)
+    assert result.exit_code == 0, result.output
+    assert "Gears that differ" in result.output
+    assert "8 requests" in result.output
+
+
 def test_a_profile_is_inspected(planned: Path) -> None:
     result = run("inspect", planned / FOLDER)
     assert result.exit_code == 0, result.output
@@ -126,7 +137,7 @@ def test_a_profile_is_inspected(planned: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--p95-ms", "300"), "--p95-ms is given, and the profile is of language models"),
+        (("--p95-ms", "300"), "profile is of language models; give --ttft-p95-ms, --per-token-p95-ms, "),
         (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "ttft_s and total_s are both given"),
         (("--ttft-p95-ms", "300", "--metric", "total"), "metric and ttft_s are both given"),
         (("--ttft-p95-ms", "300", "--planner", "coordinate"), "no planner 'coordinate' of language models"),
