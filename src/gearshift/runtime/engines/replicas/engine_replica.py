@@ -247,6 +247,12 @@ class EngineReplica:
                         "listed, or give its command the name",
                         *(why, self.id, self._longest_start_s),
                     )
+            elif self.process is None and not was_told:
+                was_told = True
+                log.warning(
+                    "%s of replica %r is %s, and is waited for, up to %g s: start it, or mend its url",
+                    *(self.link.url, self.id, health, self._longest_start_s),
+                )
             await asyncio.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
         said = f": {self._lacks}" if health == "other" else ""

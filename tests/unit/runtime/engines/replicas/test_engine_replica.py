@@ -322,3 +322,18 @@ def test_an_entry_in_the_list_of_models_is_what_stays_the_same_of_it() -> None:
     assert listed_as(one, "m") == listed_as(again, "m") != listed_as(other, "m")
     for body in (b"", b"[]", b'{"data": 7}', b'{"data": [7]}', b'{"data": []}', b"\xff"):
         assert listed_as(body, "m") == ""
+
+
+def test_an_endpoint_that_is_waited_for_is_named_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+
+    async def use() -> None:
+        replica = EngineReplica("small-0", "small", url=url, longest_start_s=0.3)
+        with pytest.raises(ModelFailed, match="is unreachable after 0.3 s"):
+            await replica.start()
+        await replica.stop()
+
+    run(use)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{url} of replica 'small-0' is unreachable, and is waited for, up to 0.3 s: start it, or mend its url"
+    ]
