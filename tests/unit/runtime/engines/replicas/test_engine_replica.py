@@ -329,7 +329,7 @@ def test_an_endpoint_that_is_waited_for_is_named_at_once_and_once(caplog: pytest
 
     async def use() -> None:
         replica = EngineReplica("small-0", "small", url=url, longest_start_s=0.3)
-        with pytest.raises(ModelFailed, match="is unreachable after 0.3 s"):
+        with pytest.raises(ModelFailed, match=r"is unreachable after 0\.3 s"):
             await replica.start()
         await replica.stop()
 
