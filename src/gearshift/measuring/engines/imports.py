@@ -202,8 +202,9 @@ def _logprobs(row: Mapping[str, Any]) -> tuple[list[float], list[float | None]]:
     if all(isinstance(one, Mapping) for one in given):
         top = [one.get("top_logprobs") for one in given]
     logprobs = [_number(one) for one in given]
-    seconds: list[float | None] = [None] * len(logprobs) if top is None else [_second(one) for one in top]
-    require(len(seconds) == len(logprobs), "logprobs and top_logprobs differ in length")
+    tops = [None] * len(logprobs) if top is None else list(top)
+    require(len(tops) == len(logprobs), "logprobs and top_logprobs differ in length")
+    seconds = [_second(one, logprob) for one, logprob in zip(tops, logprobs, strict=True)]
     require(bool(logprobs), "logprobs is empty")
     require(not any(map(math.isnan, logprobs)), "a log-probability is NaN")
     require(math.inf not in logprobs, "a log-probability is Infinity")
@@ -236,7 +237,13 @@ def _of_harness(row: Mapping[str, Any]) -> _Row:
     require(not np.isnan(normal).any(), "the row has no likely choice")
     best, second = sorted(normal.tolist())[-1], sorted(normal.tolist())[-2]
     prompt_tokens = _tokens_of_text(_asked_of_harness(row.get("arguments")))
-    return _Row(_id(row["doc_id"]), _score(row, (OF_LIKELIEST, *SCORES)), [best], [second], prompt_tokens, 1)
+    return _Row(_id_of_harness(row), _score(row, (OF_LIKELIEST, *SCORES)), [best], [second], prompt_tokens, 1)
+
+
+def _id_of_harness(row: Mapping[str, Any]) -> str:
+    """With the document's hash, where newer logs have it: numbers begin anew in each of several tasks."""
+    hashed = row.get("doc_hash")
+    return _id(row["doc_id"]) + (f" {hashed}" if isinstance(hashed, str) else "")
 
 
 def _asked_of_harness(arguments: Any) -> str:
@@ -255,9 +262,13 @@ def _score(row: Mapping[str, Any], known: Sequence[str] = SCORES) -> float:
     return score
 
 
-def _second(top: Any) -> float | None:
-    values = sorted(_number(one) for one in (top.values() if isinstance(top, Mapping) else top or ()))
-    return values[-2] if len(values) >= 2 else None
+def _second(top: Any, logprob: float) -> float | None:
+    """The likeliest other token, as in serving; the token itself is among `top` only where it is likely enough."""
+    values = [_number(one) for one in (top.values() if isinstance(top, Mapping) else top or ())]
+    itself = next((one for one in values if math.isclose(one, logprob, rel_tol=1e-6, abs_tol=1e-6)), None)
+    if itself is not None:
+        values.remove(itself)
+    return max(values, default=None)
 
 
 def _prompt_tokens(row: Mapping[str, Any]) -> int:

@@ -137,6 +137,32 @@ def test_the_context_of_a_row_of_the_harness_counts_once_however_many_choices_ha
     assert language_profile_from_records(tmp_path, operator="chat").answers.prompt_tokens.tolist() == [[10, 10]]
 
 
+def test_rows_of_several_tasks_of_the_harness_are_told_apart(tmp_path: Path) -> None:
+    rows = [{**harness_row(i), "doc_hash": task} for task in ("ab", "cd") for i in range(2)]
+    write_rows(tmp_path, "small", rows)
+    write_engine(tmp_path, "small")
+    assert len(language_profile_from_records(tmp_path, operator="chat").answers.part) == 4
+
+
+@pytest.mark.parametrize(
+    ("top", "margin"),
+    [
+        ({"a": -0.2, "b": -2.0}, math.exp(-0.2) - math.exp(-2.0)),
+        ({"b": -0.1, "a": -0.2}, math.exp(-0.2) - math.exp(-0.1)),
+        ({"b": -0.1, "c": -0.15}, math.exp(-0.2) - math.exp(-0.1)),
+        ({"b": -0.1}, math.exp(-0.2) - math.exp(-0.1)),
+        ({"a": -0.2}, math.exp(-0.2)),
+    ],
+    ids=["likeliest", "less likely", "not among them", "one other alone", "itself alone"],
+)
+def test_a_margin_is_to_the_likeliest_other_token(tmp_path: Path, top: dict[str, float], margin: float) -> None:
+    rows = [{"id": i, "score": i, "logprobs": [-0.2], "top_logprobs": [top], "prompt_tokens": 9} for i in range(2)]
+    write_rows(tmp_path, "small", rows)
+    write_engine(tmp_path, "small")
+    made = language_profile_from_records(tmp_path, operator="chat", certainty="margin")
+    assert made.answers.certainty[0, :, -1] == pytest.approx(margin)
+
+
 def test_the_score_of_a_row_of_the_harness_is_of_the_likeliest_choice(tmp_path: Path) -> None:
     write_rows(tmp_path, "small", [{**harness_row(i), "acc": 1.0, "acc_norm": 0.0} for i in range(2)])
     write_engine(tmp_path, "small")
