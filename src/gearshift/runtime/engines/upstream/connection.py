@@ -17,6 +17,7 @@ SAID_CHARACTERS = 200
 """The most characters of an endpoint's error that go into the log."""
 EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
 PLAIN = "", "identity"
+NO_KEY = 401, 403
 NO_STREAM = "where a stream of events was asked for"
 
 
@@ -233,7 +234,8 @@ class UpstreamConnection(asyncio.Protocol):
         told = f": {printable(said)}" if said and (self._status != 200 or kind.startswith("text/")) else ""
         if self._status == 200:
             return f"{url} answered with {kind}, {NO_STREAM}{told}"
-        return f"{url} answered with status {self._status}{told}"
+        remedy = "; name the variable with its key by api_key_env" if self._status in NO_KEY else ""
+        return f"{url} answered with status {self._status}{told}{remedy}"
 
     def _fail(self, fault: Fault) -> None:
         call, _ = self._let_go()

@@ -322,3 +322,20 @@ def test_this_machines_own_bounds_are_no_fault_of_the_endpoint() -> None:
         await reader.read()
 
     with_server(serve, use)
+
+
+@pytest.mark.parametrize(("status", "told"), [(401, True), (403, True), (500, False)])
+def test_an_endpoint_that_wants_another_key_is_explained(status: int, told: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 %d No\r\ncontent-length: 0\r\n\r\n" % status)
+        await writer.drain()
+
+    async def use(link: EngineLink) -> None:
+        heard = Heard()
+        link.post("/chat/completions", b"{}", heard)
+        await heard.over.wait()
+        assert heard.fault is not None
+        assert ("api_key_env" in heard.fault.reason) == told
+
+    with_server(serve, use)
