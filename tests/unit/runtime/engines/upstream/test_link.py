@@ -156,7 +156,7 @@ def test_an_answer_is_not_quoted() -> None:
     async def use(link: EngineLink) -> None:
         heard = await ask(link)
         assert heard.fault is not None
-        assert "42" not in heard.fault.reason
+        assert "42" not in heard.fault.reason.removeprefix(link.url)  # whose port may have it
 
     with_server(serve, use)
 
