@@ -1,5 +1,6 @@
 """The end of each request to a server of language models, and the figures of a replay."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +16,7 @@ UNKNOWN = -1
 LATE_S = 0.05
 """Requests sent later than this make a replay doubtful."""
 MOST_LATE = 0.05
+LONGEST_NAME = 200
 
 
 @dataclass(slots=True)
@@ -113,6 +115,8 @@ def figures_of(
     problems = {_told(kind, alike[0].said): len(alike) for kind, alike in kinds.items()}
     if unjudged := [one.unjudged for one in requests if one.unjudged]:
         problems[f"not judged, so with the recorded quality: {unjudged[0]}"] = len(unjudged)
+    if unknown := [one.model for one in whole if np.isnan(one.quality) and one.model not in profile.models]:
+        problems[_of_unknown(unknown[0], profile.models)] = len(unknown)
     return StreamReplay(
         result=result,
         lateness_s=(p50, p99, float(late.max())),
@@ -120,6 +124,11 @@ def figures_of(
         valid=bool(whole) and float((late > LATE_S).mean()) <= MOST_LATE,
         answered=len(whole),
     )
+
+
+def _of_unknown(model: str, models: Sequence[str]) -> str:
+    named = f"answered by {model[:LONGEST_NAME]!r}, which the profile lacks" if model else "answered by no model's name"
+    return f"{named}, so with the quality recorded for {models[-1]!r}; give a project with a judge or references"
 
 
 def _told(problem: str, said: str) -> str:

@@ -50,6 +50,18 @@ def test_quality_is_as_judged_or_as_recorded_for_the_model_that_answered() -> No
     assert run.result.accuracy == pytest.approx((0.25 + recorded) / 2)
 
 
+@pytest.mark.parametrize(
+    ("model", "named"), [("org/other", "by 'org/other', which the profile lacks"), ("", "no model")]
+)
+def test_a_recorded_quality_of_a_model_that_is_not_known_to_have_answered_is_told(model: str, named: str) -> None:
+    judged, unknown = answered(0.0, 0.05, model=model, quality=0.25), answered(1.0, 0.05, model=model)
+    run = figures_of([judged, unknown, answered(2.0, 0.05)], PROFILE, OBJECTIVE, duration_s=2.0)
+    ((told, count),) = run.problems.items()
+    assert count == 1
+    assert named in told
+    assert f"so with the quality recorded for {PROFILE.models[-1]!r}" in told
+
+
 def test_what_was_not_answered_is_late_and_told() -> None:
     refused = StreamedRequest(due_s=0.5, record=1, sent_s=0.5, status=429, problem="status 429")
     run = figures_of([answered(0.0, 0.05), refused], PROFILE, OBJECTIVE, duration_s=1.0)
