@@ -29,6 +29,8 @@ def command(output: Output, folder: Path, **options: Any) -> None:
         output.say(f"wrote {path}")
     if options["urls"] or options["commands"]:
         own = f"check {paths[0]}" + ("" if options["prompts"] else f", put your prompts into {paths[2]}")
+    elif options["llm"]:
+        own = f"name your own engines in {paths[0]}, or install the example's (pip install 'gearshift[llm-demo]')"
     else:
-        own = f"name your own engines in {paths[0]}" if options["llm"] else f"put your own models into {paths[1]}"
+        own = f"put your own models into {paths[1]}"
     output.say(f"next: {own}, then run `gearshift profile {paths[0]}`")

@@ -423,6 +423,14 @@ def test_an_engine_command_that_exits_is_told_with_what_it_said(tmp_path: Path) 
         profile_language(project(tmp_path, {"small": command}))
 
 
+def test_an_engine_that_is_not_installed_is_told_with_what_to_do(tmp_path: Path) -> None:
+    command = 'command = "no-such-engine --port {port}"\nmodel = "tiny"'
+    with pytest.raises(
+        ModelFailed, match=r"no-such-engine cannot be started .*; install it, or mend the engine's command"
+    ):
+        profile_language(project(tmp_path, {"small": command}))
+
+
 @pytest.mark.parametrize(("kind", "pinned"), [("cpu", True), ("cuda", False)])
 def test_an_engine_on_processors_is_measured_on_those_of_one_device(tmp_path: Path, kind: str, pinned: bool) -> None:
     (tmp_path / "engine.py").write_text("import os\nprint(sorted(os.sched_getaffinity(0)))\n")

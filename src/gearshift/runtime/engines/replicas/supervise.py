@@ -43,7 +43,8 @@ def main() -> int:
             preexec_fn=partial(_begin, os.getpid()),  # noqa: PLW1509  there are no threads yet
         )
     except OSError as error:
-        print(f"{command[0]} cannot be started: {error.strerror}", flush=True)  # noqa: T201  for the parent
+        said = f"{command[0]} cannot be started ({error.strerror}); install it, or mend the engine's command"
+        print(said, flush=True)  # noqa: T201  for the parent
         return 127
     threading.Thread(target=_end_with_parent, args=(engine.pid,), daemon=True).start()
     status = _end_of(engine.pid)
