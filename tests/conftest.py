@@ -69,9 +69,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """What is there now stays: each full collection of garbage would look through all modules and tests again."""
+    """What is there now stays: each full collection of garbage would look through all modules and tests again.
+
+    A replay or a swap within a test would have it looked through from then on, as each unfreezes what is there.
+    """
     gc.collect()
     gc.freeze()
+    gc.unfreeze = lambda: None
 
 
 def end_children(run: str, worker: str) -> None:
