@@ -89,29 +89,11 @@ def assert_same_decisions(
     return live.log
 
 
-@given(cases())
-@settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_router_and_simulator_decide_alike_on_random_plans(case: Case) -> None:
-    assert_same_decisions(case)
-
-
 @given(cases().filter(lambda case: case.workload.deadline_ns is not None))
 @settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_router_and_simulator_decide_alike_where_late_answers_are_wanted(case: Case) -> None:
     log = assert_same_decisions(case, "answer")
     assert not {row[1] for row in log} & {Decision.REFUSE, Decision.DROP}
-
-
-@given(st.one_of(cases(), cases_of_several(), graph_cases()).flatmap(with_choices))
-@settings(max_examples=often(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_router_and_simulator_choose_alike_by_the_time_that_is_left(case: Case) -> None:
-    assert_same_decisions(case)
-
-
-@given(cases().flatmap(with_refinement), BUSY)
-@settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_router_and_simulator_refine_alike_while_there_is_time(case: Case, front_end: FrontEnd) -> None:
-    assert_same_decisions(case, front_end=front_end)
 
 
 @given(cases_of_several().flatmap(with_refinement), BUSY)
@@ -126,13 +108,13 @@ def test_router_and_simulator_refine_alike_where_late_answers_are_wanted(case: C
     assert_same_decisions(case, "answer")
 
 
-def test_random_plans_with_refinement_meet_every_way_in_which_time_ends() -> None:
+def test_router_and_simulator_refine_alike_in_every_way_in_which_time_ends() -> None:
     kinds = set[tuple[int, int]]()
 
-    @given(cases().flatmap(with_refinement))
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    def note(case: Case) -> None:
-        for _, kind, _, _, c in assert_same_decisions(case):
+    @given(cases().flatmap(with_refinement), BUSY)
+    @settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def note(case: Case, front_end: FrontEnd) -> None:
+        for _, kind, _, _, c in assert_same_decisions(case, front_end=front_end):
             kinds.add((kind, c if kind == Decision.START else 0))
 
     note()
@@ -224,11 +206,11 @@ def test_router_and_simulator_choose_alike_in_a_planned_pipeline() -> None:
     assert len({c for _, kind, _, _, c in log if kind == Decision.CHOOSE}) > 2
 
 
-def test_random_plans_with_choices_meet_every_place_of_a_choice_and_none() -> None:
+def test_router_and_simulator_choose_alike_every_place_of_a_choice_and_none_by_the_time_that_is_left() -> None:
     places = set[int]()
 
-    @given(cases().flatmap(with_choices))
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.one_of(cases(), cases_of_several(), graph_cases()).flatmap(with_choices))
+    @settings(max_examples=often(200), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def note(case: Case) -> None:
         places.update(c for _, kind, _, _, c in assert_same_decisions(case) if kind == Decision.CHOOSE)
 
@@ -236,11 +218,11 @@ def test_random_plans_with_choices_meet_every_place_of_a_choice_and_none() -> No
     assert places >= {-1, 0, 1, 2}
 
 
-def test_random_plans_meet_every_way_in_which_a_deadline_decides() -> None:
+def test_router_and_simulator_decide_alike_on_random_plans_in_every_way_in_which_a_deadline_decides() -> None:
     kinds = set[tuple[int, int]]()
 
     @given(cases())
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=often(250), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def note(case: Case) -> None:
         for _, kind, _, b, c in assert_same_decisions(case):
             kinds.add((kind, {Decision.REFUSE: b, Decision.DROP: c, Decision.START: c}.get(Decision(kind), 0)))
@@ -385,17 +367,11 @@ def test_router_and_simulator_decide_alike_where_cores_change_with_the_gear(case
     assert_same_decisions(case)
 
 
-@given(cases_with_scaler())
-@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_router_and_simulator_decide_alike_where_a_scaler_chooses_cores(case: Case) -> None:
-    assert_same_decisions(case)
-
-
-def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
+def test_router_and_simulator_decide_alike_in_every_way_in_which_a_scaler_chooses_cores() -> None:
     met = set[str]()
 
     @given(cases_with_scaler())
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=often(100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def note(case: Case) -> None:
         shifts = set[int]()
         for at_ns, kind, _, wanted, had in assert_same_decisions(case):
@@ -407,17 +383,11 @@ def test_random_plans_meet_every_way_in_which_cores_are_decided() -> None:
     assert met == {"more at a shift", "fewer at a shift", "more at a period", "fewer at a period"}
 
 
-@given(cases_with_shared_workers())
-@settings(max_examples=often(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_router_and_simulator_decide_alike_where_replicas_share_the_cores_of_a_worker(case: Case) -> None:
-    assert_same_decisions(case)
-
-
-def test_replicas_of_a_worker_get_its_cores_together_at_periods_alone() -> None:
+def test_router_and_simulator_alike_give_replicas_of_a_worker_its_cores_together_at_periods_alone() -> None:
     met = set[str]()
 
     @given(cases_with_shared_workers())
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=often(100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def note(case: Case) -> None:
         assert case.shared is not None
         period_ns = round(case.shared.scaling.period_s * 1e9)

@@ -151,12 +151,12 @@ def test_what_is_no_whole_stream_fails(answer: bytes, said: str) -> None:
 def test_an_answer_is_not_quoted() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_of(reader)
-        writer.write(whole(b"application/json", b'{"a":42}'))
+        writer.write(whole(b"application/json", b'{"a":"secret"}'))
 
     async def use(link: EngineLink) -> None:
         heard = await ask(link)
         assert heard.fault is not None
-        assert "42" not in heard.fault.reason.removeprefix(link.url)  # whose port may have it
+        assert "secret" not in heard.fault.reason
 
     with_server(serve, use)
 
