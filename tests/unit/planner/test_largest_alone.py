@@ -8,6 +8,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import largest_alone as module
 from gearshift.planner.baselines import single
+from gearshift.planner.evaluate import steady_state
 from gearshift.planner.fewest import devices_like
 from gearshift.planner.largest_alone import largest_alone
 from tests.unit.planner import fake
@@ -77,5 +78,6 @@ def test_no_more_devices_are_simulated_than_are_ever_offered(monkeypatch: pytest
         return devices_like(hardware, count)
 
     monkeypatch.setattr(module, "devices_like", counted)
+    monkeypatch.setattr(steady_state, "SAMPLES", 12 * 1024)  # enough that 1,024 devices fall behind
     assert largest_alone(far, PROFILE, little_trace()).why == "m2 alone would need more than 1024 devices"
     assert tried == [1024]

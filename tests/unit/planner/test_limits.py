@@ -20,6 +20,7 @@ from gearshift.plans.plan_diff import diff
 from gearshift.plans.plan_file import encode_plan, read_plan
 from gearshift.profiles.profile import Profile
 from gearshift.workload import Trace
+from tests.often import first_short
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 
 RECORDS = PROFILE.predictions
@@ -154,14 +155,14 @@ def test_a_thousand_devices_are_planned_for(planner: str) -> None:
     assert made.predictions["task"].share_late <= 0.05
 
 
-@pytest.mark.parametrize("planner", planners.MODULES)
+@pytest.mark.parametrize("planner", first_short(list(planners.MODULES), 3))
 def test_where_no_model_fits_any_device_it_says_so(planner: str) -> None:
     hardware = identical_devices(2, memory_bytes=1000)
     with pytest.raises(GearshiftError, match="no model fits the memory of any device"):
         planners.plan(planner, request(hardware=hardware))
 
 
-@pytest.mark.parametrize("planner", planners.MODULES)
+@pytest.mark.parametrize("planner", first_short(list(planners.MODULES), 3))
 def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
     with pytest.raises(GearshiftError) as caught:
         planners.plan(planner, request(trace=Trace(np.arange(0, 10**9, 10**5), 1.0)))

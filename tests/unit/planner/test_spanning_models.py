@@ -22,6 +22,7 @@ from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.space.ways import bytes_per_device
 from gearshift.workload import Trace
+from tests.often import first_short, often
 from tests.unit.planner.little import little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request
 
@@ -55,7 +56,7 @@ def check(made: GearPlan, request: PlanRequest) -> None:
         assert total == pytest.approx({m: float(m in gear.cascade.models) for m in total})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_short(NAMES, 2))
 def test_every_planner_uses_the_model_that_spans_devices(name: str) -> None:
     request = spanning_request(**LIGHT)
     made = planners.plan(name, request)
@@ -64,9 +65,7 @@ def test_every_planner_uses_the_model_that_spans_devices(name: str) -> None:
     assert made.predictions["task"].share_late <= 0.05
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in (*QUICK, "frontier"))) for name in NAMES]
-)
+@pytest.mark.parametrize("name", first_short(NAMES, 2))
 def test_every_planner_has_a_frontier_that_reaches_the_model_that_spans_devices(name: str) -> None:
     request = spanning_request(ranges=2, **LIGHT)
     made = planners.frontier(name, request)
@@ -75,7 +74,7 @@ def test_every_planner_has_a_frontier_that_reaches_the_model_that_spans_devices(
     assert "m1" in made[-1].placement.models
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_short(NAMES, 2))
 def test_a_model_profiled_on_one_kind_is_placed_on_that_kind_alone(name: str) -> None:
     request = spanning_request(profile=spanning_profile(ONLY_ON_GPU), hardware=mixed(), ranges=2, **LIGHT)
     made = planners.plan(name, request)
@@ -84,19 +83,19 @@ def test_a_model_profiled_on_one_kind_is_placed_on_that_kind_alone(name: str) ->
     assert "m1" in made.placement.models
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_short(NAMES, 2))
 def test_a_model_that_spans_more_devices_than_a_node_has_is_left_out(name: str) -> None:
     made = planners.plan(name, spanning_request(hardware=nodes(1, 1, 1, 1), ranges=2))
     assert made.placement.models == ("m0",)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_short(NAMES, 2))
 def test_devices_on_which_nothing_was_profiled_are_a_clear_error(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"hardware: .*(no run times on devices of these kinds|no model fits)"):
         planners.plan(name, spanning_request(hardware=nodes(2, kind="tpu")))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "static-cascade"])
+@pytest.mark.parametrize("name", first_short([name for name in NAMES if name != "static-cascade"], 2))
 def test_too_much_load_is_said_even_where_nothing_was_profiled_on_the_first_device(name: str) -> None:
     tpu = nodes(1, kind="tpu").devices
     hardware = Hardware(devices=(*(msgspec.structs.replace(d, id="tpu", node="other") for d in tpu), *nodes(2).devices))
@@ -184,7 +183,7 @@ def check_any(name: str, request: PlanRequest) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-@examples(12)
+@examples(often(24))
 @given(requests())
 def test_memory_and_shares_are_as_promised_whatever_spans_what(name: str, request: PlanRequest) -> None:
     check_any(name, request)
@@ -206,7 +205,7 @@ def test_memory_and_shares_are_as_promised_in_many_worlds(name: str, request: Pl
     check_any(name, request)
 
 
-@examples(60)
+@examples(often(60))
 @given(requests())
 def test_models_everywhere_never_exceed_memory(request: PlanRequest) -> None:
     try:

@@ -67,7 +67,7 @@ class SteadyState:
     placement: Placement
     objective: Objective
     seed: int
-    samples: int = SAMPLES
+    samples: int = field(default_factory=lambda: SAMPLES)
     waits: bool = True
     others: SteadyOthers | None = None
     _work_s: dict[str, NDArray[np.float64]] = field(init=False, repr=False)
@@ -372,9 +372,12 @@ class SteadyState:
         return measured if self.others.kept_in(run) else replace(measured, last_s=math.inf)
 
 
-def steady_of(request: PlanRequest, hardware: Hardware, placement: Placement, *, samples: int = SAMPLES) -> SteadyState:
+def steady_of(
+    request: PlanRequest, hardware: Hardware, placement: Placement, *, samples: int | None = None
+) -> SteadyState:
     """The steady state for a request's objective, among the pipelines beside it."""
     others = None if request.beside is None else SteadyOthers(request.beside, request.seed)
+    samples = samples or SAMPLES
     return SteadyState(
         request.profile, hardware, placement, request.objective, seed=request.seed, samples=samples, others=others
     )

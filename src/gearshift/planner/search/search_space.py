@@ -69,7 +69,7 @@ class SearchSpace:
         ends, searches = request.upper_ends(), []
         reached = seldom_exceeded_qps(request.trace) > float(ends[-1] - ends[0])
         for placement in self._placements(request, among):
-            steady = self.steady_on(request, placement, QUICK_SAMPLES if quick else SAMPLES)
+            steady = self.steady_on(request, placement, QUICK_SAMPLES if quick else None)
             placed = self.placed(request, placement, among)
             for beyond in (False, True):
                 if placed and (reached or not beyond):
@@ -88,7 +88,7 @@ class SearchSpace:
             raise refusal(request, "none of the cascades has all its models on the devices")
         return searches
 
-    def steady_on(self, request: PlanRequest, placement: Placement, samples: int = SAMPLES) -> SteadyState:
+    def steady_on(self, request: PlanRequest, placement: Placement, samples: int | None = None) -> SteadyState:
         key = (request.hardware, placement, samples)
         if key not in self._steady:
             self._steady[key] = steady_of(request, request.hardware, placement, samples=samples)

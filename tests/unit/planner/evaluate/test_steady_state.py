@@ -5,7 +5,7 @@ from gearshift.cascade import Cascade
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.cells import Batching
-from gearshift.planner.evaluate.steady_state import GRID_STEP, SteadyState
+from gearshift.planner.evaluate.steady_state import GRID_STEP, SAMPLES, SteadyState
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.profiles.profile import PART_B, PredictionRecords, Profile, RunTimeCurve
 from tests.worlds import BATCH_SIZES, synthetic_profile
@@ -20,7 +20,8 @@ def steady(
 ) -> SteadyState:
     hardware = identical_devices(devices)
     objective = Objective(latency_s=latency_s, percentile=percentile)
-    return SteadyState(profile, hardware, place_everywhere(profile, hardware), objective, seed=seed)
+    where = place_everywhere(profile, hardware)
+    return SteadyState(profile, hardware, where, objective, seed=seed, samples=SAMPLES)
 
 
 def test_a_cell_is_simulated_once() -> None:

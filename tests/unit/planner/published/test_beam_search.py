@@ -7,10 +7,11 @@ from gearshift.hardware import GIB, Device, Hardware, identical_devices
 from gearshift.placement import Placement
 from gearshift.planner.published.beam_search import Placer, beam_search, sites
 from gearshift.profiles.profile import Profile
+from tests.often import often
 from tests.unit.planner.space.test_hosts_everywhere import profile_of
 from tests.unit.planner.spanning import curve, mixed, nodes, spanning_profile
 
-LITTLE = settings(max_examples=60, deadline=None, derandomize=True)
+LITTLE = settings(max_examples=often(60), deadline=None, derandomize=True)
 
 
 def placer_of(profile: Profile, hardware: Hardware, *, seed: int = 0) -> Placer:

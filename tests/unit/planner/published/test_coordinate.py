@@ -28,6 +28,7 @@ from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PredictionRecords, Profile
+from tests.often import often
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 from tests.worlds import synthetic_profile
 
@@ -172,7 +173,7 @@ def test_where_memory_is_short_models_are_spread() -> None:
     assert any(len(models) > 1 for models in models_of(made))
 
 
-@settings(deadline=None, derandomize=True, max_examples=10)
+@settings(deadline=None, derandomize=True, max_examples=often(10))
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.sampled_from([Objective(latency_s=0.04), Objective(latency_s=0.01), Objective(accuracy=0.75)]),

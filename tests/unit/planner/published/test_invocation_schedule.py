@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 
 from gearshift.placement import Placement, Replica
 from gearshift.planner.published.invocation_schedule import balanced_shares, least_busy_s, minimum_queue_lengths
+from tests.often import often
 
-LITTLE = settings(max_examples=60, deadline=None, derandomize=True)
+LITTLE = settings(max_examples=often(60), deadline=None, derandomize=True)
 
 
 def placed(**device_ids: str) -> Placement:

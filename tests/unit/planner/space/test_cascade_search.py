@@ -16,9 +16,10 @@ from gearshift.planner.space.cascade_search import (
     work_per_request_s,
 )
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords
+from tests.often import often
 from tests.worlds import BATCH_SIZES, synthetic_profile
 
-LITTLE = settings(max_examples=40, deadline=None, derandomize=True)
+LITTLE = settings(max_examples=often(40), deadline=None, derandomize=True)
 
 
 @st.composite

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
 from gearshift.planner.space.pareto import hypervolume
+from tests.often import often
 
 E = math.e
 POINT = st.tuples(st.floats(0.01, 20.0), st.floats(0.0, 1.0))
@@ -32,7 +33,7 @@ def test_areas_worked_out_by_hand(points: list[tuple[float, float]], area: float
 
 
 @given(points=POINTS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=often(50), deadline=None)
 def test_it_is_the_share_of_random_points_that_are_dominated(points: list[tuple[float, float]]) -> None:
     generator = np.random.default_rng(0)
     logs = generator.uniform(math.log(0.01), math.log(10.0), 40_000)

@@ -11,6 +11,7 @@ from gearshift.planner.evaluate.balance import balanced
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, work_per_request_s
 from gearshift.planner.space.placement_search import FULLEST, PlacementSearch
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
+from tests.often import often
 from tests.worlds import synthetic_profile
 
 GIB = 1 << 30
@@ -86,7 +87,7 @@ def test_a_model_that_fits_no_device_is_left_out_and_none_at_all_is_said() -> No
         PlacementSearch(profile, identical_devices(1, memory_bytes=GIB // 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=often(40), deadline=None)
 @given(data=st.data())
 def test_no_memory_is_exceeded_and_the_bound_is_the_balance_that_can_be_reached(data: st.DataObject) -> None:
     models = data.draw(st.integers(1, 4))

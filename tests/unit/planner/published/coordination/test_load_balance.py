@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from gearshift.planner.published.coordination.load_balance import FULL, balance, least_utilisation
+from tests.often import often
 
 MODELS = ("a", "b", "c")
 
@@ -87,7 +88,7 @@ def test_load_shares_add_up_to_one_and_no_device_is_over_the_utilisation(demand:
         assert busy <= found.utilisation * (1 + 1e-9)
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(deadline=None, derandomize=True, max_examples=often(50))
 @given(DEMAND, PLACED)
 def test_the_least_utilisation_is_where_lowering_u_makes_the_program_of_the_paper_unsolvable(
     demand: Any, placed: Any

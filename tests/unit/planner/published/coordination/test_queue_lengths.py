@@ -3,7 +3,7 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.evaluate.steady_state import SteadyState
+from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
 from gearshift.planner.published.coordination.queue_lengths import tune
 from gearshift.planner.space.hosts import place_everywhere
 from tests.unit.planner.little import PROFILE
@@ -15,7 +15,8 @@ CASCADE = Cascade(models=("m0", "m1"), thresholds=(0.3,))
 def steady(latency_s: float) -> SteadyState:
     hardware = identical_devices(1)
     objective = Objective(latency_s=latency_s)
-    return SteadyState(PROFILE, hardware, place_everywhere(PROFILE, hardware), objective, seed=0)
+    where = place_everywhere(PROFILE, hardware)
+    return SteadyState(PROFILE, hardware, where, objective, seed=0, samples=SAMPLES)
 
 
 def test_a_load_that_holds_keeps_a_minimum_queue_length_of_one() -> None:
