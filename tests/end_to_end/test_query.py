@@ -16,6 +16,7 @@ from tests.graph_task import write_graph_plan
 from tests.little_task import closed, write_little_task
 from tests.often import first_short
 from tests.processes import ended
+from tests.unit.cli.little import run as verb
 
 LONG_S = 60.0
 QUERY = """
@@ -74,10 +75,11 @@ def test_the_result_is_written_in_the_format_of_its_name(folder, suffix):
     assert read.to_pylist() == EXPECTED
 
 
-def test_a_server_answers_the_same(folder, tmp_path):
+def test_a_server_answers_the_same(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
     with serving(tmp_path) as server:
-        done = run(folder, "query.sql", "--url", server.url, "--label", "sum", "--json", "-")
-    assert done.returncode == 0, done.stderr
+        done = verb("query", "query.sql", "--url", server.url, "--label", "sum", "--json", "-")
+    assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["data"] == EXPECTED
     assert told["pipelines"] == {"sums": None}
@@ -106,11 +108,11 @@ def test_a_server_answers_the_same(folder, tmp_path):
         2,
     ),
 )
-def test_what_cannot_run_is_one_sentence(folder, sql, arguments, said):
+def test_what_cannot_run_is_one_sentence(folder, monkeypatch, sql, arguments, said):
     (folder / "bad.sql").write_text(sql)
-    arguments = [argument.replace("PORT", free_port()) for argument in arguments]
-    done = run(folder, "bad.sql", "--label", "sum", *arguments)
-    assert done.returncode in (1, 2)
+    monkeypatch.chdir(folder)
+    done = verb("query", "bad.sql", "--label", "sum", *[each.replace("PORT", free_port()) for each in arguments])
+    assert done.exit_code in (1, 2)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
