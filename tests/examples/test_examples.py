@@ -55,20 +55,10 @@ PRINTED = {
 }
 MODULES = {"learned_caches/networks.py"}
 """Files that examples import."""
-LONG = {
-    "02_serve_and_ask.py",
-    "03_records_to_plan.py",
-    "04_sql.py",
-    "04_pipeline_in_python.py",
-    "05_serve_a_pipeline.py",
-    "learned_caches/build_and_serve.py",
-}
-"""README's commands, which `make test` runs, take the same way."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in sorted(PRINTED)]
-)
+@pytest.mark.long  # README's commands, which `make test` runs, take the same way
+@pytest.mark.parametrize("name", sorted(PRINTED))
 def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST_S, check=False)

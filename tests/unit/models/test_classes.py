@@ -24,6 +24,7 @@ from gearshift.v2 import json as v2_json
 from gearshift.v2.binary import read_tensor
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.grpc_messages_pb2 import ModelInferResponse
+from tests.often import often
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ labels = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=often(60), deadline=None)
 @given(labels)
 def test_no_road_changes_the_class(array: Any) -> None:
     expected = class_names(array).tolist()

@@ -19,6 +19,7 @@ from gearshift.profiles.performance_model import (
     relative_errors,
 )
 from gearshift.profiles.profile import RunTimeCurve
+from tests.often import often
 
 SIZES, CORES = (1, 2, 4, 8), (1, 2, 4)
 DATA = os.environ.get("GEARSHIFT_DATA")
@@ -45,7 +46,7 @@ def arrays(points: Points) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 positive = st.floats(1e-4, 1.0)
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=often(25))
 @given(st.tuples(positive, positive, positive, positive))
 def test_run_times_that_follow_the_formula_are_predicted_exactly(drawn: tuple[float, float, float, float]) -> None:
     model = fit_performance_model(*points_of(drawn), model="m")

@@ -9,6 +9,7 @@ from gearshift.errors import InvalidInput
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.traces.network import NetworkTrace, Uplink, read_network
 from gearshift.workload import Workload
+from tests.often import often
 
 S = 1_000_000_000
 
@@ -45,7 +46,7 @@ def test_while_nothing_is_carried_a_request_waits_and_after_the_end_the_trace_be
     assert link.communication_ns(np.array([0]), 450).tolist() == [6 * S + S // 2]
 
 
-@settings(derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=often(60))
 @given(
     st.lists(st.integers(0, 1000), min_size=1, max_size=8).filter(any),
     st.lists(st.integers(0, 20 * S), min_size=1, max_size=20).map(sorted),

@@ -18,6 +18,7 @@ from gearshift.policies.watch.drift import (
     of_another_mix,
     run_times_are_wrong,
 )
+from tests.often import often
 
 SHARES = [0.5, 0.3, 0.2]
 
@@ -31,7 +32,7 @@ def test_the_distance_is_the_most_time_beyond_a_ranges_beginning(ticks: list[int
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=3))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=often(100), deadline=None, derandomize=True)
 def test_a_distance_is_from_0_to_1_and_0_for_the_planned_shares_alone(ticks: list[int]) -> None:
     distance = load_distance(ticks, SHARES)
     assert 0 <= distance <= 1
