@@ -27,9 +27,9 @@ def request(
         trace=bursty_trace(1, 15, seconds=10),
         hardware=identical_devices(devices, kind="gpu", memory_bytes=30_000_000),
         objective=Objective(latency_s=latency_s, accuracy=accuracy, metric=metric),  # type: ignore[arg-type]
-        most_candidates=8,
-        most_gears=4,
-        most_tried=30,
+        most_candidates=6,
+        most_gears=3,
+        most_tried=12,
         **fields,  # type: ignore[arg-type]
     )
 
