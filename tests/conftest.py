@@ -3,9 +3,11 @@
 import faulthandler
 import gc
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -49,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if short:
         os.environ["GEARSHIFT_WHOLE_KERNEL"] = "1"
     config.stash[STDERR] = os.dup(2)  # where it leads before tests are captured
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """In the short form no process imports modules whose tests are all long, with the packages that they are about."""
+    short = config.option.markexpr == "not long" and collection_path.suffix == ".py"
+    return True if short and re.search(r"^pytestmark = .*\bmark\.long\b", collection_path.read_text(), re.M) else None
 
 
 @pytest.hookimpl(wrapper=True)
