@@ -192,9 +192,9 @@ def _fastest(planner: LanguagePlanner, search: LanguageSearch) -> GearPlan:
     points = list(search.within(1e6).constants_s())
     reaching = [seconds for seconds, quality in points if quality >= accuracy]
     if not reaching:
-        best = max((quality for _, quality in points), default=0.0)
-        reason = f"no cascade has a quality of {accuracy:.4g}; the best has {best:.4f}"
-        raise Infeasible(reason, nearest_accuracy=int(best * 1e4) / 1e4, by_load=False)
+        most = max((quality for _, quality in points), default=0.0)
+        reason = f"no cascade has a quality of {accuracy:.4g}; the best has {most:.4f}"
+        raise Infeasible(reason, nearest_accuracy=int(most * 1e4) / 1e4, by_load=False)
 
     best: GearPlan | None = None
 

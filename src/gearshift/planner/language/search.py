@@ -108,8 +108,6 @@ class LanguageSearch:
         other.blind = self
         return other
 
-    effort = 1.0
-
     @cached_property
     def parts(self) -> tuple[tuple[LanguageWorkload, ...], tuple[LanguageWorkload, ...]]:
         return self._parts or both_parts(self.request)
@@ -254,9 +252,7 @@ class LanguageSearch:
                 self.so_far.tell(f"improving gears, quality {quality:.4f} on part A", 0.1 + 0.8 * done)
 
         replayed = sum(len(workload) for workload in self.parts[0])
-        tries = max(
-            1, int(self.effort * STARTS * min(int(max(MOST_REPLAYED / replayed, LEAST_TRIED)), self.request.most_tried))
-        )
+        tries = STARTS * min(int(max(MOST_REPLAYED / replayed, LEAST_TRIED)), self.request.most_tried)
         found = improved(starts, tries, self.request.seed, kept)
         return [start for start in found if start.score[0]]
 
