@@ -25,6 +25,7 @@ from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.service import Service
 from tests.end_to_end.test_server import Server
 from tests.graph_task import OUTPUTS, STOPPING, graph_plan, write_graph_plan, write_graph_task
+from tests.often import first_short
 from tests.stand_in_cluster import StandInCluster
 from tests.workers import send_signal
 
@@ -82,7 +83,7 @@ def on_stand_in(tables: PlanTables, plan: GearPlan, **options: Any) -> RayBacken
     return RayBackend(tables, plan, cluster=StandInCluster(), **options)
 
 
-@pytest.mark.parametrize("backend_of", [LocalBackend, on_stand_in])
+@pytest.mark.parametrize("backend_of", first_short([LocalBackend, on_stand_in]))
 def test_rows_go_through_functions_branches_and_joins_in_real_workers(tmp_path: Path, backend_of: Any) -> None:
     async def use(service: Service, _: LocalBackend) -> list[Answer]:
         pipeline = service.pipelines["pairs"]

@@ -23,6 +23,7 @@ import pytest
 from gearshift.gear import GearPlan
 from tests.certificates import ANOTHER_KEY, write_certificate
 from tests.little_task import LOADING, closed, little_plan, write_little_task
+from tests.often import first_short
 
 LONGEST_S = 60.0
 PAUSE_S = 0.01
@@ -546,7 +547,7 @@ def test_where_a_deadline_was_missed_is_said_with_504(tmp_path):
             assert f'gearshift_dropped_total{{reason="{reason}"}} 1.0' in metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", first_short([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_under_load_answers_all_that_was_accepted_and_leaves_nothing(tmp_path, number):
     with serving(tmp_path) as server, closed(tmp_path) as open_gate:
         workers = server.workers()

@@ -28,6 +28,7 @@ from gearshift.runtime.cores.local_cores import CorePool, LocalCores
 from gearshift.runtime.wire.messages import Done, DonePart, Event, Release, TensorHeader
 from tests.conformance.test_backend_contract import Events
 from tests.little_task import INPUTS, LOADING, TASK, closed, little_plan, spanning_plan, write_little_task
+from tests.often import first_short
 from tests.unit.runtime.actuators.stand_ins import group_v2
 from tests.workers import send_signal
 
@@ -201,17 +202,21 @@ WRONG_TENSOR = (
 
 @pytest.mark.parametrize(
     ("said", "why"),
-    [
-        (lie(msgspec.msgpack.encode(Done(batch=1 << 60, run_s=0.0, parts=()))), "a batch that it does not run"),
-        (lie(msgspec.msgpack.encode(Event(event="zz", facts={})).replace(b"zz", b"\xff\xff")), "cannot be read"),
-        (
-            lie(
-                msgspec.msgpack.encode(Done(batch=1, run_s=0.0, parts=(DonePart(rows=(0,), tensors=WRONG_TENSOR),))),
-                struct.pack("<d", 1.0) + b"\1\0\0\0\xff",
+    first_short(
+        [
+            (lie(msgspec.msgpack.encode(Done(batch=1 << 60, run_s=0.0, parts=()))), "a batch that it does not run"),
+            (lie(msgspec.msgpack.encode(Event(event="zz", facts={})).replace(b"zz", b"\xff\xff")), "cannot be read"),
+            (
+                lie(
+                    msgspec.msgpack.encode(
+                        Done(batch=1, run_s=0.0, parts=(DonePart(rows=(0,), tensors=WRONG_TENSOR),))
+                    ),
+                    struct.pack("<d", 1.0) + b"\1\0\0\0\xff",
+                ),
+                "tensor 'by'",
             ),
-            "tensor 'by'",
-        ),
-    ],
+        ]
+    ),
     ids=["batch", "no UTF-8", "no text"],
 )
 def test_a_worker_that_says_what_none_may_is_killed_and_started_again(tmp_path, said, why):
