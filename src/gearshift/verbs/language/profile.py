@@ -1,8 +1,8 @@
 """Measure engines of language models, and record their answers."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from gearshift.measuring.profile_project import Notice
 from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -20,7 +20,7 @@ def profile_language(
     out: PathLike | None = None,
     seed: int = 0,
     progress: Progress = silent,
-    notice: Notice = _ignore,
+    notice: Callable[[str], None] = _ignore,
 ) -> LanguageProfile:
     """Measure a project of language models from outside; write the profile to `out` if given.
 
