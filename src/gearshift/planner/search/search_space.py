@@ -45,7 +45,7 @@ class SearchSpace:
         self._progress, self._on_time = progress, on_time
         self._given_candidates, self._given_placement = candidates, placement
         self._candidates: dict[tuple[str, ...], list[CandidateCascade]] = {}
-        self._steady: dict[tuple[Hardware, Placement, int], SteadyState] = {}
+        self._steady: dict[tuple[Hardware, Placement, int | None], SteadyState] = {}
         self._replays = Replays(on_time)
 
     @property
