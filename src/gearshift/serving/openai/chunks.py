@@ -87,8 +87,11 @@ def _number(logprob: float | None) -> float:
 
 
 def usage_of(stream: AnswerStream) -> Fields | None:
-    """As the engine that answered has counted; None where it has not."""
-    return None if stream.usage is None else stream.usage.counted()
+    """As the engine that answered has counted, for several choices at least what came; None where it has not."""
+    usage = stream.usage
+    if usage is not None and stream.asked.choices > 1:
+        usage = msgspec.structs.replace(usage, completion_tokens=stream.output_tokens)
+    return None if usage is None else usage.counted()
 
 
 def facts_of(stream: AnswerStream, model: str) -> Fields:

@@ -86,7 +86,8 @@ class AnswerStream:
     """
 
     __slots__ = (
-        "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner", "_whole_times",
+        "_all_count", "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner",
+        "_whole_times",
         "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
         "decided_model", "fault", "first_ns", "given", "held", "last_ns", "no_logprobs", "queued_ns", "reader",
         "request", "sent", "stages", "usage", "whole_answer", "whole_usage",
@@ -114,7 +115,7 @@ class AnswerStream:
         self.held, self.whole_answer = Held(memory), Held(memory)
         self.usage: Usage | None = None
         self.whole_usage: Usage | None = None
-        self._whole_times = 0, 0, 0
+        self._whole_times = 0, 0, 0, 0
         self.no_logprobs: frozenset[int] = frozenset()
         """Models whose engines refused it for the log-probabilities that they were asked for beside the answer."""
         self.certainty, self.decided_model = math.nan, NOWHERE
@@ -124,6 +125,8 @@ class AnswerStream:
     def begin_stage(self, given: GivenTokens | None, *, held_tokens: int = NO_MOST_TOKENS) -> None:
         """At an engine that holds so many tokens."""
         self.given, self.count, self.usage, self._done, self._is_new = given, 0, None, False, True
+        self._all_count = 0
+        """As `count`, of all choices."""
         self.first_ns = self.last_ns = 0
         """When the present model's first and latest tokens came; 0 before."""
         self.decided = False
@@ -199,6 +202,7 @@ class AnswerStream:
         if not chunk.choices:
             return
         tokens = self._listen(chunk)
+        self._all_count += all_tokens
         if self.request.answered:
             self.reader.chunk(data)
         elif not self.held.add(data):
@@ -249,7 +253,7 @@ class AnswerStream:
         self.stages.append(StageTokens(model, prompt_tokens, self.output_tokens))
         if keep:
             self.whole_answer, self.held, self.whole_usage = self.held, self.whole_answer, self.usage
-            self._whole_times = self.first_ns, self.last_ns, self.count
+            self._whole_times = self.first_ns, self.last_ns, self.count, self._all_count
         self.held.take()
         self.begin_stage(None)
 
@@ -257,7 +261,7 @@ class AnswerStream:
         """Hand over what was held: of the present stage, or the `whole` answer of an earlier one."""
         if whole:
             self.usage = self.whole_usage
-            self.first_ns, self.last_ns, self.count = self._whole_times
+            self.first_ns, self.last_ns, self.count, self._all_count = self._whole_times
         shown = (self.whole_answer if whole else self.held).take()
         self.let_go()
         self.reader.begin(self)
@@ -285,10 +289,12 @@ class AnswerStream:
 
     @property
     def output_tokens(self) -> int:
+        """Those of all choices; llama.cpp's server tells those of one alone."""
+        heard = self._all_count if self.asked.choices > 1 else self.count
         if self.usage is None:
-            return self.count
+            return heard
         counted = self.usage.completion_tokens
-        return counted if self.asked.echoes else max(self.count, counted)
+        return counted if self.asked.echoes else max(heard, counted)
 
 
 def _status_of(error: Any) -> int:

@@ -11,6 +11,7 @@ from gearshift.cascade import Cascade
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT
 from gearshift.runtime.engines.upstream.link import EngineLink
+from gearshift.serving.openai.chunks import usage_of
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.raw_endpoint import delta, event, raw_endpoint
@@ -64,6 +65,21 @@ def test_an_answer_has_no_more_tokens_than_its_engine_holds() -> None:
     assert reading.fault is not None
     assert "gave 385 tokens, and it holds 160 as it was profiled" in reading.fault.reason
     assert len(reading.chunks) == 384
+
+
+@pytest.mark.parametrize(("choices", "told", "counted"), [(2, 2, 4), (2, 9, 9), (1, 2, 2)])
+def test_usage_has_the_tokens_of_all_choices_also_where_an_engine_tells_those_of_one(
+    choices: int, told: int, counted: int
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": told}})
+    texts = [delta(text, index=index) for index in range(choices) for text in ("so ", "it")]
+    ends = [delta(finish="stop", index=index) for index in range(choices)]
+    stream = answered(lambda _: [*texts, *ends, usage, DONE], choices=choices, most_tokens=20).stream
+    assert stream is not None
+    assert stream.output_tokens == counted
+    usage_told = usage_of(stream)
+    assert usage_told is not None
+    assert (usage_told["completion_tokens"], usage_told["total_tokens"]) == (counted, 5 + counted)
 
 
 def test_choices_that_do_not_decide_have_an_end_too() -> None:
