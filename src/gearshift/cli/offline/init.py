@@ -7,6 +7,7 @@ import click
 
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, verb
+from gearshift.verbs.init.endpoints import NOT_SAID
 from gearshift.verbs.init.write_project import init
 
 
@@ -28,6 +29,10 @@ def command(output: Output, folder: Path, **options: Any) -> None:
     for path in paths:
         output.say(f"wrote {path}")
     if options["urls"] or options["commands"]:
+        if (guesses := paths[0].read_text(encoding="utf-8").count(NOT_SAID)) > 0:
+            output.say(
+                f"{guesses} values are guesses, as an endpoint did not say them: look for {NOT_SAID!r} in {paths[0]}"
+            )
         own = f"check {paths[0]}" + ("" if options["prompts"] else f", put your prompts into {paths[2]}")
     elif options["llm"]:
         own = f"name your own engines in {paths[0]}, or install the example's (pip install 'gearshift[llm-demo]')"

@@ -15,6 +15,7 @@ from gearshift.models.language_config import EngineSettings
 NAMES = {2: ("small", "large"), 3: ("small", "medium", "large")}
 LONGEST_ANSWER_S = 5.0
 LARGEST_ANSWER_BYTES = 1 << 20
+NOT_SAID = "it did not say"
 CONTEXT_TOKENS = 8192
 
 HEAD = """# Language models behind OpenAI's API, from the smallest to the largest.
@@ -87,8 +88,8 @@ def endpoint_files(urls: Sequence[str], prompts: OwnPrompts | None) -> dict[str,
         text += ENGINE.format(
             name=name,
             how=f"url = {_quoted(url)}",
-            model=f"{_quoted(model)}  # as it says" if model else f'"{name}"  # it did not say: put its name here',
-            context=f"{context}  # as it says" if context else f"{CONTEXT_TOKENS}  # it did not say: put its own here",
+            model=f"{_quoted(model)}  # as it says" if model else f'"{name}"  # {NOT_SAID}: put its name here',
+            context=f"{context}  # as it says" if context else f"{CONTEXT_TOKENS}  # {NOT_SAID}: put its own here",
         )
     return _files(text, prompts)
 
