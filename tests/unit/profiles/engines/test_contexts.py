@@ -14,7 +14,7 @@ TRACE = Trace(
 
 
 def test_requests_beyond_every_context_are_left_out_and_counted() -> None:
-    kept, (told,) = answerable(TRACE, ENGINES)
+    kept, (told, noted) = answerable(TRACE, ENGINES)
     assert kept.arrivals_ns.tolist() == [0, 1]
     assert kept.prompt_tokens is not None
     assert kept.prompt_tokens.tolist() == [10, 30]
@@ -22,6 +22,8 @@ def test_requests_beyond_every_context_are_left_out_and_counted() -> None:
         "2 of 4 requests have more than the 40 tokens of the longest context, and are left out: a server refuses them "
         "with status 400"
     )
+    assert noted.startswith("1 of 4 requests have more than the 20 tokens of the shortest context: they are predicted")
+    assert answerable(TRACE, ENGINES[1:])[1] == [told]
 
 
 def test_nothing_is_left_out_where_a_context_is_not_known_or_the_trace_has_no_tokens() -> None:

@@ -71,7 +71,7 @@ def test_requests_that_no_context_holds_are_neither_sent_nor_simulated() -> None
     sent = outgoing(workload, Asking(), "chat")
     assert [one.due_s for one in sent] == [0, 1, 2, 4]
     assert [one.body["max_tokens"] for one in sent] == [9, 1, 7, 3]
-    _, (told,) = trace_to_send(WITH_TOKENS, with_contexts(9, 12), own_prompts=False)
+    _, (told, _) = trace_to_send(WITH_TOKENS, with_contexts(9, 12), own_prompts=False)
     assert told.startswith("2 of 6 requests have more than the 12 tokens of the longest context, and are left out")
 
 
