@@ -1,6 +1,5 @@
 """Profile a project of language models from outside: engines are timed, all prompts answered and judged."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from gearshift.errors import GearshiftError, require
 from gearshift.hardware import is_cuda
 from gearshift.measuring.engines.answering import answers_of, prompts_answered
 from gearshift.measuring.engines.endpoint import Endpoint
-from gearshift.measuring.engines.judging import judge_of, quality_of
+from gearshift.measuring.engines.judging import Judge, judge_of, quality_of
 from gearshift.measuring.engines.kept import (
     Answered,
     KeptJudgements,
@@ -56,12 +55,15 @@ from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.profiles.engines.ranking import rankings, with_ranks
 from gearshift.runtime.backends.local import available_cores
 from gearshift.runtime.engines.replicas.identity import noted
+from gearshift.support.event_loop import run_in_own_loop
 from gearshift.support.processors import pinned
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
 
 
+CALLS_TO_REACH = 2
+"""Of an endpoint that runs already, before the first engine is timed."""
 Place = tuple[str, int]
 """A model, and its `tensor_parallel`."""
 
@@ -77,6 +79,7 @@ class Task:
     judgements: KeptJudgements
     progress: Progress
     notice: Notice
+    judge: Judge | None = None
     planned: int = 0
     done: int = 0
     available: tuple[int, ...] = field(default_factory=available_cores)
@@ -125,13 +128,13 @@ def profile_language(
     prompts = read_prompts(path.parent / project.prompts)
     partial = None if folder is None else partial_folder(folder)
     judgements = kept_judgements(partial, project, path.parent)
-    task = Task(path, project, prompts, {}, judgements, progress, notice)
+    task = Task(path, project, prompts, {}, judgements, progress, notice, judge)
     for place in task.places:
         task.kept[place] = KeptRows(partial, project, place[0], task.settings(place))
     works = _announce(task, partial)
     try:
         with pinned(_beside_engines(task)):
-            measured, sharing = asyncio.run(_measure_all(task, works))
+            measured, sharing = run_in_own_loop(_measure_all(task, works))
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     models = [*project.models]
@@ -199,6 +202,7 @@ def doubts_about(made: LanguageProfile) -> list[str]:
 def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
     """Plan the calls of each engine, say what they cost, and hold them to the budget."""
     project, works, texts, calls = task.project, {}, [], 0
+    first = next(iter(project.models))
     for place in task.places:
         work = work_of(place[0], task.settings(place), project.profile)
         works[place] = work
@@ -207,6 +211,8 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
         size = sum(prompt.size_bytes for prompt in asked)
         most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in asked)
         of_model = calls_of(work, project.profile) + len(asked) + len(task.settings(place).urls[1:])
+        if place[0] != first and task.answers(place) and task.settings(place).urls:
+            of_model += CALLS_TO_REACH
         calls += of_model
         texts.append(
             f"{_named(task, place)}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
@@ -279,6 +285,28 @@ class Measured(NamedTuple):
         return self._replace(engine=engine, overhead_s=max(0.0, self.overhead_s - read_s))
 
 
+async def _reach_all(task: Task) -> None:
+    """Ask endpoints that run already for a word before the first engine is timed, which may take long and cost much."""
+    for name, model in [*task.project.models.items()][1:]:
+        if model.engine.urls:
+            settings = task.settings((name, model.engine.degrees[0]))
+            endpoint = Endpoint(name, settings, settings.urls[0])
+            try:
+                await EngineTimer(endpoint, task.project.profile, chat=bool(task.prompts[0].messages)).probe()
+                task.step(f"{name}: reached", CALLS_TO_REACH)
+            finally:
+                endpoint.close()
+
+
+def _try_judge(task: Task, first: "Measured") -> None:
+    """On one answer, before the other models are asked."""
+    for prompt in task.prompts:
+        answer = None if first.answers is None else first.answers[prompt.key]
+        if task.judge is not None and answer is not None and not answer.refused:
+            quality_of(task.project, task.judge, [prompt], [[answer.text]], kept=task.judgements)
+            return
+
+
 @dataclass(slots=True)
 class Shared:
     """How engines slow each other, as far as it could be measured."""
@@ -288,12 +316,15 @@ class Shared:
 
 
 async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measured], Shared]:
+    await _reach_all(task)
     measured: list[Measured] = []
     for place in task.places:
         one = await _measure(task, place, works[place])
         if one.answers is None:  # its model's first engine was asked for them, just before
             read_s = next(other.engine.reading_s for other in reversed(measured) if other.answers is not None)
             one = one.with_reading(read_s)
+        if not measured:
+            _try_judge(task, one)
         measured.append(one)
     engines = {(one.engine.model, one.engine.tensor_parallel): one.engine for one in measured}
     shared = Shared()
@@ -389,10 +420,16 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
         where=endpoint.url,
         remedy="raise decoded_tokens in [profile], or use an engine that takes ignore_eos",
     )
+    lacking = sorted({row.requests for row in kept.decodes.values()} - {one.requests for one in decodes})
     engine, overhead_s, warnings = engine_from_times(
         name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
     )
     engine = msgspec.structs.replace(engine, context_tokens=endpoint.settings.context_tokens)
+    if lacking:
+        warnings.append(
+            f"steps of {', '.join(map(str, lacking))} requests of model {name!r} together came out at no time and were "
+            "left out, as the machine or the endpoint had other work: profile again, or raise repeats in [profile]"
+        )
     return engine, overhead_s, [*doubts_about_urls(name, endpoint.settings.urls, said), *warnings]
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NoAnswer
+from gearshift.measuring.engines import profile_language as profile_language_module
 from gearshift.measuring.engines.kept import kept_files
-from gearshift.measuring.engines.profile_language import profile_language
+from gearshift.measuring.engines.profile_language import CALLS_TO_REACH, profile_language
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.profiles.engines.prompts import read_prompts
@@ -216,11 +217,54 @@ def test_an_endpoint_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 def test_every_url_of_a_model_is_asked_before_the_first_is_timed(
     tmp_path: Path, second: Callable[..., Answer], sentence: str
 ) -> None:
-    with endpoint(as_words) as url, endpoint(second) as lying:
+    with endpoint(lambda body: as_words(body, model=body["model"])) as url, endpoint(second) as lying:
         engines = {"small": f'url = ["{url}", "{lying}"]\nmodel = "tiny"', "large": at(url, "big")}
         with pytest.raises(InvalidInput, match=sentence) as raised:
             profile_language(project(tmp_path, engines))
     assert lying in str(raised.value)
+
+
+def test_a_bad_last_model_is_told_before_the_first_is_timed(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def counted(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return as_words(body)
+
+    with (
+        endpoint(counted) as url,
+        endpoint(lambda body: chunks(["yes"], model="tiny")) as silent,
+        pytest.raises(InvalidInput, match="gives no log-probabilities for model 'large'"),
+    ):
+        profile_language(project(tmp_path, {"small": at(url), "large": at(silent)}))
+    assert asked == []
+
+
+def test_a_judge_is_tried_on_the_first_models_answers(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text("def score(prompt, answer, reference):\n    return 7\n")
+    asked: list[str] = []
+
+    def counted(body: dict[str, Any]) -> Answer:
+        asked.append(asked_text(body))
+        return as_words(body)
+
+    with endpoint(as_words) as url, endpoint(counted) as second:
+        engines = {"small": at(url), "large": at(second)}
+        with pytest.raises(InvalidInput, match="gave 7"):
+            profile_language(project(tmp_path, engines, head='judge = "judge.py:score"'))
+    assert len(asked) == CALLS_TO_REACH
+
+
+def test_a_concurrency_that_could_not_be_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_one = profile_language_module.decode_times
+    monkeypatch.setattr(
+        profile_language_module, "decode_times", lambda runs: [one for one in kept_one(runs) if one.requests == 1]
+    )
+    with endpoint(as_words) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}))
+    assert any(
+        one.startswith("steps of 2 requests of model 'small' together came out at no time") for one in made.warnings
+    )
 
 
 def test_a_second_url_that_is_busy_at_first_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
