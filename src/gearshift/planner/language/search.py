@@ -84,6 +84,8 @@ class LanguageSearch:
         self.found: list[Found] = []
         self.searched: dict[tuple[int, float], Found | None] = {}
         """What was found in a space within a latency, if anything."""
+        self.begins_alone = False
+        """Whether it begins as if no other latency were known; plans of others are taken where they are better."""
         self.blind: LanguageSearch | None = None
         """A search that differs in certainties alone, and searches the spaces that look at none."""
 
@@ -97,6 +99,7 @@ class LanguageSearch:
         for name in WHATEVER_THE_LATENCY:
             other.__dict__[name] = getattr(self, name)
         other.known, other.found, other.searched, other.blind = self.known, self.found, self.searched, self.blind
+        other.begins_alone = self.begins_alone
         return other
 
     def with_certainties_of(self, profile: LanguageProfile) -> "LanguageSearch":
@@ -105,7 +108,7 @@ class LanguageSearch:
         Nothing but certainties may be other.
         """
         other = LanguageSearch(replace(self.request, profile=profile), self.so_far, parts=self.parts)
-        other.blind = self
+        other.blind, other.begins_alone = self, self.begins_alone
         return other
 
     @cached_property
@@ -197,7 +200,8 @@ class LanguageSearch:
         best = -inf
         for space in range(self.last + 1):
             self._search(space)
-            for one in self._carried(space):
+            own, carried = self._own(space), self._carried(space)
+            for one in [*own, *carried] if self.begins_alone else [*carried, *own]:
                 search = self.placed(one.placement, space)
                 if search.on_b_holds(one.choice):
                     made, best = self._keep(search, one.choice, made, best)
@@ -215,7 +219,8 @@ class LanguageSearch:
         return self.searched[key]
 
     def _found(self, space: int) -> Found | None:
-        return self._confirmed(self._searched(space, self._carried(space)), space)
+        carried = [] if self.begins_alone else self._carried(space)
+        return self._confirmed(self._searched(space, [*carried, *self._own(space)]), space)
 
     def _found_blind(self, space: int) -> Found | None:
         """As the other search found it, with this one's candidates."""
@@ -229,10 +234,16 @@ class LanguageSearch:
         choice = tuple(gear._replace(candidate=mine.index(theirs[gear.candidate])) for gear in found.choice)
         return found._replace(choice=choice)
 
+    def _own(self, space: int) -> list[Found]:
+        """What was found for this latency, in this space and in those within."""
+        found = [self.searched.get((within, self.request.latency_s)) for within in range(space + 1)]
+        return [one for one in found if one is not None]
+
     def _carried(self, space: int) -> list[Found]:
-        """What was found for this latency and for others, in this space and in those within, and may be used."""
-        known = [one for one in self.found if one.space <= space]
-        return [one for one in known if self.placed(one.placement).admits(one.choice)]
+        """What was found for other latencies there, and may be used for this one."""
+        own = self._own(space)
+        others = [one for one in self.found if one.space <= space and one not in own]
+        return [one for one in others if self.placed(one.placement).admits(one.choice)]
 
     def _searched(self, space: int, carried: Sequence["Found"]) -> list[Start]:
         """The choices of a local search in one space, best first. All keep the limit on part A."""

@@ -50,6 +50,7 @@ class SharedSearches:
     def _begun(self, request: LanguageRequest) -> LanguageSearch:
         if self._first is None or not _alike_but_for_latency(self._first.request, request):
             self._first, self._permuted = LanguageSearch(request, TimedSearch(None)), {}
+            self._first.begins_alone = True
         return self._first
 
 
