@@ -8,8 +8,11 @@ from gearshift.planner.contract.so_far import TimedSearch
 from gearshift.planner.language import planners
 from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.language.placed import both_parts
+from gearshift.planner.language.replays import replayed
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
+from gearshift.profiles.engines.engine_tables import engine_tables
 from tests.language_profiles import bursty_trace, language_profile
 
 PROFILE = language_profile()
@@ -45,6 +48,17 @@ def test_one_limit_has_the_plans_that_each_planner_and_the_control_make_alone() 
     for seed in range(2):
         control = planners.plan("optimal", asked, search_for=shared.permuted(seed))
         assert control == planners.plan("optimal", replace(asked, profile=permuted(PROFILE, seed=seed)))
+
+
+@pytest.mark.long
+def test_no_row_is_worse_on_part_a_than_its_plan_alone_whatever_limits_came_before() -> None:
+    shared = SharedSearches()
+    for latency_s in (0.6, 0.2, 0.3):
+        asked = request(latency_s)
+        on_a, _ = both_parts(asked)
+        rows = [planners.plan("optimal", asked, search_for=search_for) for search_for in (shared.of, LanguageSearch)]
+        together, alone = (replayed(asked, engine_tables(made, PROFILE), on_a).quality for made in rows)
+        assert together >= alone
 
 
 @pytest.mark.long
