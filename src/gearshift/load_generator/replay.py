@@ -1,7 +1,6 @@
 """The open-loop load generator: send when the workload says, and measure from that instant."""
 
 import asyncio
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +31,7 @@ from gearshift.load_generator.sources import SampleSource
 from gearshift.load_generator.targets import Counters, Sending, Target
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult, latency_summary, summarise
-from gearshift.support.event_loop import allow_much_load, loop_factory, run_in_own_loop
+from gearshift.support.event_loop import loop_factory, much_load, run_in_own_loop
 from gearshift.workload import Workload
 
 HOW = Sending()
@@ -298,21 +297,15 @@ def _without_deadline(stream: Stream, sending: Sending) -> Sending:
 
 
 def run_replay(target: str | Target, workload: Workload, source: SampleSource, **options: Any) -> Replay:
-    allow_much_load()
-    try:
+    with much_load():
         return run_in_own_loop(replay(target, workload, source, **options), loop_factory=loop_factory())
-    finally:
-        gc.unfreeze()
 
 
 def run_replay_together(
     targets: Mapping[str, Target], streams: Mapping[str, Stream], **options: Any
 ) -> dict[str, Replay]:
-    allow_much_load()
-    try:
+    with much_load():
         return run_in_own_loop(replay_together(targets, streams, **options), loop_factory=loop_factory())
-    finally:
-        gc.unfreeze()
 
 
 def _deadlines_s(

@@ -5,9 +5,9 @@ import contextvars
 import gc
 import resource
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from gearshift.errors import InvalidInput, require
@@ -40,6 +40,21 @@ def allow_much_load() -> None:
     allow_many_connections()
     gc.collect()
     gc.freeze()
+
+
+@contextmanager
+def much_load() -> Iterator[None]:
+    """As `allow_much_load`, until the context ends; where objects are exempt already, they stay so."""
+    allow_many_connections()
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 T = TypeVar("T")

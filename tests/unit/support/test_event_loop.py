@@ -1,5 +1,6 @@
 import asyncio
 import contextvars
+import gc
 import signal
 import threading
 from collections.abc import Coroutine
@@ -9,7 +10,7 @@ import pytest
 import uvloop
 
 from gearshift.errors import InvalidInput
-from gearshift.support.event_loop import require_own_process, run_in_own_loop
+from gearshift.support.event_loop import much_load, require_own_process, run_in_own_loop
 
 NAME = contextvars.ContextVar("NAME", default="")
 
@@ -89,3 +90,15 @@ def test_a_server_is_not_started_where_no_signal_could_end_it() -> None:
     thread.start()
     thread.join()
     assert "in a thread" in str(caught[0])
+
+
+def test_objects_that_were_exempt_from_collections_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: told.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: told.append("unfreeze"))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: told.count("freeze") - told.count("unfreeze"))
+    with much_load():
+        with much_load():
+            pass
+        assert told == ["freeze"]
+    assert told == ["freeze", "unfreeze"]

@@ -14,7 +14,7 @@ from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.runtime.engines.upstream.call import Fault, said_in
 from gearshift.runtime.engines.upstream.chunk import NULL, NamedChunk
 from gearshift.runtime.engines.upstream.link import EngineLink
-from gearshift.support.event_loop import allow_many_connections, loop_factory, run_in_own_loop
+from gearshift.support.event_loop import loop_factory, much_load, run_in_own_loop
 
 LONGEST_TOLD = 200
 Sent = Callable[[int, int], None]
@@ -107,8 +107,8 @@ def send_all(
 
     Raises `NoAnswer` where no server is at `url`.
     """
-    allow_many_connections()
-    return run_in_own_loop(_send_all(url, requests, key, longest_s, progress), loop_factory=loop_factory())
+    with much_load():
+        return run_in_own_loop(_send_all(url, requests, key, longest_s, progress), loop_factory=loop_factory())
 
 
 async def _send_all(

@@ -26,6 +26,7 @@ from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
 from gearshift.runtime.backends.local import cores_beside_engines
+from gearshift.support.event_loop import much_load
 from gearshift.support.files import PathLike
 from gearshift.support.processors import pinned
 from gearshift.traces.read import read_trace
@@ -99,10 +100,11 @@ def validate_language(
     simulate_language(tables, measured, workload)  # refuses what could not be predicted in the end
     asked = Asked(made, measured, tables, workload, asking, longest_s)
     if url is not None:
-        run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
+        with much_load():
+            run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
     else:
         cores = None if emulated else cores_beside_engines(made.hardware)
-        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores):
+        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores), much_load():
             run = _validated(at, asked, progress)
     return msgspec.structs.replace(
         run,
