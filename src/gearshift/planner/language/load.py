@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 class EngineRates:
     """The replicas (replicas,) at work: the model of each, its group of devices, and its seconds for one token.
 
+    Reading a prompt is spread over its tokens, as many as recorded ones have in the mean.
+
     `beside` is the least factor of each beside another of its group, where it is below 1: together
     they then do more than one after another. It is at least the part of the time that each has, as
     no step takes less than alone.
@@ -53,13 +55,16 @@ def placed_engine(profile: LanguageProfile, replica: Replica, kinds: Mapping[str
 def engine_rates(profile: LanguageProfile, placement: Placement, kinds: Mapping[str, str]) -> EngineRates:
     groups: dict[tuple[str, ...], int] = {}
     places = [groups.setdefault(tuple(sorted(one.device_ids)), len(groups)) for one in placement.replicas]
-    rates = [work_rates(placed_engine(profile, one, kinds), profile) for one in placement.replicas]
+    engines = [placed_engine(profile, one, kinds) for one in placement.replicas]
+    rates = [work_rates(engine, profile) for engine in engines]
+    prompts = [profile.answers.prompt_tokens[profile.models.index(engine.model)].mean() for engine in engines]
+    read_s = np.array([engine.reading_s for engine in engines]) / prompts
     return EngineRates(
         tuple(one.id for one in placement.replicas),
         np.array([profile.models.index(one.model) for one in placement.replicas]),
         np.array(places),
         np.array([len(one.device_ids) for one in placement.replicas]),
-        np.array([prompt_s for prompt_s, _ in rates]),
+        np.array([prompt_s for prompt_s, _ in rates]) + read_s,
         np.array([output_s for _, output_s in rates]),
         np.array([_least_factor(profile, one, placement, kinds) for one in placement.replicas]),
     )

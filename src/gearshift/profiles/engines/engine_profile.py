@@ -194,7 +194,7 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int
     """The contexts of the requests that decode, added up."""
     entering: int = 0
-    """Prompts that begin in it."""
+    """Prompts that begin in it, for the first time or before their first token."""
     attention_pairs: int
     """Pairs of a prompt's token in this step and a token at or before it."""
 

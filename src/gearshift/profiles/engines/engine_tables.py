@@ -41,8 +41,8 @@ class EngineTables:
     steps: `in_turn` (groups,). Gear g's
     cascade is `stage_count[g]` entries of `stage_models`, `thresholds` and `decide_at` from
     `g * most_stages`; its settings are `shares` and `most_outstanding` from `g * len(replicas)`.
-    `expected_output` has the bins of model m from `m * len(BIN_EDGES)`. `prompt_token_ns` and
-    `output_token_ns` are of each replica at work, alone on its devices.
+    `expected_output` has the bins of model m from `m * len(BIN_EDGES)`. `reading_ns` (for a
+    prompt), `prompt_token_ns` and `output_token_ns` are of each replica at work, alone on its devices.
     """
 
     pipeline: str
@@ -59,6 +59,7 @@ class EngineTables:
     device: NDArray[np.int64]
     sharing: NDArray[np.float64]
     in_turn: NDArray[np.bool_]
+    reading_ns: NDArray[np.int64]
     prompt_token_ns: NDArray[np.int64]
     output_token_ns: NDArray[np.int64]
     most_stages: int
@@ -133,6 +134,7 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
         device=device,
         sharing=np.where(np.isnan(sharing), 1.0, sharing).ravel(),
         in_turn=np.array([bool(unknown_beside[device == group].any()) for group in range(len(groups))]),
+        reading_ns=np.array([to_ns(one.reading_s) for one in engines]),
         prompt_token_ns=np.array([to_ns(prompt_s) for prompt_s, _ in rates]),
         output_token_ns=np.array([to_ns(output_s) for _, output_s in rates]),
         most_stages=most_stages,
@@ -154,8 +156,7 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
 def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, float]:
     """Seconds of the engine for one token of a prompt, and for one of an answer, when it has much to do.
 
-    A prompt is computed in steps as large as may be, and what it takes beside them is spread over its
-    tokens, as many as recorded prompts have in the mean; answers come from as many requests at a time
+    A prompt is computed in steps as large as may be (beside its reading); answers come from as many requests at a time
     as memory and the engine's bound allow, at the mean context of recorded answers.
     """
     row = profile.answers.models.index(engine.model)
@@ -165,8 +166,7 @@ def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, 
     decoding = StepWork(prompt_tokens=0, prompts=0, decoding=at_once, kv_tokens=at_once * context, attention_pairs=0)
     chunk = engine.largest_batched_tokens
     filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
-    entering_s = engine.reading_s / float(prompts.mean())
-    return engine.step_s(filling) / chunk + entering_s, engine.step_s(decoding) / at_once
+    return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
 
 
 def _sharing(engines: Sequence[EngineProfile], profile: LanguageProfile) -> NDArray[np.float64]:

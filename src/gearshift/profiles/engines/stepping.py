@@ -83,7 +83,7 @@ class Engine:
             one = self.waiting.popleft()
             self._take(one, blocks_for(one.context, profile.block_tokens))
             self.running.append(one)
-            entering += 1
+            entering += one.given == 0
             chunks.append((one, chunk_of(one.context, budget)))
             budget -= chunks[-1][1]
         if not chunks and not decoding:

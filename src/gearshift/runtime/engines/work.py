@@ -13,6 +13,7 @@ class Work:
     def __init__(self, tables: EngineTables) -> None:
         models, replicas = len(tables.models), len(tables.replicas)
         self._begin: list[int] = tables.replica_begin.tolist()
+        self._reading_ns: list[int] = tables.reading_ns.tolist()
         self._prompt_token_ns: list[int] = tables.prompt_token_ns.tolist()
         self._output_token_ns: list[int] = tables.output_token_ns.tolist()
         self._edges: list[int] = tables.bin_edges.tolist()
@@ -71,5 +72,5 @@ class Work:
         expected = expected_output_tokens(
             prompt, request.most_tokens, self._edges, self._expected[model], 0, self._bins
         )
-        request.prompt_ns = prompt * self._prompt_token_ns[replica]
+        request.prompt_ns = self._reading_ns[replica] + prompt * self._prompt_token_ns[replica]
         request.output_ns = request.choices * expected * self._output_token_ns[replica]

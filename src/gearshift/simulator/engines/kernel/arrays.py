@@ -104,6 +104,7 @@ def make_engines(tables: EngineTables, longest_output: int) -> tuple[Any, NDArra
         engine.model, engine.group = tables.replica_model[number], tables.device[number]
         engine.prefill_first = profile.scheduler == "prefill_first"
         engine.prefill_gives_token = profile.prefill_gives_token
+        engine.reading_ns = tables.reading_ns[number]
         engine.prompt_token_ns = tables.prompt_token_ns[number]
         engine.output_token_ns = tables.output_token_ns[number]
         engine.free_blocks = profile.kv_blocks

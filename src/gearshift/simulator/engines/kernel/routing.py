@@ -15,6 +15,7 @@ from gearshift.simulator.engines.kernel.state import (
     NONE,
     OUTPUT,
     PROMPT,
+    Engine,
     Outcome,
     Plan,
     Samples,
@@ -129,10 +130,17 @@ def expect(plan: Plan, samples: Samples) -> None:
 
 
 @inlined
+def prompt_ns(engine: Engine, request: Any) -> int:
+    """The work of a prompt of which no token is computed."""
+    work_ns: int = engine.reading_ns + request.prompt * engine.prompt_token_ns
+    return work_ns
+
+
+@inlined
 def waiting_ns(plan: Plan, state: State, request: Any) -> int:
     """The work of a request that waits, by its model's first replica."""
     first = state.engines[plan.replica_begin[request.model]]
-    work_ns: int = request.prompt * first.prompt_token_ns + request.expected * first.output_token_ns
+    work_ns: int = prompt_ns(first, request) + request.expected * first.output_token_ns
     return work_ns
 
 
@@ -174,7 +182,7 @@ def send(state: State, out: Outcome, place: int, replica: int, now_ns: int) -> N
         state.requests[engine.last_waiting].following = place
     engine.last_waiting = place
     state.outstanding[replica] += 1
-    state.work_ns[replica] += request.prompt * engine.prompt_token_ns + request.expected * engine.output_token_ns
+    state.work_ns[replica] += prompt_ns(engine, request) + request.expected * engine.output_token_ns
     if state.at_work[replica] == 0:
         touch(state, engine.group)
     write(state, out, now_ns, SEND, request.number, replica, state.outstanding[replica])
@@ -186,7 +194,7 @@ def token_came(plan: Plan, state: State, samples: Samples, out: Outcome, replica
     request, engine = state.requests[place], state.engines[replica]
     tokens = request.given + engine.count
     if tokens == 1:
-        state.work_ns[replica] -= request.prompt * engine.prompt_token_ns
+        state.work_ns[replica] -= prompt_ns(engine, request)
         state.run.prompt_tokens -= request.prompt
     ended = tokens == request.output
     following = ANSWER

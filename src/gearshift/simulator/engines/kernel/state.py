@@ -71,6 +71,7 @@ class Engine:
     overhead_per_step_s: float
     overhead_per_request_s: float
     overhead_per_prompt_s: float
+    reading_ns: int
     prompt_token_ns: int
     output_token_ns: int
     free_blocks: int

@@ -139,12 +139,13 @@ def begin_step(plan: Plan, state: State, out: Outcome, replica: int) -> int:
         attention_pairs += pairs_of(0, tokens)
         request.computed = tokens
         budget -= tokens
-        entering += 1
+        prompts += 1
+        if request.given == 0:
+            entering += 1
         if engine.first_chunk == NONE:
             engine.first_chunk = place
         if tokens != request.prompt + request.given:
             engine.filling = place
-    prompts += entering
     if prompts + decoding == 0:
         return NONE
     engine.step_decodes = decoding
