@@ -1,7 +1,7 @@
 """Worker processes on this machine, one for each distinct device set."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Unpack
 
 from gearshift.errors import InvalidInput, WorkerDied
@@ -42,14 +42,20 @@ def router_cores(hardware: Hardware, available: Sequence[int] | None = None) -> 
     return cores - taken or cores
 
 
-def cores_beside_engines(hardware: Hardware, available: Sequence[int] | None = None) -> frozenset[int] | None:
-    """As `router_cores`, where engines of language models run on processors of this machine.
+def cores_beside_engines(
+    hardware: Hardware, device_ids: Collection[str], available: Sequence[int] | None = None
+) -> frozenset[int] | None:
+    """The processors that engines of language models on these devices leave to router and front end; all if none.
 
-    None where none do, or some have accelerators: an engine that gets no processors of its own may
-    use those of the process that starts it.
+    None where they are on no processor of this machine, or some have accelerators: an engine that
+    gets no processors of its own may use those of the process that starts it.
     """
-    kinds = [device.kind for device in hardware.devices if not is_remote(device.kind)]
-    return None if not kinds or any(map(is_cuda, kinds)) else router_cores(hardware, available)
+    kinds = {device.id: device.kind for device in hardware.devices if device.id in device_ids}
+    mine = [id for id, kind in kinds.items() if not is_remote(kind)]
+    if not mine or any(map(is_cuda, kinds.values())):
+        return None
+    assigned, all_cores = assign_cores(hardware, available), frozenset(available or available_cores())
+    return all_cores - frozenset().union(*(assigned[id] for id in mine)) or all_cores
 
 
 def cuda_places(hardware: Hardware) -> dict[str, int]:

@@ -73,7 +73,7 @@ class LanguageSwaps:
             task = await asyncio.to_thread(self._read, path)
             require_same_project(task, before.task, path)
             after = self._make(task, Tagged(self._journal, plan=path.name), before.all)
-            _keep_beside_engines(task)
+            _keep_beside_engines(before.task, task)
             await after.start_engines()
             try:
                 self._take_over(before, after)
@@ -82,7 +82,7 @@ class LanguageSwaps:
                     await after.stop()
                 raise
         except Exception as error:  # whatever goes wrong, the old plan goes on
-            _keep_beside_engines(before.task)
+            _keep_beside_engines(self.deployment.task)
             reason = str(error)
             if not isinstance(error, (GearshiftError, OSError)):
                 log.exception("fault while %s was swapped in", path.name)
@@ -91,6 +91,7 @@ class LanguageSwaps:
             self._metrics.swapped("failed")
             raise SwapFailed(f"{path.name} did not take over: {reason}; {plan_before} goes on") from None
         await self._leave(before)
+        _keep_beside_engines(task)
         self._metrics.swapped("taken_over")
         return SwapResult(taken_over=True, plan=self._control.plan, comparison=None)
 
@@ -117,10 +118,11 @@ class LanguageSwaps:
             gc.freeze()
 
 
-def _keep_beside_engines(task: LanguageTask) -> None:
-    """On the processors that the task's engines leave, which are all where they have none."""
-    if task.project is not None:
-        pin(task.router_cores or task.available)
+def _keep_beside_engines(*tasks: LanguageTask) -> None:
+    """Keep to the processors that the engines of all tasks leave, or else those of the last."""
+    if all(task.project is not None for task in tasks):
+        left = [frozenset(task.router_cores or task.available) for task in tasks]
+        pin(frozenset.intersection(*left) or left[-1])
 
 
 def require_same_project(task: LanguageTask, served: LanguageTask, path: Path) -> None:

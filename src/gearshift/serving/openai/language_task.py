@@ -58,7 +58,15 @@ class LanguageTask:
 
     @property
     def router_cores(self) -> frozenset[int] | None:
-        return None if self.project is None else cores_beside_engines(self.plan.hardware, self.available)
+        if self.project is None:
+            return None
+        return cores_beside_engines(self.plan.hardware, started_on(self.plan, self.project), self.available)
+
+
+def started_on(plan: GearPlan, project: LanguageProject) -> list[str]:
+    """The devices of engines that are started by a command."""
+    commands = {name for name, model in project.models.items() if model.engine.command}
+    return [id for replica in plan.placement.replicas if replica.model in commands for id in replica.device_ids]
 
 
 def read_language_task(

@@ -22,6 +22,8 @@ from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
 from gearshift.load_generator.language.stream_log import StreamReplay, figures_of
+from gearshift.models.config import project_file
+from gearshift.models.language_config import read_language_project
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import ServingResult, percentile
@@ -103,7 +105,7 @@ def validate_language(
         with much_load():
             run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
     else:
-        cores = None if emulated else cores_beside_engines(made.hardware)
+        cores = None if emulated else _cores_beside(made, Path(project or _project_of(Path(plan), made, measured)))
         with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores), much_load():
             run = _validated(at, asked, progress)
     return msgspec.structs.replace(
@@ -132,6 +134,13 @@ class Asked(NamedTuple):
     asking: Asking
     longest_s: float
     key: str | None = None
+
+
+def _cores_beside(plan: GearPlan, project: Path) -> frozenset[int] | None:
+    from gearshift.serving.openai.language_task import started_on
+
+    known = read_language_project(project_file(project))
+    return cores_beside_engines(plan.hardware, started_on(plan, known))
 
 
 def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:

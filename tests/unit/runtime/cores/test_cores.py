@@ -35,4 +35,11 @@ def test_remote_devices_take_no_processors():
 )
 def test_engines_of_language_models_leave_the_others_where_all_run_on_processors(kinds, left):
     hardware = Hardware(devices=tuple(Device(id=f"d{i}", kind=kind) for i, kind in enumerate(kinds)))
-    assert cores_beside_engines(hardware, [0, 1, 2]) == left
+    ids = [device.id for device in hardware.devices]
+    assert cores_beside_engines(hardware, ids, [0, 1, 2]) == left
+
+
+def test_devices_whose_engines_run_elsewhere_already_leave_their_processors():
+    hardware = Hardware(devices=(Device(id="started"), Device(id="at a URL")))
+    assert cores_beside_engines(hardware, ["started"], [0, 1, 2]) == {0, 1}
+    assert cores_beside_engines(hardware, [], [0, 1, 2]) is None
