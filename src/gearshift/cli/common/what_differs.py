@@ -12,6 +12,8 @@ def tell_what_differs(output: Output, found: PlanDiff) -> None:
         output.say("both plans serve in the same way")
     for line in sentences(found):
         output.say(line)
+    if any(change.what == "load_unit" for change in found.objective):
+        output.say("gears are not compared, as their loads are in different units")
 
 
 def sentences(found: PlanDiff) -> Iterator[str]:

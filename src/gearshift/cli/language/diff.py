@@ -16,8 +16,6 @@ def show_language_diff(output: Output, found: PlanDiff, a: PipelinePlan) -> None
     """Loads are in the unit of the first plan, whose pipeline is `a`, and so are times, unless each has its own."""
     tell_what_differs(output, found)
     other = {change.what for change in found.objective}
-    if "load_unit" in other:
-        output.say("gears are not compared, as their loads are in different units")
     if found.gears:
         named = "time" if "metric" in other else limit_of(a.objective)[0]
         time = f"{named} {percentile_name(a.objective)}"

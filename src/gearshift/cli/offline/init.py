@@ -31,7 +31,7 @@ def command(output: Output, folder: Path, **options: Any) -> None:
     if options["urls"] or options["commands"]:
         if (guesses := paths[0].read_text(encoding="utf-8").count(NOT_SAID)) > 0:
             output.say(
-                f"{guesses} values are guesses, as an endpoint did not say them: look for {NOT_SAID!r} in {paths[0]}"
+                f"guessed values, as an endpoint did not say them: {guesses}; look for {NOT_SAID!r} in {paths[0]}"
             )
         own = f"check {paths[0]}" + ("" if options["prompts"] else f", put your prompts into {paths[2]}")
     elif options["llm"]:

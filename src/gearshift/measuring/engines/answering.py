@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gearshift.errors import GearshiftError, NoAnswer, require
 from gearshift.measuring.engines.endpoint import OF_PROMPT, BrokenAnswer, Endpoint, Refused
 from gearshift.measuring.engines.heard import Heard
@@ -34,7 +36,8 @@ async def answers_of(
             if failed:
                 return
             try:
-                kept.keep(await _answer(endpoint, project, prompt))
+                answer = await _answer(endpoint, project, prompt)
+                kept.keep(msgspec.structs.replace(answer, at_once=project.profile.at_once))
             except GearshiftError as error:  # answers that were asked for are still kept
                 failed.append(error)
             answered()

@@ -119,8 +119,15 @@ def _engines(folder: Path, model: str) -> list[Imported]:
     for degree, path in _files(folder, model, STEPS):
         found.append(engine_from_steps(model, path, facts, tensor_parallel=degree or 1))
     results = sorted(folder.glob(f"{model}.bench*.json"))
+    bench_facts = folder / f"{model}{BENCH_FACTS}"
+    require(
+        not found or not bench_facts.exists(),
+        "goes with results of vLLM's benchmark, and the model's times are from another file",
+        where=str(bench_facts),
+        remedy=f"put its fields into {model}{ENGINE} or {model}{FACTS}, and take it away",
+    )
     if results and not found:
-        found.append(engine_from_results(model, results, folder / f"{model}{BENCH_FACTS}"))
+        found.append(engine_from_results(model, results, bench_facts))
     require(
         bool(found),
         f"has no times of model {model!r}",
@@ -249,6 +256,7 @@ def _id_of_harness(row: Mapping[str, Any]) -> str:
 def _asked_of_harness(arguments: Any) -> str:
     """The longest context that was scored: each choice has it, in a list of pairs, or by name in newer logs."""
     calls = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
+    require(not isinstance(calls, str), "its arguments are a text, where the log has a list of them")
     pairs = [tuple(call.values()) if isinstance(call, Mapping) else call for call in calls]
     return max((str(pair[0]) for pair in pairs if pair), key=len, default="")
 

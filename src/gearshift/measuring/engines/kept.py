@@ -41,7 +41,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     sums: tuple[float, ...] = ()
     refused: str = ""
     took_s: float = 0.0
-    """Until its last token."""
+    """Until its last token, with so many asked for `at_once`."""
+    at_once: int = 0
 
 
 class TimedPrefill(msgspec.Struct, frozen=True, kw_only=True, tag="prefill"):

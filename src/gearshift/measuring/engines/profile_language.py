@@ -1,5 +1,6 @@
 """Profile a project of language models from outside: engines are timed, all prompts answered and judged."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -63,7 +64,7 @@ Notice = Callable[[str], None]
 
 
 CALLS_TO_REACH = 2
-"""Of an endpoint that runs already, before the first engine is timed."""
+"""Calls to try an endpoint that runs already, before the first engine is timed."""
 Place = tuple[str, int]
 """A model, and its `tensor_parallel`."""
 
@@ -212,7 +213,7 @@ def _announce(task: Task, partial: Path | None) -> dict[Place, Work]:
         most = sum(project.most_tokens if one.max_tokens is None else one.max_tokens for one in asked)
         of_model = calls_of(work, project.profile) + len(asked) + len(task.settings(place).urls[1:])
         if place[0] != first and task.answers(place) and task.settings(place).urls:
-            of_model += CALLS_TO_REACH
+            of_model += CALLS_TO_REACH + len(task.settings(place).urls[1:])
         calls += of_model
         texts.append(
             f"{_named(task, place)}: {of_model} calls, about {prompts + size // 4:,} tokens of prompts and at most "
@@ -292,8 +293,10 @@ async def _reach_all(task: Task) -> None:
             settings = task.settings((name, model.engine.degrees[0]))
             endpoint = Endpoint(name, settings, settings.urls[0])
             try:
-                await EngineTimer(endpoint, task.project.profile, chat=bool(task.prompts[0].messages)).probe()
-                task.step(f"{name}: reached", CALLS_TO_REACH)
+                chat = bool(task.prompts[0].messages)
+                await EngineTimer(endpoint, task.project.profile, chat=chat).probe()
+                others = await said_by_others(endpoint, chat=chat)
+                task.step(f"{name}: reached", CALLS_TO_REACH + len(others))
             finally:
                 endpoint.close()
 
@@ -324,7 +327,7 @@ async def _measure_all(task: Task, works: dict[Place, Work]) -> tuple[list[Measu
             read_s = next(other.engine.reading_s for other in reversed(measured) if other.answers is not None)
             one = one.with_reading(read_s)
         if not measured:
-            _try_judge(task, one)
+            await asyncio.to_thread(_try_judge, task, one)
         measured.append(one)
     engines = {(one.engine.model, one.engine.tensor_parallel): one.engine for one in measured}
     shared = Shared()
@@ -388,10 +391,11 @@ async def _measure(task: Task, place: Place, work: Work) -> Measured:
                 answers = await answers_of(
                     endpoint, task.project, task.prompts, task.kept[place], lambda: task.step(f"{name}: answers")
                 )
-                loaded = under_load(engine, overhead_s, [*answers.values()], task.project.profile.at_once)
-                engine, overhead_s, warnings = loaded.engine, loaded.beside_s, [*warnings, *loaded.warnings]
         finally:
             endpoint.close()
+    if answers is not None:
+        loaded = under_load(engine, overhead_s, [*answers.values()], task.project.profile.at_once)
+        engine, overhead_s, warnings = loaded.engine, loaded.beside_s, [*warnings, *loaded.warnings]
     return Measured(engine, overhead_s, warnings, answers)
 
 
@@ -427,8 +431,8 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     engine = msgspec.structs.replace(engine, context_tokens=endpoint.settings.context_tokens)
     if lacking:
         warnings.append(
-            f"steps of {', '.join(map(str, lacking))} requests of model {name!r} together came out at no time and were "
-            "left out, as the machine or the endpoint had other work: profile again, or raise repeats in [profile]"
+            f"steps of {', '.join(map(str, lacking))} requests of model {name!r} together could not be timed and are "
+            "left out, as longer runs took no longer: profile again without other work, or raise repeats in [profile]"
         )
     return engine, overhead_s, [*doubts_about_urls(name, endpoint.settings.urls, said), *warnings]
 

@@ -1,7 +1,8 @@
 """Times of an engine from outside, and the profile that they make.
 
-Alone, a prompt of n tokens gives its first token after what a request takes beside its engine and
-the steps of the prompt. Several requests that decode together give their tokens step by step.
+Alone, a prompt of n tokens gives its first token after the steps of the prompt, and what a request
+takes beside them, in the engine or elsewhere (`under_load.py` parts both). Several requests that
+decode together give their tokens step by step.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ class DecodeTime(msgspec.Struct, frozen=True, kw_only=True):
 def engine_from_times(
     model: str, settings: EngineSettings, prefill: Sequence[PrefillTime], decode: Sequence[DecodeTime]
 ) -> tuple[EngineProfile, float, list[str]]:
-    """The engine, the seconds that a lone request takes beside it, and what is to be known about both.
+    """The engine, the seconds that a lone request takes beside its steps, and what is to be known about both.
 
     Of repeated times of a prompt the least counts, as whatever disturbs them adds to them.
     """
@@ -158,10 +159,10 @@ def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _prefilling(times: Sequence[PrefillTime], batched: int, decode_one_s: float) -> tuple[StepCurve, float, float]:
-    """Steps by a prompt's tokens, seconds for each pair of attention, and seconds beside the engine.
+    """Steps by a prompt's tokens, seconds for each pair of attention, and seconds beside the steps.
 
     A prompt of one token is taken to cost what a decoding request does, so that the rest of its
-    time is spent beside the engine. The pairs of attention are told from the steps by prompts that
+    time is spent beside the steps. The pairs of attention are told from the steps by prompts that
     take several; without such, the curve has them.
     """
     least: dict[int, float] = {}

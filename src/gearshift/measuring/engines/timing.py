@@ -113,7 +113,7 @@ class EngineTimer:
         self._wording = Wording(chat, random.Random())
         self._more: dict[str, object] = {"ignore_eos": True}
         self._reached = False
-        """Whether it has answered short prompts, so that others are refused for their length."""
+        """Set once it has answered short prompts, so that others are refused for their length."""
 
     async def probe(self) -> Heard:
         """Learn how words become tokens, and whether answers can be made as long as wanted.

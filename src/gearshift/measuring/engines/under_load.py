@@ -1,11 +1,12 @@
-"""The engine's own time for reading a request, as answers tell that were asked for several at a time.
+"""Estimate the engine's own time for reading a request, from answers that were asked for together.
 
 A lone request shows what it takes beside its steps: connection, template, tokens of its text. Whether
 the engine is held up meanwhile, as where all of it shares one processor, or another process does it, is
-only seen with others: their times added up are so many times the whole run (Little's law), and so tell
-how long the engine was at work.
+only seen with others: the sum of their times is the run's, times the requests at a time (Little's law),
+and so tells how long the engine was at work.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,10 +21,11 @@ from gearshift.profiles.engines.stepping import Engine, Generation
 
 LEAST_ROUNDS = 4
 """Answers for each that is asked for at a time; fewer are mostly begin and end."""
-MOST_ANSWERS = 400
-ACCURACY = 1e-3
-FASTER = 0.8
-"""Answers that take less than this share of what is predicted are told of."""
+MOST_TOKENS = 30_000
+"""The most tokens of answers that are simulated, but for the least rounds."""
+RELATIVE_PRECISION = 1e-3
+LEAST_RATIO = 0.8
+"""Answers that take less than this share of what is predicted cause a warning."""
 
 
 class UnderLoad(NamedTuple):
@@ -35,7 +37,7 @@ class UnderLoad(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        if self.ratio is None or self.ratio >= FASTER:
+        if self.ratio is None or self.ratio >= LEAST_RATIO:
             return []
         return [
             f"model {self.engine.model!r} answered the prompts in {self.ratio:.2f} times the time that made-up ones, "
@@ -46,10 +48,13 @@ class UnderLoad(NamedTuple):
 def under_load(engine: EngineProfile, lone_s: float, answers: Sequence[Answered], at_once: int) -> UnderLoad:
     """Part `lone_s`, which a lone request takes beside its steps, into the engine's time and that beside it.
 
-    `answers` were asked for `at_once` at a time, in this order. Where they took longer than with all
-    of `lone_s` in the engine, its time for a request is more than that.
+    Answers that were not asked for `at_once` at a time are left out; the others are in the order in
+    which they were asked for. Where they took longer than with all of `lone_s` in the engine, its
+    time for a request is more than that.
     """
-    fits = [one for one in answers if one.took_s > 0 and _is_held(engine, one)][:MOST_ANSWERS]
+    fits = [one for one in answers if one.took_s > 0 and one.at_once == at_once and _is_held(engine, one)]
+    few = itertools.accumulate(one.output_tokens for one in fits)
+    fits = fits[: max(LEAST_ROUNDS * at_once, sum(tokens <= MOST_TOKENS for tokens in few))]
     if at_once == 1 or len(fits) < LEAST_ROUNDS * at_once:
         return UnderLoad(engine, lone_s, None)
     tokens, took_s = [(one.prompt_tokens, one.output_tokens) for one in fits], sum(one.took_s for one in fits)
@@ -62,7 +67,7 @@ def under_load(engine: EngineProfile, lone_s: float, answers: Sequence[Answered]
 
     lacking = lacking_s(0.0)
     most_s = took_s / len(fits)
-    own_s = float(bisect(lacking_s, 0.0, most_s, xtol=ACCURACY * most_s)) if lacking > 0 else 0.0
+    own_s = float(bisect(lacking_s, 0.0, most_s, xtol=RELATIVE_PRECISION * most_s)) if lacking > 0 else 0.0
     return UnderLoad(*parted(own_s), took_s / (took_s - lacking))
 
 

@@ -20,7 +20,7 @@ from gearshift.support.files import read_bytes
 MOST = 1 << 24
 REMEDY = "run `vllm bench serve` with --max-concurrency, --save-result and --save-detailed"
 LEAST_KEPT = 0.5
-"""Of `max_concurrency`, how many requests must have been open at a time; less tells nothing of its steps."""
+"""The least share of `max_concurrency` that must have been open at a time; less tells nothing of its steps."""
 
 
 class BenchResult(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class BenchResult(msgspec.Struct, frozen=True):
 
 
 class BenchFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What results do not tell of the engine; fields are those of `EngineSettings`, each of which may be left out."""
+    """Facts about the engine that results lack; fields are those of `EngineSettings`, each of which may be left out."""
 
     context_tokens: int | None = None
     kv_tokens: int | None = None

@@ -1,8 +1,8 @@
 """The search over placements for one request: those that a fluid bound ranks first are searched.
 
 Spaces of plans are searched one within the next: single models, then splits by id too, then all
-cascades. Each search begins with what the one before found, and with what the searches for tighter
-limits found, so that its result is no worse. (Ken's walk is not among the starts: it replays more
+cascades. Each search begins with the result of the one before, and unless it `begins_alone` with
+those of searches for tighter limits, so that its own is no worse. (Ken's walk is not among the starts: it replays more
 than all of this.)
 """
 
@@ -62,8 +62,8 @@ class Found(NamedTuple):
     choice: Choice
 
 
-WHATEVER_THE_LATENCY = ("parts", "answers", "spaces", "drafted")
-"""What a search makes once, for each latency and for single models alone."""
+SHARED_PROPERTIES = ("parts", "answers", "spaces", "drafted")
+"""Properties that a search makes once, for each latency and for single models alone."""
 
 
 class LanguageSearch:
@@ -83,9 +83,9 @@ class LanguageSearch:
         self.known: dict[Placement, Evaluated] = {}
         self.found: list[Found] = []
         self.searched: dict[tuple[int, float], Found | None] = {}
-        """What was found in a space within a latency, if anything."""
+        """The result of each space within each latency, if there is one."""
         self.begins_alone = False
-        """Whether it begins as if no other latency were known; plans of others are taken where they are better."""
+        """True for a search that begins as if no other latency were known; it takes plans of others that are better."""
         self.blind: LanguageSearch | None = None
         """A search that differs in certainties alone, and searches the spaces that look at none."""
 
@@ -96,7 +96,7 @@ class LanguageSearch:
         request = self.request.within(latency_s)
         alone = self.single_models if single_models is None else single_models
         other = LanguageSearch(request, so_far or self.so_far, single_models=alone)
-        for name in WHATEVER_THE_LATENCY:
+        for name in SHARED_PROPERTIES:
             other.__dict__[name] = getattr(self, name)
         other.known, other.found, other.searched, other.blind = self.known, self.found, self.searched, self.blind
         other.begins_alone = self.begins_alone
@@ -210,7 +210,7 @@ class LanguageSearch:
         return made
 
     def _search(self, space: int) -> Found | None:
-        """What a search of one space finds, once for each latency; `found` has it, too."""
+        """Search one space, once for each latency; `found` has the result, too."""
         key = space, self.request.latency_s
         if key not in self.searched:
             found = self._found_blind(space) if self.blind and space < self.last else self._found(space)
@@ -235,12 +235,12 @@ class LanguageSearch:
         return found._replace(choice=choice)
 
     def _own(self, space: int) -> list[Found]:
-        """What was found for this latency, in this space and in those within."""
+        """The results for this latency, in this space and in those within."""
         found = [self.searched.get((within, self.request.latency_s)) for within in range(space + 1)]
         return [one for one in found if one is not None]
 
     def _carried(self, space: int) -> list[Found]:
-        """What was found for other latencies there, and may be used for this one."""
+        """The results for other latencies there that hold for this one."""
         own = self._own(space)
         others = [one for one in self.found if one.space <= space and one not in own]
         return [one for one in others if self.placed(one.placement).admits(one.choice)]

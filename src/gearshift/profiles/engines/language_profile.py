@@ -77,7 +77,7 @@ class LanguageProfile:
     not known.
     `sharing` has engines that were timed beside each other on the same devices; others are taken to
     take turns in steps there.
-    `overhead_s` is what a lone request takes beside its engine, from arrival to its first byte.
+    `overhead_s` is the time of a lone request beside its engine, from arrival to its first byte.
     `sha256` is a hash of the content; `project` as in `Profile`.
     """
 

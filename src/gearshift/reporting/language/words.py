@@ -35,7 +35,7 @@ def cascade_text(cascade: Cascade) -> str:
 
 
 def ended_early_text(plan: GearPlan) -> str:
-    """That a plan's search did not come to its end, and what to do."""
+    """Say that a plan's search did not come to its end, and the remedy."""
     asked = plan.pipeline.asked
     remedy = "plan again, and let it end"
     if asked and asked.budget_s is not None:

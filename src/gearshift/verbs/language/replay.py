@@ -140,7 +140,8 @@ def trace_to_send(trace: Trace, engines: Sequence[EngineProfile], *, own_prompts
     prompts = trace.prompt_tokens
     if own_prompts:
         ignored = "the project's prompts have tokens of their own: of the trace its times alone count"
-        return replace(trace, prompt_tokens=None, output_tokens=None), [ignored] if prompts is not None else []
+        has_tokens = prompts is not None or trace.output_tokens is not None
+        return replace(trace, prompt_tokens=None, output_tokens=None), [ignored] if has_tokens else []
     if prompts is not None:
         trace = replace(trace, prompt_tokens=np.maximum(prompts, LEAST_PROMPT_TOKENS))
     return answerable(trace, engines)

@@ -178,6 +178,7 @@ def test_the_score_of_a_row_of_the_harness_is_of_the_likeliest_choice(tmp_path: 
         ({"id": 1, "score": 1, "logprobs": []}, "logprobs is empty"),
         ({"id": 1, "score": 1, "logprobs": [-1.0], "top_logprobs": []}, "differ in length"),
         ({"doc_id": 1, "acc": 1, "resps": [["a text"]]}, "keeps none of generated answers"),
+        ({**harness_row(1), "arguments": "a text"}, "its arguments are a text"),
     ],
 )
 def test_a_bad_row_is_a_sentence(tmp_path: Path, row: dict[str, Any], sentence: str) -> None:
@@ -343,6 +344,14 @@ def test_bad_facts_beside_results_are_a_sentence(tmp_path: Path, facts: dict[str
     (tmp_path / "small.bench-1.json").write_text(json.dumps(bench(1, 0.01)))
     (tmp_path / "small.facts.json").write_text(json.dumps(facts))
     with pytest.raises(InvalidInput, match=r"small.facts.json: .*; mend the file"):
+        language_profile_from_records(tmp_path, operator="chat")
+
+
+def test_facts_beside_times_that_take_none_are_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path, "small", plain_rows([1.0, 0.0]))
+    write_engine(tmp_path, "small")
+    (tmp_path / "small.facts.json").write_text('{"kv_tokens": 64000}')
+    with pytest.raises(InvalidInput, match=r"small.facts.json: goes with results of vLLM's benchmark"):
         language_profile_from_records(tmp_path, operator="chat")
 
 

@@ -255,6 +255,17 @@ def test_a_judge_is_tried_on_the_first_models_answers(tmp_path: Path) -> None:
     assert len(asked) == CALLS_TO_REACH
 
 
+def test_a_judge_may_run_a_loop_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(
+        "import asyncio\n"
+        "async def asked():\n    return 0.5\n"
+        "def score(prompt, answer, reference):\n    return asyncio.run(asked())\n"
+    )
+    with endpoint(as_words) as url:
+        made = profile_language(project(tmp_path, {"small": at(url)}, head='judge = "judge.py:score"'))
+    assert made.answers.quality.tolist() == [[0.5] * 4]
+
+
 def test_a_concurrency_that_could_not_be_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept_one = profile_language_module.decode_times
     monkeypatch.setattr(
@@ -263,7 +274,7 @@ def test_a_concurrency_that_could_not_be_timed_is_told(tmp_path: Path, monkeypat
     with endpoint(as_words) as url:
         made = profile_language(project(tmp_path, {"small": at(url)}))
     assert any(
-        one.startswith("steps of 2 requests of model 'small' together came out at no time") for one in made.warnings
+        one.startswith("steps of 2 requests of model 'small' together could not be timed") for one in made.warnings
     )
 
 

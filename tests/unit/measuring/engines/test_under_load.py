@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from gearshift.measuring.engines.kept import Answered
-from gearshift.measuring.engines.under_load import MOST_ANSWERS, in_a_loop, under_load
+from gearshift.measuring.engines.under_load import in_a_loop, under_load
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.stepping import Engine, Generation
 
@@ -46,7 +46,7 @@ def served(engine: EngineProfile, *, beside_s: float = 0.0, at_once: int = AT_ON
                 coming.append(left.pop(0))
                 sent_s[coming[-1][0]] = now_s
     return [
-        Answered(prompt=str(i), prompt_tokens=prompt, output_tokens=output, took_s=took_s[i])
+        Answered(prompt=str(i), prompt_tokens=prompt, output_tokens=output, took_s=took_s[i], at_once=at_once)
         for i, (prompt, output) in enumerate(TOKENS)
     ]
 
@@ -90,12 +90,16 @@ def test_the_loop_takes_as_long_as_an_engine_that_is_asked_so() -> None:
 
 def test_few_answers_or_one_at_a_time_tell_nothing() -> None:
     answers = served(reading(0.005))
-    for some, at_once in ((answers[:31], AT_ONCE), (answers, 1)):
+    for some, at_once in ((answers[:31], AT_ONCE), (served(reading(0.005), at_once=1), 1)):
         assert under_load(ENGINE, 0.001, some, at_once) == (ENGINE, 0.001, None)
 
 
-def test_answers_that_the_engine_cannot_hold_or_were_not_timed_are_left_out() -> None:
+def test_answers_that_the_engine_cannot_hold_or_were_timed_otherwise_are_left_out() -> None:
     answers = served(reading(0.005))
-    odd = [msgspec.structs.replace(answers[0], prompt_tokens=5000), msgspec.structs.replace(answers[0], took_s=0.0)]
+    one = answers[0]
+    odd = [
+        msgspec.structs.replace(one, prompt_tokens=5000),
+        msgspec.structs.replace(one, took_s=0.0),
+        msgspec.structs.replace(one, took_s=9.0, at_once=1),
+    ]
     assert under_load(ENGINE, 0.001, [*odd, *answers], AT_ONCE) == under_load(ENGINE, 0.001, answers, AT_ONCE)
-    assert MOST_ANSWERS >= 4 * AT_ONCE

@@ -80,8 +80,9 @@ def test_a_made_up_prompt_counts_with_the_tokens_that_its_name_takes() -> None:
     assert trace_to_send(trace, with_contexts(10, 10), own_prompts=False)[0].arrivals_ns.tolist() == [1]
 
 
-def test_prompts_of_a_project_are_all_sent_whatever_tokens_the_trace_has() -> None:
-    sent, (told,) = trace_to_send(WITH_TOKENS, with_contexts(9, 12), own_prompts=True)
+@pytest.mark.parametrize("trace", [WITH_TOKENS, replace(WITH_TOKENS, prompt_tokens=None)])
+def test_prompts_of_a_project_are_all_sent_whatever_tokens_the_trace_has(trace: Trace) -> None:
+    sent, (told,) = trace_to_send(trace, with_contexts(9, 12), own_prompts=True)
     assert (len(sent), "of the trace its times alone count" in told) == (COUNT, True)
 
 
