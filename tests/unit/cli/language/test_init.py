@@ -14,4 +14,4 @@ def test_what_endpoints_did_not_say_is_told(tmp_path: Path) -> None:
     urls = f"http://127.0.0.1:{free_port()}/v1,http://127.0.0.1:{free_port()}/v1"
     result = run("init", "--llm", tmp_path / "chat", "--endpoints", urls)
     assert result.exit_code == 0, result.output
-    assert "4 values are guesses, as an endpoint did not say them: look for 'it did not say' in" in result.output
+    assert "guessed values, as an endpoint did not say them: 4; look for 'it did not say' in" in result.output
