@@ -104,7 +104,10 @@ class Tried(asyncio.Protocol):
 
 
 def project(profile: Path, engines: str) -> str:
-    """Engines that are started by a command, and may be silent for a second."""
+    """Engines that are started by a command, within 5 s, and may be silent for a second.
+
+    One that is stopped while it starts, after another fault, shows only by that it is not there in time.
+    """
     models = ""
     for model in ("small", "large"):
         command = f"{sys.executable} -P -m gearshift.runtime.engines.emulated {profile} --model {model} --port {{port}}"
@@ -113,8 +116,8 @@ def project(profile: Path, engines: str) -> str:
             server = Path(PATH.partition(os.pathsep)[0]) / COMMAND
             command = f"{server} -m {file} --alias {model} --port {{port}} -t 1 -np 8 -c 4096 --skip-chat-parsing"
         models += (
-            f'[models.{model}.engine]\nmodel = "{model}"\nlongest_s = 1.0\ndevice_kind = "remote"\n'
-            f'command = "{command}"\n'
+            f'[models.{model}.engine]\nmodel = "{model}"\nlongest_s = 1.0\nlongest_start_s = 5.0\n'
+            f'device_kind = "remote"\ncommand = "{command}"\n'
         )
     return f'operator = "chat"\nprompts = "prompts.jsonl"\n{models}'
 
