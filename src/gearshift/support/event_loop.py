@@ -45,12 +45,11 @@ def allow_much_load() -> None:
 @contextmanager
 def much_load() -> Iterator[None]:
     """As `allow_much_load`, until the context ends; where objects are exempt already, they stay so."""
-    allow_many_connections()
     if gc.get_freeze_count():
+        allow_many_connections()
         yield
         return
-    gc.collect()
-    gc.freeze()
+    allow_much_load()
     try:
         yield
     finally:
