@@ -29,6 +29,7 @@ from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, comparable, count_interrupted
 from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
+from gearshift.profiles.store import REMEDY as PROFILE_FIRST
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
 from gearshift.reporting.comparison_page import cell_text, comparison_page
@@ -108,6 +109,7 @@ def command(
         "per_token_s": per_token_p95_ms,
         "total_s": total_p95_ms,
     }
+    require(profiles[0].exists(), "there is no such profile folder", where=str(profiles[0]), remedy=PROFILE_FIRST)
     if is_language_profile(profiles[0]):
         refused: dict[str, object] = {
             "--p95-ms": p95_ms,

@@ -42,6 +42,7 @@ from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.profile import Profile, overheads_of
+from gearshift.profiles.store import REMEDY as PROFILE_FIRST
 from gearshift.profiles.store import read_profile
 from gearshift.reporting.cost import per_million
 from gearshift.reporting.headline import closing_line, headline, refinement_in_words
@@ -167,6 +168,7 @@ def command(
         require(not (what_if and beside_it), f"--what-if and {flag} are both given", remedy="give one of them")
     named = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "--accuracy": accuracy}
     require(not worth or len(profiles) > 1, "--worth is of several operators", remedy="leave it out")
+    require(profiles[0].exists(), "there is no such profile folder", where=str(profiles[0]), remedy=PROFILE_FIRST)
     if is_language_profile(profiles[0]):
         options["planner"] = options["planner"] or planners.DEFAULT
         refused = {"--p95-ms": p95_ms, "--latency-ms": latency_ms, "several profiles": len(profiles) > 1}

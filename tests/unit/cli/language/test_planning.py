@@ -232,3 +232,10 @@ def test_a_comparison_has_columns_of_money_where_prices_are_known(capsys: pytest
         show_comparison(Output(None), found)
         told = capsys.readouterr().out
         assert ("an hour" in told, "5.00" in told) == (shown, shown)
+
+
+@pytest.mark.parametrize("verb", ["plan", "compare"])
+def test_a_profile_that_is_missing_is_named_before_options_are_judged(tmp_path: Path, verb: str) -> None:
+    result = run(verb, tmp_path / "none", "--trace", tmp_path / "trace.csv", "--ttft-p95-ms", "300")
+    assert result.exit_code != 0
+    assert "there is no such profile folder" in " ".join(result.output.split())
