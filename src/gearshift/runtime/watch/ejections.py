@@ -1,0 +1,169 @@
+"""Which replicas are out of service because they fail, and how many retries are left: engines, endpoints, workers."""
+
+from collections.abc import Callable, Sequence
+
+from gearshift.clock import NS_PER_S
+from gearshift.policies.slowdown import learnt
+from gearshift.policies.watch.ejection import WINDOW_S, is_failing, may_retry, pause_ns, share_when_slow
+
+OnChange = Callable[[int, bool], None]
+"""Called with a replica, and whether it is failing now."""
+
+
+class Recent:
+    """Two sums over the last `WINDOW_S`, in steps of a second: how many there were, and how many of them counted."""
+
+    __slots__ = ("_all", "_counted", "_second")
+
+    def __init__(self) -> None:
+        self._all, self._counted, self._second = [0] * WINDOW_S, [0] * WINDOW_S, 0
+
+    def add(self, now_ns: int, *, all: int = 0, counted: int = 0) -> None:
+        place = self._at(now_ns)
+        self._all[place] += all
+        self._counted[place] += counted
+
+    def sums(self, now_ns: int) -> tuple[int, int]:
+        self._at(now_ns)
+        return sum(self._all), sum(self._counted)
+
+    def clear(self) -> None:
+        self._all, self._counted = [0] * WINDOW_S, [0] * WINDOW_S
+
+    def _at(self, now_ns: int) -> int:
+        """The place of this second; those of the seconds since the last call begin at 0."""
+        second = now_ns // NS_PER_S
+        for passed in range(max(self._second + 1, second - WINDOW_S + 1), second + 1):
+            self._all[passed % WINDOW_S] = self._counted[passed % WINDOW_S] = 0
+        self._second = max(self._second, second)
+        return self._second % WINDOW_S
+
+
+class RetryBudget:
+    """Counts requests and retries; at least `least` retries are always allowed in `WINDOW_S`."""
+
+    def __init__(self, least: int = 0) -> None:
+        self._recent, self._least = Recent(), least
+
+    def arrived(self, now_ns: int) -> None:
+        self._recent.add(now_ns, all=1)
+
+    def take(self, now_ns: int) -> bool:
+        """Whether a failed try may be repeated, which then counts."""
+        requests, retries = self._recent.sums(now_ns)
+        if not may_retry(retries, requests, self._least):
+            return False
+        self._recent.add(now_ns, counted=1)
+        return True
+
+
+class _Replica:
+    __slots__ = ("back_ns", "ejected", "failing", "in_a_row", "pace", "pause_ns", "probing", "recent", "until_ns")
+
+    def __init__(self) -> None:
+        self.recent = Recent()
+        self.in_a_row = self.pause_ns = self.until_ns = self.back_ns = 0
+        self.ejected = self.failing = self.probing = False
+        self.pace = 0.0
+        """Its tries' times over profiled ones; 0 before the first."""
+
+
+class Ejections:
+    """Takes replicas that fail out of service, and lets one request try each when its pause is over.
+
+    `groups` has the number of each replica's model: replicas of one stand for each other. `is_out`
+    tells which take nothing now; whoever chooses replicas reports what became of each try.
+    """
+
+    def __init__(self, groups: Sequence[int], changed: OnChange | None = None) -> None:
+        self._groups, self._changed = groups, changed
+        self._replicas = [_Replica() for _ in groups]
+        self.is_out = [False] * len(groups)
+
+    @property
+    def failing(self) -> list[bool]:
+        """Those that failed until they were taken out, and have answered nothing since."""
+        return [one.failing for one in self._replicas]
+
+    def sent(self, replica: int) -> None:
+        """A try began; it shows whether a replica that was taken out is back."""
+        one = self._replicas[replica]
+        if one.ejected:
+            self.is_out[replica] = one.probing = True
+
+    def succeeded(self, replica: int, now_ns: int) -> None:
+        one = self._replicas[replica]
+        one.in_a_row = 0
+        one.recent.add(now_ns, all=1)
+        if one.ejected and not one.probing:  # a try that began before it was taken out
+            return
+        if one.ejected:
+            one.recent.clear()
+            one.back_ns = now_ns
+            one.ejected = one.probing = self.is_out[replica] = False
+        self._set_failing(replica, False)
+
+    def failed(self, replica: int, now_ns: int) -> None:
+        one = self._replicas[replica]
+        one.in_a_row += 1
+        one.recent.add(now_ns, all=1, counted=1)
+        if one.ejected and not one.probing:  # a try that began before it was taken out
+            return
+        ended, failed = one.recent.sums(now_ns)
+        if one.probing or is_failing(one.in_a_row, ended, failed, self._others_in(replica)):
+            one.pause_ns = pause_ns(one.pause_ns, 0 if one.probing else now_ns - one.back_ns)
+            one.until_ns = now_ns + one.pause_ns
+            one.probing = False
+            one.ejected = self.is_out[replica] = True
+            self._set_failing(replica, True)
+
+    def left(self, replica: int) -> None:
+        """A try ended and tells nothing of the replica, such as one whose client left."""
+        one = self._replicas[replica]
+        if one.probing:
+            one.probing = self.is_out[replica] = False
+
+    def look(self, now_ns: int) -> bool:
+        """Let those whose pause is over be tried; whether there are any."""
+        due = False
+        for replica, one in enumerate(self._replicas):
+            if one.ejected and not one.probing and self.is_out[replica] and now_ns >= one.until_ns:
+                self.is_out[replica], due = False, True
+        return due
+
+    def restarted(self, replica: int) -> None:
+        """Another process stands for the replica: what the last one did tells nothing of it."""
+        self._set_failing(replica, False)
+        self._replicas[replica] = _Replica()
+        self.is_out[replica] = False
+
+    # Slow ones -----------------------------------------------------------------------------------
+
+    def took(self, replica: int, took_ns: int, expected_ns: int) -> None:
+        """A try that answered took so long, where so much was expected."""
+        one = self._replicas[replica]
+        one.pace = learnt(one.pace, took_ns, expected_ns) if one.pace else took_ns / max(1, expected_ns)
+
+    def share(self, replica: int, share: int) -> int:
+        """Its load share, less if it is slow beside the others of its model."""
+        paces = [
+            one.pace
+            for one, group in zip(self._replicas, self._groups, strict=True)
+            if group == self._groups[replica] and one.pace > 0
+        ]
+        pace = self._replicas[replica].pace
+        return share if len(paces) < 2 or pace == 0 else share_when_slow(share, pace, min(paces))
+
+    def _others_in(self, replica: int) -> bool:
+        group = self._groups[replica]
+        return any(
+            other != replica and self._groups[other] == group and not one.ejected
+            for other, one in enumerate(self._replicas)
+        )
+
+    def _set_failing(self, replica: int, failing: bool) -> None:
+        one = self._replicas[replica]
+        if one.failing != failing:
+            one.failing = failing
+            if self._changed is not None:
+                self._changed(replica, failing)
