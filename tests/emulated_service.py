@@ -32,6 +32,18 @@ class Reading:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     ends: int = 0
 
+    shows: bool = True
+    """Whether a client sees what comes, so that no other engine can take over."""
+
+    @property
+    def shown(self) -> bool:
+        return self.shows and bool(self.chunks)
+
+    def again(self) -> None:
+        assert not self.shown
+        self.chunks.clear()
+        self.begun = 0
+
     def begin(self, stream: AnswerStream) -> None:
         self.begun += 1
         self.stream = stream

@@ -15,7 +15,7 @@ from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation, Step
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
-from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.routing.router import EngineRouter
 
 
 @dataclass(slots=True, eq=False)

@@ -38,7 +38,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     on one device; without, each has its own. A `command` may have several `tensor_parallel`, such as
     [1, 2]: each is timed, the first is asked for answers, and plans choose. An engine of kind
     `cpu` is profiled on `cores` processors for each device, as it is served on those of the plan's
-    hardware, by default one. `body` has further fields for the requests that profiling sends.
+    hardware, by default one. `body` has further fields for the requests that profiling sends. A server
+    sends all replicas of the model together at most `requests_per_minute` and `tokens_per_minute`, of
+    prompts and answers, where these are given; predictions do not know of them.
     """
 
     url: str | tuple[str, ...] = ()
@@ -57,6 +59,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     weights_bytes: int = 0
     kv_bytes_per_token: int = 0
     cores: int = 1
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
     body: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -84,6 +88,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name in counts:
             value = getattr(self, name)
             require(1 <= value <= 1 << 30, f"{name} is {value}, needs 1 or more")
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            limit = getattr(self, name)
+            require(limit is None or 1 <= limit <= 1 << 40, f"{name} is {limit}, needs 1 or more")
         self._check_degrees()
         for name in ("weights_bytes", "kv_bytes_per_token"):
             value = getattr(self, name)

@@ -12,7 +12,7 @@ from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
 
 OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
 SWAPS = "taken_over", "failed"
-REASONS = "queue_full", "not_ready", "no_engine", "deadline"
+REASONS = "queue_full", "late", "not_ready", "no_engine", "deadline"
 
 
 class LanguageServing(Protocol):
@@ -20,6 +20,9 @@ class LanguageServing(Protocol):
 
     @property
     def ready(self) -> bool: ...
+
+    @property
+    def degraded(self) -> list[str]: ...
 
     @property
     def gear(self) -> int: ...
@@ -63,6 +66,9 @@ class LanguageMetrics:
         self._output = counter("gearshift_output_tokens", "Tokens of answers that were given.", ["model"])
         self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
         self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
+        self._failures = counter(
+            "gearshift_engine_failures", "Tries at engines that failed, by why.", ["model", "replica", "reason"]
+        )
         self._changes = counter("gearshift_engine_changes", "Engines that said they are others.", ["replica"])
         self._shifts = counter("gearshift_shifts", "Gear shifts.")
         self._swaps = counter("gearshift_swaps", "Swaps of the plan by outcome.", ["outcome"])
@@ -89,7 +95,8 @@ class LanguageMetrics:
 
             Gauge(name, text, registry=self._registry).set_function(now)
 
-        gauge("gearshift_ready", "1 when requests are let in and no model lacks an engine.", lambda of: of.ready)
+        gauge("gearshift_ready", "1 when requests are let in and answered.", lambda of: of.ready)
+        gauge("gearshift_degraded", "1 while a model has no engine that answers.", lambda of: bool(of.degraded))
         gauge("gearshift_gear", "The gear in force, from 0.", lambda of: of.gear)
         gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", lambda _: self._last_gear)
         gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", lambda of: of.pinned)
@@ -154,6 +161,9 @@ class LanguageMetrics:
 
     def lost(self, replica: str) -> None:
         self._restarts.labels(replica).inc()
+
+    def engine_failed(self, model: str, replica: str, reason: str) -> None:
+        self._failures.labels(model, replica, reason).inc()
 
     def engine_changed(self, replica: str) -> None:
         self._changes.labels(replica).inc()

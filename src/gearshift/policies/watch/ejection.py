@@ -12,8 +12,10 @@ MIN_ENDED = 10
 FIRST_PAUSE_NS, MAX_PAUSE_NS = 1_000_000_000, 60_000_000_000
 RETRY_PERCENT = 20
 MIN_RETRIES = 10
-SLOW_FACTOR = 1.5
-"""A replica that takes this many times as long as the fastest of its model gets less."""
+SLOW_FACTOR = 3.0
+"""A replica that takes this many times as long as the fastest one like it gets less. Load alone makes
+less difference.
+"""
 MIN_SHARE = 0.05
 
 

@@ -62,6 +62,8 @@ class EngineTables:
     reading_ns: NDArray[np.int64]
     prompt_token_ns: NDArray[np.int64]
     output_token_ns: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    """Requests that each replica decodes at a time when it is full."""
     most_stages: int
     stage_count: NDArray[np.int64]
     stage_models: NDArray[np.int64]
@@ -137,6 +139,7 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
         reading_ns=np.array([to_ns(one.reading_s) for one in engines]),
         prompt_token_ns=np.array([to_ns(prompt_s) for prompt_s, _ in rates]),
         output_token_ns=np.array([to_ns(output_s) for _, output_s in rates]),
+        slots=np.array([slots_of(one, profile)[0] for one in engines]),
         most_stages=most_stages,
         stage_count=np.array([len(cascade.models) for cascade in cascades]),
         stage_models=stage_models.ravel(),
@@ -156,17 +159,25 @@ def engine_tables(plan: GearPlan, profile: LanguageProfile) -> EngineTables:
 def work_rates(engine: EngineProfile, profile: LanguageProfile) -> tuple[float, float]:
     """Seconds of the engine for one token of a prompt, and for one of an answer, when it has much to do.
 
-    A prompt is computed in steps as large as may be (beside its reading); answers come from as many requests at a time
-    as memory and the engine's bound allow, at the mean context of recorded answers.
+    A prompt is computed in steps as large as may be (beside its reading); answers come from all of the engine's slots.
+    """
+    at_once, context = slots_of(engine, profile)
+    decoding = StepWork(prompt_tokens=0, prompts=0, decoding=at_once, kv_tokens=at_once * context, attention_pairs=0)
+    chunk = engine.largest_batched_tokens
+    filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
+    return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
+
+
+def slots_of(engine: EngineProfile, profile: LanguageProfile) -> tuple[int, int]:
+    """How many requests decode at a time as memory and the engine's bound allow, at the mean context of recorded ones.
+
+    And that context, in tokens.
     """
     row = profile.answers.models.index(engine.model)
     prompts, outputs = profile.answers.prompt_tokens[row], profile.answers.output_tokens[row]
     context = int(np.ceil((prompts + outputs / 2).mean()))
     at_once = max(1, min(engine.largest_running, engine.kv_blocks * engine.block_tokens // max(1, context)))
-    decoding = StepWork(prompt_tokens=0, prompts=0, decoding=at_once, kv_tokens=at_once * context, attention_pairs=0)
-    chunk = engine.largest_batched_tokens
-    filling = StepWork(prompt_tokens=chunk, prompts=1, decoding=0, kv_tokens=0, attention_pairs=0)
-    return engine.step_s(filling) / chunk, engine.step_s(decoding) / at_once
+    return at_once, context
 
 
 def _sharing(engines: Sequence[EngineProfile], profile: LanguageProfile) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from gearshift.policies.engines.deciding import DECIDES_AT_END
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.drift_told import tell_drift
-from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.routing.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf
 
 
@@ -42,7 +42,9 @@ class Certainties:
             stream.certainty = self.certainty_of(model, so_far, prompt_tokens, decide_at)
         stream.decided, stream.decided_model = True, request.model
         if self.drift is not None and _is_first(stream):
-            self.drift.decided(request.model, decide_at, stream.certainty, self._router.threshold_of(request.model))
+            self.drift.decided(
+                request.model, decide_at, stream.certainty, self._router.gears.threshold_of(request.model)
+            )
         return stream.certainty
 
     def stage_ended(self, stream: AnswerStream) -> None:
@@ -66,7 +68,7 @@ class Certainties:
         return [] if drift is None else [name for model, name in enumerate(self._models) if drift.drifts(model)]
 
     def _may_be_short(self, stream: AnswerStream) -> bool:
-        return "stop" in stream.asked.fields or self._router.may_cut(stream.request)
+        return "stop" in stream.asked.fields or self._router.gears.may_cut(stream.request)
 
 
 def _is_first(stream: AnswerStream) -> bool:

@@ -17,6 +17,8 @@ from gearshift.runtime.engines.looks import Looks
 from gearshift.runtime.engines.open_answers import OpenAnswers
 from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
+from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
+from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines
 from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.runtime.watch.drift import LiveTrace
@@ -28,11 +30,13 @@ class LanguageService:
     """Serves one pipeline of language models.
 
     `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
-    other tokens too. At most `most_waiting` requests wait for engines. `held` counts bytes together
-    with another service, whose place this one takes. Where a deadline passes before a stage has
-    decided, what there is is given; if there is nothing, it is refused unless the service
-    `gives_late_answers`. `before_of` has what the endpoint of each model said when it was profiled,
-    as `Identity` has it; `drift` compares answers with the recorded ones.
+    other tokens too. At most `most_waiting` requests wait for engines, which leave at `capacity_qps`;
+    `promise` refuses those whose first token would be late. `held` counts bytes together with another
+    service, whose place this one takes. Where a deadline passes before a stage has decided, what there
+    is is given; if there is nothing, it is refused, unless the promise says otherwise. A request waits
+    up to `longest_retry_s` for engines that ask for a pause; one that is silent for much longer than
+    profiled, and for `shortest_hang_s`, has failed. `before_of` has what the endpoint of each model
+    said when it was profiled, as `Identity` has it; `drift` compares answers with the recorded ones.
     """
 
     def __init__(
@@ -43,9 +47,13 @@ class LanguageService:
         certainty_of: CertaintyOf,
         likeliest_other: bool = False,
         most_waiting: int = 10_000,
+        capacity_qps: float = math.inf,
         most_held_bytes: int = 256 << 20,
         held: HeldBytes | None = None,
-        gives_late_answers: bool = True,
+        promise: FirstTokenPromise | None = None,
+        limits: RateLimits | None = None,
+        longest_retry_s: float = 30.0,
+        shortest_hang_s: float = 10.0,
         before_of: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         drift: AnswerDrift | None = None,
         clock: Clock | None = None,
@@ -66,7 +74,10 @@ class LanguageService:
             certainty_of=certainty_of,
             drift=drift,
             least_top=2 if likeliest_other else 0,
-            gives_late_answers=gives_late_answers,
+            promise=promise or FirstTokenPromise(),
+            limits=limits,
+            longest_retry_s=longest_retry_s,
+            shortest_hang_s=shortest_hang_s,
             clock=self._clock,
             metrics=self.metrics,
             journal=self._journal,
@@ -76,7 +87,8 @@ class LanguageService:
         self.looks = Looks(
             self.answers, engines, clock=self._clock, metrics=self.metrics, journal=self._journal, errors=errors
         )
-        self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"))
+        self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"), capacity_qps)
+        self._placed = sorted(set(tables.replica_model.tolist()))
         self.accepting = self._drained = self._ending = False
         if not self.metrics.is_watching:
             self._report()
@@ -152,7 +164,7 @@ class LanguageService:
         if not self.accepting:
             self.metrics.refused("not_ready")
             raise NotReady("the server is ending" if self._drained or self._ending else "the server is starting")
-        if all(self.router.is_lost):
+        if all(self.router.available.is_lost):
             self.metrics.refused("no_engine")
             raise NotReady("no engine answers")
         try:
@@ -167,7 +179,11 @@ class LanguageService:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
         self.require_room(asked.held_bytes)
         self.trace.arrived += 1
-        return self.answers.open(asked, reader)
+        try:
+            return self.answers.open(asked, reader)
+        except QueueFull:
+            self.metrics.refused("late")
+            raise
 
     def withdraw(self, stream: AnswerStream) -> None:
         """The client has left: nobody works on its request any more, and its reader hears nothing."""
@@ -177,7 +193,7 @@ class LanguageService:
 
     def lost(self, replica: int) -> None:
         """The replica is not there: it gets nothing more."""
-        if not self.router.is_lost[replica]:
+        if not self.router.available.is_lost[replica]:
             self.metrics.lost(self.tables.replicas[replica])
             self._journal.write("lost", replica=self.tables.replicas[replica])
             self.router.lost(replica, self._clock.now_ns())
@@ -185,7 +201,7 @@ class LanguageService:
 
     def found(self, replica: int) -> None:
         self._journal.write("found", replica=self.tables.replicas[replica])
-        self.router.found(replica)
+        self.router.found(replica, self._clock.now_ns())
         self.answers.dispatch_soon()
 
     def said(self, replica: int, what: str, value: str) -> None:
@@ -198,9 +214,13 @@ class LanguageService:
 
     @property
     def ready(self) -> bool:
-        begin = self.tables.replica_begin.tolist()
-        placed = [model for model in range(len(self.tables.models)) if begin[model] < begin[model + 1]]
-        return self.accepting and all(self.replicas_ready(model) for model in placed)
+        """Whether requests are let in and answered, perhaps by fewer models than planned."""
+        return self.accepting and any(map(self.router.available.answers, self._placed))
+
+    @property
+    def degraded(self) -> list[str]:
+        """Models without an engine that answers, so that others answer in their place."""
+        return [self.tables.models[model] for model in self._placed if not self.router.available.answers(model)]
 
     @property
     def started(self) -> bool:
@@ -247,8 +267,13 @@ class LanguageService:
         return self.router.outstanding[replica]
 
     def replicas_ready(self, model: int) -> int:
+        """Engines of the model that are there, and do not fail."""
         begin, end = self.tables.replica_begin[model : model + 2].tolist()
-        return sum(not lost for lost in self.router.is_lost[begin:end])
+        return sum(map(self.replica_ready, range(begin, end)))
+
+    def replica_ready(self, replica: int) -> bool:
+        available = self.router.available
+        return not (available.is_lost[replica] or available.ejections.is_failing(replica))
 
     def pin(self, gear: int | None) -> None:
         """Keep a gear in force, or let the load choose again."""

@@ -37,7 +37,11 @@ class Looks:
     def tick(self) -> None:
         """Look now, and again and again until `stop`."""
         self._timer = self._loop.call_later(METER_WINDOW_NS / NS_PER_S, self.tick)
-        for where, step in (("at the load", self._look_at_load), ("at engines", self._look_at_engines)):
+        for where, step in (
+            ("at the load", self._look_at_load),
+            ("at late answers", self._answers.look),
+            ("at engines", self._look_at_engines),
+        ):
             try:
                 step()
             except Exception as error:  # noqa: BLE001  the next tick comes all the same

@@ -4,23 +4,27 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from gearshift.clock import NS_PER_S, Clock
+from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
+from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.certainties import Certainties
+from gearshift.runtime.engines.failures import Failures
 from gearshift.runtime.engines.identities import Identities
 from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
-from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest, Sent, StageOutcome
+from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest, Hedge, Sent, StageOutcome
 from gearshift.runtime.engines.requests.prompt_sizes import PromptSizes
-from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
+from gearshift.runtime.engines.routing.rate_limits import RateLimits
+from gearshift.runtime.engines.routing.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
 from gearshift.runtime.engines.stages import Stages
-from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
 from gearshift.runtime.service.room import HeldBytes
 
 CLIENTS_FAULTS = frozenset({400, 413, 422})
@@ -30,6 +34,8 @@ TOO_LONG = b"context length", b"context_length", b"context size", b"context_size
 LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
+SHORTEST_PAUSE_S = 1.0
+"""For an endpoint that asks to be sent nothing, and does not say for how long."""
 
 
 class OpenAnswers:
@@ -49,7 +55,10 @@ class OpenAnswers:
         certainty_of: CertaintyOf,
         drift: AnswerDrift | None,
         least_top: int,
-        gives_late_answers: bool,
+        promise: FirstTokenPromise,
+        limits: RateLimits | None,
+        longest_retry_s: float,
+        shortest_hang_s: float,
         clock: Clock,
         metrics: LanguageMetrics,
         journal: Journal,
@@ -57,8 +66,17 @@ class OpenAnswers:
     ) -> None:
         self.tables, self._engines, self._identities = tables, engines, identities
         self._held, self._clock, self._metrics, self._errors = held, clock, metrics, errors
-        self._least_top, self._gives_late_answers = least_top, gives_late_answers
-        self.router = EngineRouter(tables, self)
+        self._least_top, self.promise = least_top, promise
+        self._shortest_hang_ns = to_ns(shortest_hang_s)
+        self.router = EngineRouter(
+            tables,
+            self,
+            objective_ns=promise.objective_ns or 0,
+            limits=limits,
+            longest_retry_ns=to_ns(longest_retry_s),
+        )
+        self.failures = Failures(tables, metrics, journal)
+        self.router.available.ejections.changed = self.failures.changed
         self.certainties = Certainties(
             tables.models, self.router, certainty_of=certainty_of, drift=drift, metrics=metrics, journal=journal
         )
@@ -77,7 +95,10 @@ class OpenAnswers:
     # Requests ------------------------------------------------------------------------------------
 
     def open(self, asked: Asked, reader: Reader) -> AnswerStream:
-        """Take a request for which there is room; `reader` gets its answer, after this has returned."""
+        """Take a request for which there is room; `reader` gets its answer, after this has returned.
+
+        Raises `QueueFull` where its first token would be late.
+        """
         request = EngineRequest(
             self._next_number,
             asked.by_id,
@@ -89,13 +110,15 @@ class OpenAnswers:
         )
         self._next_number += 1
         now_ns = self._clock.now_ns()
+        self.promise.require_in_time(request, asked.deadline_s, self.router, now_ns)
         stream = AnswerStream(self, request, asked, reader, self._held, now_ns)
         self._streams[request] = stream
         self._none_open.clear()
         self._held.held_bytes += asked.held_bytes
         try:
             if asked.deadline_s is not None:
-                stream.deadline = self._loop.call_later(asked.deadline_s, self._expire, stream)
+                aimed_s = self.promise.aimed_s(asked.deadline_s)
+                stream.deadline = self._loop.call_later(aimed_s, self._expire, stream, now_ns + to_ns(aimed_s))
             self.router.arrive(request, now_ns)
         except Exception:
             self._take_from_router(request)
@@ -121,17 +144,18 @@ class OpenAnswers:
             self._take_from_router(stream.request)
             self._fail(stream, Fault(STOPPED, status=503, retry_after_s=1, for_clients=True))
 
-    def _expire(self, stream: AnswerStream) -> None:
-        request = stream.request
+    def _expire(self, stream: AnswerStream, due_ns: int) -> None:
+        request, now_ns = stream.request, self._clock.now_ns()
+        self.promise.expired(now_ns - due_ns)
         has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
-        if request.answered or stream.broken is not None or (has_nothing and self._gives_late_answers):
+        if request.answered or stream.broken is not None or (has_nothing and self.promise.gives_late_answers):
             return
-        stream.fault = TOO_LATE
-        self._for(stream, self.router.expired, request, self._clock.now_ns())
+        self._for(stream, self.router.expired, request, now_ns)
         self.dispatch_soon()
 
     def _close(self, stream: AnswerStream) -> None:
         del self._streams[stream.request]
+        self._drop_second(stream)
         stream.let_go()
         stream.call = None
         self._held.held_bytes -= stream.asked.held_bytes
@@ -156,20 +180,32 @@ class OpenAnswers:
         self._for(stream, self._send, replica, request, stream)
 
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
-        engine = self._engines.all[replica]
-        decides = self._by_certainty[request.model] and request.model not in stream.no_logprobs
+        self._begin_stage(stream, replica, self._clock.now_ns())
+        stream.call = self._post(stream, request.model, replica, stream)
+        stream.call.longest_silence_s = self.router.expected.longest_first_s(request, self._shortest_hang_ns)
+
+    def _begin_stage(self, stream: AnswerStream, replica: int, sent_ns: int) -> None:
+        request = stream.request
         stream.begin_stage(
-            GivenTokens(has_tools="tools" in stream.asked.fields) if decides else None,
+            GivenTokens(has_tools="tools" in stream.asked.fields) if self._decides(stream, request.model) else None,
             held_tokens=self.tables.engines[replica].held_tokens,
         )
-        least = self._least_top if decides else stream.asked.top_logprobs
+        stream.sent = Sent(request.model, replica, request.stage, sent_ns)
+
+    def _decides(self, stream: AnswerStream, model: int) -> bool:
+        """Whether the model's answer needs log-probabilities, to decide by."""
+        return self._by_certainty[model] and model not in stream.no_logprobs
+
+    def _post(self, stream: AnswerStream, model: int, replica: int, listener: Listener) -> Call:
+        engine = self._engines.all[replica]
+        least = self._least_top if self._decides(stream, model) else stream.asked.top_logprobs
         body = stream.asked.body(engine.name, least_top_logprobs=least)
-        stream.sent = Sent(request.model, replica, request.stage, self._clock.now_ns())
-        stream.call = engine.link.post(stream.asked.path, body, stream)
+        return engine.link.post(stream.asked.path, body, listener)
 
     def cancel(self, replica: int, request: EngineRequest) -> None:
         stream = self._streams[request]
-        self._left(stream, "cancelled" if stream.fault is TOO_LATE else "unsure")
+        self._left(stream, "cancelled" if request.late else "unsure")
+        self._drop_second(stream)
         if stream.call is not None:
             stream.call.cancel()
             stream.call = None
@@ -202,7 +238,7 @@ class OpenAnswers:
 
     def unanswered(self, request: EngineRequest) -> None:
         stream = self._streams[request]
-        self._fail(stream, stream.fault)
+        self._fail(stream, TOO_LATE if request.late else stream.fault)
 
     def dispatch_soon(self) -> None:
         """Let the router send what waits, once what is being done is done."""
@@ -229,8 +265,14 @@ class OpenAnswers:
         self._identities.begun(stream.request.replica, model, fingerprint)
 
     def tokens_came(self, stream: AnswerStream) -> None:
+        request = stream.request
+        if request.tokens == 0:
+            self._drop_second(stream)
+            if stream.call is not None:
+                longest_s = self.router.expected.longest_between_s(request, self._shortest_hang_ns)
+                stream.call.longest_silence_s = longest_s
         certainty = partial(self.certainties.of, stream)
-        self.router.tokens(stream.request, stream.count, certainty, self._clock.now_ns())
+        self.router.tokens(request, stream.count, certainty, self._clock.now_ns())
         self.dispatch_soon()
 
     def stage_ended(self, stream: AnswerStream) -> None:
@@ -238,6 +280,7 @@ class OpenAnswers:
         if stream.usage is not None and stream.usage.prompt_tokens > 0:
             self.sizes.learn(model, stream.asked.prompt_bytes, stream.usage.prompt_tokens)
         stream.call = None
+        self._drop_second(stream)
         if request.answered:
             self._left(stream, "answered")
         self.certainties.stage_ended(stream)
@@ -258,19 +301,85 @@ class OpenAnswers:
             self._for(stream, self._send, replica, request, stream)
             return
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
+        now_ns = self._clock.now_ns()
+        if stream.second is not None:
+            self._note_failure(replica, fault, now_ns)
+            self._go_on_with_second(stream, first_failed=not fault.is_limit)
+            return
         self._left(stream, "failed")
         too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
         if fault.status in CLIENTS_FAULTS and not too_long:
             self._take_from_router(request)
             self._fail(stream, stream.fault)
         else:
-            if fault.unreachable:
-                self._engines.suspect(replica, fault)
-            if not request.answered and stream.count:
+            if not too_long:
+                self._note_failure(replica, fault, now_ns)
+            if not request.shown and stream.count:
                 self._stages.gave_way(stream, request.model, keep=False)
             stream.held.take()
-            self.router.failed(request, self._clock.now_ns(), too_long=too_long)
+            if request.answered and not request.shown:
+                stream.take_back()
+            if fault.is_limit:
+                pause_s = max(SHORTEST_PAUSE_S, fault.retry_after_s or 0.0)
+                self.router.limited(request, now_ns + to_ns(pause_s), now_ns)
+            else:
+                self.router.failed(request, now_ns, too_long=too_long)
         self.dispatch_soon()
+
+    def _note_failure(self, replica: int, fault: Fault, now_ns: int) -> None:
+        if fault.unreachable:
+            self._engines.suspect(replica, fault)
+        self.failures.failed(replica, fault, now_ns)
+
+    # Late first tokens ---------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Ask second engines for answers whose first token is late."""
+        now_ns, hedging = self._clock.now_ns(), self.router.hedging
+        for sent in self.router.sent:
+            for request in [one for one in sent if hedging.is_due(one, now_ns)]:
+                stream = self._streams[request]
+                if hedge := hedging.begin(request, now_ns):
+                    self._for(stream, self._ask_second, stream, hedge, now_ns)
+        self.failures.look(now_ns)
+
+    def _ask_second(self, stream: AnswerStream, hedge: Hedge, now_ns: int) -> None:
+        stream.second = second = SecondEngine(
+            stream,
+            now_ns,
+            won=partial(self._go_on_with_second, stream, first_failed=False),
+            failed=partial(self._second_failed, stream),
+        )
+        second.call = self._post(stream, hedge.model, hedge.replica, second)
+        second.call.longest_silence_s = self._shortest_hang_ns / NS_PER_S
+
+    def _go_on_with_second(self, stream: AnswerStream, *, first_failed: bool) -> None:
+        """The second engine answers, or the first one has failed."""
+        second, request = stream.second, stream.request
+        assert second is not None
+        self._left(stream, "failed" if first_failed else "cancelled")
+        if stream.call is not None:
+            stream.call.cancel()
+        self.router.hedging.won(request, self._clock.now_ns(), first_failed=first_failed)
+        stream.second = None
+        self._begin_stage(stream, request.replica, second.sent_ns)
+        stream.call = second.call
+        second.adopt()
+        self.dispatch_soon()
+
+    def _second_failed(self, stream: AnswerStream, fault: Fault) -> None:
+        hedge, now_ns = stream.request.hedge, self._clock.now_ns()
+        stream.second = None
+        if hedge is not None:
+            self._note_failure(hedge.replica, fault, now_ns)
+            self.router.hedging.failed(stream.request, now_ns)
+
+    def _drop_second(self, stream: AnswerStream) -> None:
+        second, stream.second = stream.second, None
+        if second is not None and second.call is not None:
+            second.call.cancel()
+        if second is not None and stream.request.hedge is not None:
+            self.router.hedging.dropped(stream.request, self._clock.now_ns())
 
     def _is_for_our_logprobs(self, stream: AnswerStream, fault: Fault) -> bool:
         """Whether an engine refuses log-probabilities that only the stage wants, which is not sure without them.
@@ -311,6 +420,6 @@ class OpenAnswers:
     def _take_from_router(self, request: EngineRequest) -> None:
         self._left(self._streams[request], "cancelled")
         try:
-            self.router.left(request)
+            self.router.left(request, self._clock.now_ns())
         except Exception as error:  # noqa: BLE001  the client's answer ends all the same
             self._errors.log("when a request left the router", error)

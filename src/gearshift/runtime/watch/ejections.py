@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from gearshift.clock import NS_PER_S
 from gearshift.policies.slowdown import learnt
-from gearshift.policies.watch.ejection import WINDOW_S, is_failing, may_retry, pause_ns, share_when_slow
+from gearshift.policies.watch.ejection import SLOW_FACTOR, WINDOW_S, is_failing, may_retry, pause_ns, share_when_slow
 
 OnChange = Callable[[int, bool], None]
 """Called with a replica, and whether it is failing now."""
@@ -61,6 +61,9 @@ class _Replica:
     __slots__ = ("back_ns", "ejected", "failing", "in_a_row", "pace", "pause_ns", "probing", "recent", "until_ns")
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
         self.recent = Recent()
         self.in_a_row = self.pause_ns = self.until_ns = self.back_ns = 0
         self.ejected = self.failing = self.probing = False
@@ -71,19 +74,22 @@ class _Replica:
 class Ejections:
     """Takes replicas that fail out of service, and lets one request try each when its pause is over.
 
-    `groups` has the number of each replica's model: replicas of one stand for each other. `is_out`
-    tells which take nothing now; whoever chooses replicas reports what became of each try.
+    `groups` has the number of each replica's model: replicas of one stand for each other. Those of
+    one number in `alike` should be equally fast. `is_out` tells which take nothing now; whoever
+    chooses replicas reports what became of each try.
     """
 
-    def __init__(self, groups: Sequence[int], changed: OnChange | None = None) -> None:
-        self._groups, self._changed = groups, changed
+    def __init__(
+        self, groups: Sequence[int], changed: OnChange | None = None, *, alike: Sequence[int] | None = None
+    ) -> None:
+        self._groups, self.changed = groups, changed
         self._replicas = [_Replica() for _ in groups]
+        self._alike = list(zip(groups if alike is None else alike, self._replicas, strict=True))
         self.is_out = [False] * len(groups)
 
-    @property
-    def failing(self) -> list[bool]:
-        """Those that failed until they were taken out, and have answered nothing since."""
-        return [one.failing for one in self._replicas]
+    def is_failing(self, replica: int) -> bool:
+        """Whether it failed until it was taken out, and has answered nothing since."""
+        return self._replicas[replica].failing
 
     def sent(self, replica: int) -> None:
         """A try began; it shows whether a replica that was taken out is back."""
@@ -134,7 +140,7 @@ class Ejections:
     def restarted(self, replica: int) -> None:
         """Another process stands for the replica: what the last one did tells nothing of it."""
         self._set_failing(replica, False)
-        self._replicas[replica] = _Replica()
+        self._replicas[replica].begin()
         self.is_out[replica] = False
 
     # Slow ones -----------------------------------------------------------------------------------
@@ -144,15 +150,17 @@ class Ejections:
         one = self._replicas[replica]
         one.pace = learnt(one.pace, took_ns, expected_ns) if one.pace else took_ns / max(1, expected_ns)
 
-    def share(self, replica: int, share: int) -> int:
-        """Its load share, less if it is slow beside the others of its model."""
-        paces = [
-            one.pace
-            for one, group in zip(self._replicas, self._groups, strict=True)
-            if group == self._groups[replica] and one.pace > 0
-        ]
-        pace = self._replicas[replica].pace
-        return share if len(paces) < 2 or pace == 0 else share_when_slow(share, pace, min(paces))
+    def shares(self, shares: Sequence[int]) -> Sequence[int]:
+        """Load shares (gears x replicas,), less for replicas that are slow beside others like them."""
+        best: dict[int, float] = {}
+        for group, one in self._alike:
+            if one.pace > 0:
+                best[group] = min(one.pace, best.get(group, one.pace))
+        if not any(one.pace > SLOW_FACTOR * best.get(group, one.pace) for group, one in self._alike):
+            return shares
+        all = len(self._replicas)
+        paces = [(one.pace, best.get(group, one.pace)) for group, one in self._alike]
+        return [share_when_slow(share, *paces[place % all]) for place, share in enumerate(shares)]
 
     def _others_in(self, replica: int) -> bool:
         group = self._groups[replica]
@@ -165,5 +173,5 @@ class Ejections:
         one = self._replicas[replica]
         if one.failing != failing:
             one.failing = failing
-            if self._changed is not None:
-                self._changed(replica, failing)
+            if self.changed is not None:
+                self.changed(replica, failing)

@@ -60,6 +60,11 @@ class Cleaner:
             choice["delta"] = msgspec.Raw(_encode({"role": "assistant"} | delta))
 
 
+def has_ended(fields: dict[str, msgspec.Raw]) -> bool:
+    """Whether a choice of a chunk tells why it ended."""
+    return any(choice.get("finish_reason", NULL) != NULL for choice in _decode_choices(fields["choices"]))
+
+
 def _with_top(logprobs: Fields, most: int) -> Fields | None:
     """With at most so many of the likeliest tokens for each; None where there are no more.
 

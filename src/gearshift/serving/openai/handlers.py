@@ -11,6 +11,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.runtime.service.room import Reading
@@ -128,9 +129,18 @@ class OpenAIHandlers:
             asked.deadline_s = max(0.0, (deadline_ns - service.now_ns()) / NS_PER_S)
         kind = StreamedAnswer if wanted.stream else WholeAnswer
         reader = kind(exchange, self._name, service.tables.models, wanted)
-        stream = service.submit(asked, reader)
-        exchange.on_gone = partial(service.withdraw, stream)
+        try:
+            stream = service.submit(asked, reader)
+        except BaseException:
+            reader.left()
+            raise
+        exchange.on_gone = partial(_gone, service, stream, reader)
         return None
+
+
+def _gone(service: LanguageService, stream: AnswerStream, reader: StreamedAnswer | WholeAnswer) -> None:
+    reader.left()
+    service.withdraw(stream)
 
 
 def _decides_at_the_end(exchange: HttpExchange) -> bool:

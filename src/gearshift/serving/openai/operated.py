@@ -69,7 +69,7 @@ class OperatedLanguage:
                         id=id,
                         model=placed[id].model,
                         devices=list(placed[id].device_ids),
-                        ready=not router.is_lost[number],
+                        ready=service.replica_ready(number),
                         waiting=len(router.queues[int(tables.replica_model[number])]),
                         running=router.outstanding[number],
                     )

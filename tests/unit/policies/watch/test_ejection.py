@@ -46,5 +46,5 @@ def test_a_fifth_of_the_requests_may_be_repeated_and_always_ten() -> None:
 def test_a_slow_replica_gets_less_but_never_nothing(share: int, pace: float, best: float) -> None:
     got = share_when_slow(share, pace, best)
     assert 1 <= got <= share
-    assert (got == share) or pace > 1.5 * best
+    assert (got == share) or pace > 3 * best
     assert share_when_slow(0, pace, best) == 0

@@ -17,6 +17,7 @@ from gearshift.runtime.engines.answers.held import NoRoom
 from gearshift.runtime.engines.language_service import LanguageService
 from gearshift.runtime.engines.requests.asked import CHAT
 from gearshift.runtime.engines.requests.engine_request import StageVisit
+from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.serving.openai.bodies import read_body
 from gearshift.support.event_loop import loop_factory
@@ -160,9 +161,9 @@ def test_an_engine_that_cannot_be_reached_is_lost_until_it_is_back() -> None:
         await service.engines[1].stop()
         reading = await service.ask(UNSURE)
         assert reading.text == f"small:{UNSURE}{TEXT}"
-        assert service.service.router.is_lost == [False, True]
+        assert service.service.router.available.is_lost == [False, True]
         await service.engines[1].start(port=port)
-        while service.service.router.is_lost[1]:
+        while service.service.router.available.is_lost[1]:
             await asyncio.sleep(0.01)
         assert (await service.ask(UNSURE)).text == f"large:{UNSURE}{TEXT}"
 
@@ -174,7 +175,7 @@ def test_another_replica_answers_in_place_of_a_lost_one() -> None:
         await service.engines[0].stop()
         readings = await asyncio.gather(*(service.ask(SURE) for _ in range(8)))
         assert {reading.text for reading in readings} == {f"small:{SURE}{TEXT}"}
-        assert service.service.router.is_lost[:2] == [True, False]
+        assert service.service.router.available.is_lost[:2] == [True, False]
 
     served(language_plan([SMALL_ALONE], replicas={"small": 2, "large": 1}), use)
 
@@ -209,7 +210,7 @@ def test_a_deadline_gives_what_there_is_or_refuses() -> None:
         assert refused.fault is not None
         assert refused.fault.status == 504
 
-    served(language_plan([SPLIT]), use, gives_late_answers=False, longest_silence_s=0.5)
+    served(language_plan([SPLIT]), use, promise=FirstTokenPromise(gives_late_answers=False), longest_silence_s=0.5)
 
 
 def test_no_more_wait_than_may() -> None:
@@ -328,7 +329,7 @@ def test_a_deadline_is_counted_as_such_and_other_failures_are_not() -> None:
         assert 'gearshift_requests_total{operator="chat",outcome="refused"} 2.0' in metrics
         assert 'gearshift_requests_total{operator="chat",outcome="failed"} 1.0' in metrics
 
-    served(language_plan([SPLIT]), use, gives_late_answers=False, longest_silence_s=0.5)
+    served(language_plan([SPLIT]), use, promise=FirstTokenPromise(gives_late_answers=False), longest_silence_s=0.5)
 
 
 def test_an_answer_grows_no_further_than_there_is_memory() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gearshift.errors import QueueFull
 from gearshift.gear import GearPlan
+from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.serving.openai.operated import OperatedLanguage
 from gearshift.support.event_loop import loop_factory
@@ -61,7 +62,8 @@ def test_a_client_that_leaves_while_it_waits_is_sent_to_no_engine() -> None:
 def test_a_deadline_passes_also_while_a_request_waits(late: bool) -> None:
     async def use(service: EmulatedService, readings: list[Reading]) -> None:
         reading = Reading()
-        stream = service.submit(5, reading, deadline_s=0.01)
+        service.service.router.expected.slowdown[0] = 0.1  # it is let in, as engines are said to be so much faster
+        stream = service.submit(5, reading, deadline_s=0.03)
         await reading.over.wait()
         if late:
             assert reading.text.startswith("small:5")
@@ -70,7 +72,32 @@ def test_a_deadline_passes_also_while_a_request_waits(late: bool) -> None:
         assert (reading.fault.status, stream.request.visited, service.service.waiting) == (504, 0, 2)
         assert 'gearshift_dropped_total{reason="deadline"} 1.0' in metrics(service)
 
-    served(use, gives_late_answers=late)
+    served(use, promise=FirstTokenPromise(gives_late_answers=late))
+
+
+@pytest.mark.parametrize("deadline_s", [0.01, None])
+def test_a_request_whose_first_token_would_be_late_is_refused_at_arrival(deadline_s: float | None) -> None:
+    async def use(service: EmulatedService, readings: list[Reading]) -> None:
+        reading = Reading()
+        with pytest.raises(QueueFull, match="2 requests wait already, and its first token is expected after"):
+            service.submit(5, reading, deadline_s=deadline_s)
+        assert (reading.ends, service.service.open_requests) == (0, 4)
+        assert 'gearshift_dropped_total{reason="late"} 1.0' in metrics(service)
+
+    objective_ns = None if deadline_s else 10_000_000
+    promise = FirstTokenPromise(gives_late_answers=False)
+    if objective_ns is None:
+        served(use, promise=promise)
+    else:
+        served(lambda service, readings: _with(service, readings, objective_ns, use), promise=promise)
+
+
+async def _with(
+    service: EmulatedService, readings: list[Reading], objective_ns: int, use: Callable[..., Awaitable[None]]
+) -> None:
+    """With an objective that came when four requests were let in."""
+    service.service.answers.promise.objective_ns = objective_ns
+    await use(service, readings)
 
 
 def test_who_is_refused_is_told_to_come_again_when_what_waits_is_cleared() -> None:

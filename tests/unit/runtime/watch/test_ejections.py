@@ -94,10 +94,10 @@ def test_a_slow_one_gets_less_than_the_others_of_its_model() -> None:
     ejections = Ejections([0, 0, 1])
     for replica, took_ns in ((0, 100), (1, 1000), (2, 5000)):
         ejections.took(replica, took_ns, 100)
-    assert [ejections.share(replica, 1000) for replica in range(3)] == [1000, 100, 1000]
+    assert ejections.shares([1000, 1000, 1000, 0, 10, 7]) == [1000, 100, 1000, 0, 1, 7]
     for _ in range(50):
         ejections.took(1, 100, 100)
-    assert ejections.share(1, 1000) == 1000
+    assert ejections.shares([1000, 1000, 1000]) == [1000, 1000, 1000]
 
 
 def test_sums_are_of_the_last_ten_seconds() -> None:

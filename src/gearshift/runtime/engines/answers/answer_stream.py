@@ -12,6 +12,7 @@ from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, Held, NoRoom, has_room
+from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
@@ -37,8 +38,16 @@ class StageTokens:
 class Reader(Protocol):
     """Takes the answer on the client's behalf; `ended`, `failed` or `broke` comes last.
 
-    Where one of its methods raises, `broke` follows.
+    Where one of its methods raises, `broke` follows. Until something is `shown`, another engine may
+    take over, of which `again` tells.
     """
+
+    @property
+    def shown(self) -> bool: ...
+
+    def again(self) -> None:
+        """Forget what was given: another engine answers, and `begin` comes once more."""
+        ...
 
     def begin(self, stream: "AnswerStream") -> None:
         """A stage has decided to answer, so that model, gear and certainty are known."""
@@ -90,7 +99,7 @@ class AnswerStream:
         "_whole_times",
         "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
         "decided_model", "fault", "first_ns", "given", "held", "last_ns", "no_logprobs", "queued_ns", "reader",
-        "request", "sent", "stages", "usage", "whole_answer", "whole_usage",
+        "request", "second", "sent", "stages", "usage", "whole_answer", "whole_usage",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +109,8 @@ class AnswerStream:
         self._memory, self._kept_bytes = memory, 0
         self.broken: Exception | None = None
         self.call: Call | None = None
+        self.second: SecondEngine | None = None
+        """Where it is asked as well."""
         self.arrived_ns = arrived_ns
         self.answered_ns = 0
         """When a stage decided to answer."""
@@ -205,6 +216,7 @@ class AnswerStream:
         self._all_count += all_tokens
         if self.request.answered:
             self.reader.chunk(data)
+            self._note_shown()
         elif not self.held.add(data):
             if not has_room(self._memory, len(data)):
                 raise NoRoom(f"{FULL}; try again later")
@@ -263,10 +275,20 @@ class AnswerStream:
             self.usage = self.whole_usage
             self.first_ns, self.last_ns, self.count, self._all_count = self._whole_times
         shown = (self.whole_answer if whole else self.held).take()
-        self.let_go()
         self.reader.begin(self)
         for data in shown:
             self.reader.chunk(data)
+        self._note_shown()
+
+    def take_back(self) -> None:
+        """The engine failed, and nothing of its answer was seen: the reader forgets it."""
+        self._give_back_kept()
+        self.reader.again()
+
+    def _note_shown(self) -> None:
+        if self.reader.shown and not self.request.shown:
+            self.request.shown = True
+            self.whole_answer.take()
 
     def keep(self, size_bytes: int) -> None:
         """Count memory that the reader takes for the answer, until `let_go`; raises `NoRoom`."""
@@ -279,6 +301,9 @@ class AnswerStream:
         """Give back the memory of all that is held."""
         self.held.take()
         self.whole_answer.take()
+        self._give_back_kept()
+
+    def _give_back_kept(self) -> None:
         self._memory.held_bytes -= self._kept_bytes
         self._kept_bytes = 0
 

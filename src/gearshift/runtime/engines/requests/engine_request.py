@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from gearshift.request import NO_DEADLINE_NS
+
 StageOutcome = Literal["answered", "unsure", "failed", "cancelled"]
 NOWHERE = -1
 NO_MOST_TOKENS = 1 << 30
@@ -41,7 +43,8 @@ class EngineRequest:
     """`by_id` is a number in [0, 1) made from its id; `prompt_tokens` (models,) differ by tokenizer.
 
     With `whole` all stages decide at the end of their answers; with `last_alone` it begins at the
-    last stage, which answers. The router sets what follows.
+    last stage, which answers. `deadline_ns` is the client's, for what it sees first. The router sets
+    what follows.
     """
 
     number: int
@@ -51,6 +54,7 @@ class EngineRequest:
     choices: int = 1
     whole: bool = False
     last_alone: bool = False
+    deadline_ns: int = NO_DEADLINE_NS
     model: int = NOWHERE
     """The model that it waits for, runs on, or was answered by."""
     stage: int = 0
@@ -73,3 +77,27 @@ class EngineRequest:
     """Bits of the replicas that could not answer it."""
     prompt_ns: int = 0
     output_ns: int = 0
+    order_ns: int = 0
+    """Of those that wait for a model, the one with the earliest goes first."""
+    wait_until_ns: int = 0
+    """How long it waits for replicas that asked to be sent nothing for a while; 0: none has."""
+    late: bool = False
+    """Whether its deadline passed, or cannot be kept any more."""
+    shown: bool = False
+    """Whether the client has seen some of the answer, so that no other engine can take over."""
+    sent_ns: int = 0
+    first_token_ns: int = 0
+    """The time that its first token was expected to take when it was sent."""
+    first_token_came_ns: int = 0
+    hedge: "Hedge | None" = None
+
+
+class Hedge(NamedTuple):
+    """A second engine that is asked as well, as the first token is late; its work in nanoseconds."""
+
+    model: int
+    replica: int
+    stage: int
+    prompt_ns: int
+    output_ns: int
+    first_token_ns: int

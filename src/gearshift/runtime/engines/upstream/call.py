@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 LONGEST_SAID = 500
+
+FaultKind = Literal["broke_off", "unreachable", "rate_limited", "status", "stalled", "unreadable", "aborted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,23 @@ class Fault:
     retry_after_s: float | None = None
     unreachable: bool = False
     for_clients: bool = False
+    given_kind: FaultKind | None = None
+
+    @property
+    def kind(self) -> FaultKind:
+        """The label of the metric of failures."""
+        if self.given_kind is not None:
+            return self.given_kind
+        if self.unreachable:
+            return "unreachable"
+        if self.is_limit:
+            return "rate_limited"
+        return "status" if self.status else "broke_off"
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the endpoint asked to be sent nothing for a while."""
+        return self.status == 429 or (self.status == 503 and self.retry_after_s is not None)
 
     def of(self, who: str) -> "Fault":
         """The same, told of `who`."""
@@ -78,13 +97,15 @@ class Call:
     alone, such as comments, tell nothing.
     """
 
-    __slots__ = ("_connection", "_link", "heard_s", "listener", "message", "paused")
+    __slots__ = ("_connection", "_link", "heard_s", "listener", "longest_silence_s", "message", "paused")
 
     def __init__(self, link: Calls, message: bytes, listener: Listener) -> None:
         self._link, self.message, self.listener = link, message, listener
         self._connection: Line | None = None
         self.paused = False
         self.heard_s = link.now_s()
+        self.longest_silence_s = float("inf")
+        """Without progress it fails after this time, or after its link's where that is less."""
 
     def cancel(self) -> None:
         """Close the connection; the listener hears nothing more."""

@@ -76,10 +76,13 @@ class EngineLink:
         for connection, since_s in list(self.resting.items()):
             if since_s < self.now_s() - LONGEST_REST_S:
                 connection.drop()
-        due_s = self.now_s() - self._longest_silence_s
-        for call in [call for call in self.calls if call.heard_s < due_s and not call.paused]:
-            call.cancel()
-            call.listener.failed(Fault(f"{self.url} sent nothing of an answer for {self._longest_silence_s:g} s"))
+        now_s, link_s = self.now_s(), self._longest_silence_s
+        for call in [call for call in self.calls if not call.paused]:
+            longest_s = min(link_s, call.longest_silence_s)
+            if call.heard_s < now_s - longest_s:
+                call.cancel()
+                why = f"{self.url} sent nothing of an answer for {longest_s:.3g} s"
+                call.listener.failed(Fault(why, given_kind="stalled"))
 
     def heard_within(self, last_s: float) -> bool:
         """Whether the endpoint has sent anything in the `last_s`."""

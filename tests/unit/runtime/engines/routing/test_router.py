@@ -4,10 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.cascade import Cascade
+from gearshift.clock import NS_PER_S as S
 from gearshift.decisions import Decision, LogRow
 from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
-from gearshift.runtime.engines.router import EngineRouter
+from gearshift.runtime.engines.routing.rate_limits import Limits, RateLimits
+from gearshift.runtime.engines.routing.router import EngineRouter
 from tests.often import often
 from tests.two_language_models import ALONE, LARGE, SMALL, SMALL_ALONE, cascade, language_plan, language_profile
 
@@ -131,11 +134,11 @@ def test_a_full_engine_gets_no_more_and_what_waits_goes_first_come_first_served(
     first, second, third = (request(number) for number in range(3))
     for one in (first, second, third):
         router.begin(one)
-    router.left(second)
+    router.left(second, 0)
     router.ended(first, None, 2)
     router.dispatch(2)
     assert [row[2] for row in router.rows if row[1] == SEND] == [0, 2]
-    router.left(third)
+    router.left(third, 0)
     assert router.ends.cancelled == [(1, 2)]
     assert router.is_idle
 
@@ -192,7 +195,7 @@ def test_what_a_lost_replica_had_goes_to_another_first() -> None:
     router.failed(asked[0], 5)
     router.dispatch(5)
     assert list(router.queues[SMALL]) == [asked[0], asked[2]]
-    router.found(0)
+    router.found(0, 0)
     router.dispatch(6)
     assert (asked[2].replica, asked[0].replica) == (-1, -1), "it waits for another than that which failed it"
     router.ended(asked[1], None, 7)
@@ -247,9 +250,157 @@ def test_after_something_was_shown_a_fault_ends_the_request() -> None:
     router, one = Router(ALONE), request(0)
     router.begin(one)
     router.tokens(one, 1, None, 1)
+    one.shown = True
     router.failed(one, 2)
     assert router.ends.failures == [0]
     assert router.is_idle
+
+
+def test_until_something_was_shown_another_replica_answers_also_after_the_decision() -> None:
+    router, one = Router(cascade(-0.5, 4), replicas={"small": 2, "large": 1}), request(0)
+    router.begin(one)
+    router.tokens(one, 6, -0.1, 1)
+    assert one.answered
+    router.failed(one, 2)
+    router.dispatch(2)
+    assert (one.answered, one.replica, one.tokens) == (False, 1, 0)
+    router.tokens(one, 4, -0.1, 3)
+    router.ended(one, None, 4)
+    assert router.ends.finishes == [0]
+    assert router.is_idle
+
+
+def test_a_replica_that_fails_five_times_in_a_row_gets_nothing_more_but_one_try_after_a_second() -> None:
+    router = Router(SMALL_ALONE, replicas={"small": 2, "large": 1}, most_outstanding=8)
+    for number in range(5):
+        one = request(number)
+        router.begin(one, number)
+        assert one.replica == 0
+        router.failed(one, number)
+        router.dispatch(number)
+        assert one.replica == 1
+        router.ended(one, None, number)
+    later = [request(number) for number in range(5, 8)]
+    for one in later:
+        router.begin(one, 10)
+    assert [one.replica for one in later] == [1, 1, 1]
+    router.tick(S + 10)
+    tries = [request(number) for number in range(8, 11)]
+    for one in tries:
+        router.begin(one, S + 10)
+    assert [one.replica for one in tries] == [0, 1, 1]
+    router.ended(tries[0], None, S + 11)
+    again = request(11)
+    router.begin(again, S + 12)
+    assert again.replica == 0
+
+
+def test_replicas_that_all_fail_are_tried_all_the_same() -> None:
+    router = Router(SMALL_ALONE, replicas={"small": 2, "large": 0}, most_outstanding=8)
+    for number in range(30):
+        one = request(number)
+        router.begin(one, number)
+        while one.replica != -1:
+            router.failed(one, number)
+            router.dispatch(number)
+    assert router.ends.failures == list(range(30)), "each was tried"
+
+
+def test_a_replica_that_asks_for_a_pause_gets_nothing_until_it_is_over() -> None:
+    router, one = Router(ALONE), request(0)
+    router.begin(one)
+    router.limited(one, 5 * S, S)
+    for now_ns in (S, 3 * S, 5 * S - 1):
+        router.tick(now_ns)
+        router.dispatch(now_ns)
+        assert (one.replica, router.ends.failures) == (-1, [])
+    router.tick(5 * S)
+    router.dispatch(5 * S)
+    assert one.replica == 1
+
+
+def test_an_unsure_request_waits_for_a_large_model_that_pauses_unless_its_deadline_is_before() -> None:
+    for deadline_ns, waits in ((NO_DEADLINE_NS, True), (4 * S, False), (9 * S, True)):
+        router, blocked, one = Router(cascade(-0.5, 4)), request(0, by_id=0.1), request(1)
+        blocked.last_alone = True
+        router.begin(blocked)
+        router.limited(blocked, 5 * S, 0)
+        one.deadline_ns = deadline_ns
+        router.begin(one, 1)
+        router.tokens(one, 4, -0.9, 2)
+        router.dispatch(2)
+        assert (one.answered, one.degraded) == (not waits, not waits)
+        router.tick(5 * S)
+        router.dispatch(5 * S)
+        assert (one.model, one.replica != -1) == ((LARGE, True) if waits else (SMALL, True))
+
+
+def test_the_earliest_deadline_goes_first() -> None:
+    router = Router(SMALL_ALONE, most_outstanding=1)
+    asked = [request(number) for number in range(4)]
+    for one, deadline_s in zip(asked, (9, 8, 9, 5), strict=True):
+        one.deadline_ns = deadline_s * S
+        router.begin(one)
+    assert list(router.queues[SMALL]) == [asked[3], asked[1], asked[2]]
+
+
+def test_a_request_whose_deadline_cannot_be_kept_is_sent_nowhere() -> None:
+    router = Router(SMALL_ALONE, most_outstanding=1)
+    running, late = request(0), request(1)
+    late.deadline_ns = 100
+    router.begin(running)
+    router.begin(late, 1)
+    router.ended(running, None, 200)
+    router.dispatch(200)
+    assert (late.late, router.ends.failures) == (True, [1])
+    assert router.is_idle
+
+
+def test_a_second_engine_is_asked_where_the_first_token_is_late_and_the_first_to_answer_goes_on() -> None:
+    router = Router(SMALL_ALONE, replicas={"small": 2, "large": 1})
+    for wins in (False, True):
+        one = request(int(wins))
+        router.begin(one)
+        hedging, first = router.hedging, one.replica
+        assert not hedging.is_due(one, S // 5)
+        assert hedging.is_due(one, S)
+        hedge = hedging.begin(one, S)
+        assert hedge is not None
+        assert {hedge.replica, first} == {0, 1}
+        assert not hedging.is_due(one, 2 * S)
+        assert router.outstanding[:2] == [1, 1]
+        if wins:
+            hedging.won(one, S, first_failed=False)
+        else:
+            hedging.dropped(one, S)
+        assert one.replica == (hedge.replica if wins else first)
+        router.tokens(one, 1, None, S)
+        router.ended(one, None, S)
+        assert router.is_idle
+
+
+def test_a_later_stage_is_asked_as_well_where_the_model_has_no_other_replica() -> None:
+    router, one = Router(cascade(-0.5, 4)), request(0)
+    router.begin(one)
+    hedge = router.hedging.begin(one, S)
+    assert hedge is not None
+    assert hedge.model == LARGE
+    router.hedging.won(one, S, first_failed=True)
+    router.tokens(one, 1, None, S)
+    assert (one.answered, one.model, one.visited) == (True, LARGE, 3)
+
+
+def test_a_model_with_a_limit_per_minute_gets_no_more() -> None:
+    tables = engine_tables(language_plan([SMALL_ALONE], most_outstanding=500), PROFILE)
+    router = EngineRouter(tables, Ends(), limits=RateLimits(2, [Limits(requests_per_minute=60), Limits()]))
+    for number in range(100):
+        router.arrive(request(number), 0)
+    sent = []
+    for second in range(30):
+        router.dispatch(second * S)
+        sent.append(router.outstanding[0])
+    assert sent[0] == 6
+    assert sent[-1] == 6 + 29
 
 
 def test_without_any_replica_a_request_is_not_taken() -> None:
@@ -274,7 +425,7 @@ def test_a_deadline_takes_what_there_is() -> None:
     assert router.is_idle
 
 
-EVENTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30), st.floats(-1, 0)), max_size=120)
+EVENTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 30), st.floats(-1, 0)), max_size=120)
 
 
 @settings(max_examples=often(200), deadline=None)
@@ -297,34 +448,59 @@ def test_whatever_happens_each_request_ends_once_and_nothing_is_left(
             router.tick(now_ns)
         elif kind == 3 and waiting:
             one = waiting[place % len(waiting)]
-            router.left(one)
+            router.left(one, now_ns)
             left.add(one.number)
         elif kind == 4:
             router.lost(place % 4, now_ns)
         elif kind == 5 and running:
-            router.failed(running[place % len(running)], now_ns)
+            one = running[place % len(running)]
+            if one.hedge:
+                router.hedging.won(one, now_ns, first_failed=True)
+            else:
+                router.failed(one, now_ns)
         elif kind == 8:
-            router.found(place % 4)
+            router.found(place % 4, now_ns)
         elif kind == 9 and (running or waiting):
             router.expired([*running, *waiting][place % len([*running, *waiting])], now_ns)
         elif kind == 6 and running:
             one = running[place % len(running)]
+            if one.hedge:
+                router.hedging.dropped(one, now_ns)
             router.tokens(one, one.tokens + 1, certainty, now_ns)
         elif kind == 7 and running:
-            router.ended(running[place % len(running)], certainty, now_ns)
+            one = running[place % len(running)]
+            if one.hedge:
+                router.hedging.dropped(one, now_ns)
+            router.ended(one, certainty, now_ns)
+        elif kind == 10 and running:
+            router.limited(running[place % len(running)], now_ns + place, now_ns)
+        elif kind == 11 and running:
+            one = running[place % len(running)]
+            if one.hedge is None and one.tokens == 0:
+                router.hedging.begin(one, now_ns)
+        elif kind == 12 and (hedged := [one for one in running if one.hedge]):
+            one, how = hedged[place % len(hedged)], place % 3
+            if how == 2:
+                router.hedging.failed(one, now_ns)
+            else:
+                router.hedging.won(one, now_ns, first_failed=how == 0)
         router.dispatch(now_ns)
         assert max(router.outstanding) <= most
-        assert router.outstanding == [len(queue) for queue in router.sent]
+        hedges = [one.hedge.replica for queue in router.sent for one in queue if one.hedge]
+        assert router.outstanding == [len(queue) + hedges.count(r) for r, queue in enumerate(router.sent)]
         open_now = sum(map(len, router.sent)) + sum(map(len, router.queues))
         assert router.requests == open_now == number - len(left) - len(ends.finishes) - len(ends.failures)
     for replica in range(4):
-        router.found(replica)
-    now_ns = len(events)
+        router.found(replica, 0)
+    now_ns = len(events) + 100 * S
+    router.tick(now_ns)
     while router.requests:
         router.dispatch(now_ns)
         running = [one for queue in router.sent for one in queue]
         assert running, "something waits although there are replicas"
         for one in running:
+            if one.hedge:
+                router.hedging.dropped(one, now_ns)
             router.ended(one, math.inf, now_ns)
     assert sorted([*ends.finishes, *ends.failures, *left]) == list(range(number))
     assert router.is_idle

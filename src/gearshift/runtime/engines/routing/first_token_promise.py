@@ -1,0 +1,58 @@
+"""Whether the first token of a request is in time: by its deadline, or by the objective."""
+
+from collections import deque
+
+from gearshift.clock import NS_PER_S, to_ns
+from gearshift.errors import QueueFull
+from gearshift.policies.deadlines import margin_ns
+from gearshift.policies.engines.first_token import USABLE_PERCENT, in_time
+from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.engines.requests.engine_request import EngineRequest
+from gearshift.runtime.engines.routing.router import EngineRouter
+
+WAY_NS = 2_000_000
+"""From this process to its client and back."""
+MOST_OVERSHOOTS = 100
+LONGEST_RETRY_S = 60
+
+
+class FirstTokenPromise:
+    """`objective_ns` is the plan's, None where it has none; `of_whole` where that is of the whole answer."""
+
+    def __init__(
+        self, objective_ns: int | None = None, *, of_whole: bool = False, gives_late_answers: bool = True
+    ) -> None:
+        self.objective_ns, self._of_whole, self.gives_late_answers = objective_ns, of_whole, gives_late_answers
+        self._overshoots_ns: deque[int] = deque(maxlen=MOST_OVERSHOOTS)
+
+    def require_in_time(
+        self, request: EngineRequest, deadline_s: float | None, router: EngineRouter, now_ns: int
+    ) -> None:
+        """Set the request's deadline; raises `QueueFull` where what is there already would make it late."""
+        left_ns, percent = self.objective_ns, USABLE_PERCENT
+        if deadline_s is not None:
+            left_ns, percent = max(0, to_ns(deadline_s) - self.margin_ns), 100
+            request.deadline_ns = NO_DEADLINE_NS if self.gives_late_answers else now_ns + left_ns
+        if left_ns is None or (deadline_s is not None and self.gives_late_answers):
+            return
+        predicted_ns, alone_ns = router.predicted_ns(request, now_ns, of_whole=self._of_whole and deadline_s is None)
+        if predicted_ns <= alone_ns or in_time(predicted_ns, left_ns, percent):
+            return
+        again_s = max(1, min(LONGEST_RETRY_S, -(-(predicted_ns - left_ns * percent // 100) // NS_PER_S)))
+        predicted = f"its first token is expected after {predicted_ns / NS_PER_S:.2g} s"
+        raise QueueFull(
+            f"{router.waiting} requests wait already, and {predicted}, which is too late; try again in {again_s} s",
+            again_s,
+        )
+
+    @property
+    def margin_ns(self) -> int:
+        return margin_ns(self._overshoots_ns, WAY_NS)
+
+    def aimed_s(self, deadline_s: float) -> float:
+        """Seconds until what there is must be given, so that the client sees it by its deadline."""
+        return max(0.0, deadline_s - self.margin_ns / NS_PER_S)
+
+    def expired(self, overshoot_ns: int) -> None:
+        """A deadline was noticed so much later than it was aimed at."""
+        self._overshoots_ns.append(overshoot_ns)
