@@ -23,17 +23,17 @@ def delta(text: str | None = None, *, finish: str | None = None, index: int = 0,
 
 @asynccontextmanager
 async def raw_endpoint(
-    parts: Callable[[dict[str, Any]], Iterable[bytes]], *, pause_s: float = 0.0
+    parts: Callable[[dict[str, Any]], Iterable[bytes]], *, pause_s: float = 0.0, head: bytes = HEAD
 ) -> AsyncIterator[str]:
     """Its URL; each request, by its body, gets these parts until it leaves or they end, with a pause after some."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+                asked = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(asked.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
                 body = json.loads(await reader.readexactly(length) or b"{}")
-                writer.write(HEAD)
+                writer.write(head)
                 for number, part in enumerate(parts(body)):
                     writer.write(part)
                     if number % AT_ONCE == 0:

@@ -110,7 +110,7 @@ class OpenAnswers:
         )
         self._next_number += 1
         now_ns = self._clock.now_ns()
-        self.promise.require_in_time(request, asked.deadline_s, self.router, now_ns)
+        self.promise.require_in_time(request, asked, self.router, now_ns)
         stream = AnswerStream(self, request, asked, reader, self._held, now_ns)
         self._streams[request] = stream
         self._none_open.clear()

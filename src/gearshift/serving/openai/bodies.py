@@ -112,6 +112,7 @@ def read_body(path: str, body: bytes, served: str) -> Wanted:
         held_bytes=held_bytes_of(len(body), len(fields)),
         most_tokens=min(*most, NO_MOST_TOKENS) if most else NO_MOST_TOKENS,
         choices=choices,
+        streamed=bool(known.stream),
         top_logprobs=(top or 0) if wanted else None,
     )
     options = known.stream_options

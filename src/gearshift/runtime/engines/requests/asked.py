@@ -32,6 +32,8 @@ class Asked:
     choices: int = 1
     top_logprobs: int | None = None
     whole: bool = False
+    streamed: bool = True
+    """Whether the client sees the answer as it comes, or once it is whole."""
     id: str = ""
     deadline_s: float | None = field(default=None)
     """From now, where the client has one."""

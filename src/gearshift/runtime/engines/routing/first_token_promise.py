@@ -7,6 +7,7 @@ from gearshift.errors import QueueFull
 from gearshift.policies.deadlines import margin_ns
 from gearshift.policies.engines.first_token import USABLE_PERCENT, in_time
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.routing.router import EngineRouter
 
@@ -25,17 +26,22 @@ class FirstTokenPromise:
         self.objective_ns, self._of_whole, self.gives_late_answers = objective_ns, of_whole, gives_late_answers
         self._overshoots_ns: deque[int] = deque(maxlen=MOST_OVERSHOOTS)
 
-    def require_in_time(
-        self, request: EngineRequest, deadline_s: float | None, router: EngineRouter, now_ns: int
-    ) -> None:
-        """Set the request's deadline; raises `QueueFull` where what is there already would make it late."""
-        left_ns, percent = self.objective_ns, USABLE_PERCENT
+    def require_in_time(self, request: EngineRequest, asked: Asked, router: EngineRouter, now_ns: int) -> None:
+        """Set the request's deadline; raises `QueueFull` where what is there already would make it late.
+
+        An answer that is not streamed is seen when it is whole, which counts where it could be in time.
+        """
+        left_ns, percent, deadline_s = self.objective_ns, USABLE_PERCENT, asked.deadline_s
         if deadline_s is not None:
             left_ns, percent = max(0, to_ns(deadline_s) - self.margin_ns), 100
             request.deadline_ns = NO_DEADLINE_NS if self.gives_late_answers else now_ns + left_ns
         if left_ns is None or (deadline_s is not None and self.gives_late_answers):
             return
-        predicted_ns, alone_ns = router.predicted_ns(request, now_ns, of_whole=self._of_whole and deadline_s is None)
+        predicted_ns, alone_ns, whole_ns = router.predicted_ns(request, now_ns)
+        of_whole = not asked.streamed or (self._of_whole and deadline_s is None)
+        if of_whole and in_time(alone_ns + whole_ns, left_ns, 100):
+            percent = 100
+            predicted_ns, alone_ns = predicted_ns + whole_ns, alone_ns + whole_ns
         if predicted_ns <= alone_ns or in_time(predicted_ns, left_ns, percent):
             return
         again_s = max(1, min(LONGEST_RETRY_S, -(-(predicted_ns - left_ns * percent // 100) // NS_PER_S)))

@@ -193,19 +193,16 @@ class EngineRouter:
                     break
                 self._send(request, replica, now_ns)
 
-    def predicted_ns(self, request: EngineRequest, now_ns: int, *, of_whole: bool = False) -> tuple[int, int]:
-        """Time until the first stage of a request that comes now has decided, and if nothing else were there.
+    def predicted_ns(self, request: EngineRequest, now_ns: int) -> tuple[int, int, int]:
+        """Time until the first stage of a request that comes now has decided; the same if it were alone.
 
-        Or until its answer is whole.
+        And from then until its answer is whole.
         """
         self._order(request, now_ns)
         stage = self.gears.first_stage(request)
         model, expected = self.gears.models[stage], self.expected
-        predicted = expected.decision_ns(request, model, stage), expected.decision_ns(request, model, stage, alone=True)
-        if not of_whole:
-            return predicted
-        whole_ns = expected.whole_ns(request, model)
-        return predicted[0] + whole_ns, predicted[1] + whole_ns
+        alone_ns = expected.decision_ns(request, model, stage, alone=True)
+        return expected.decision_ns(request, model, stage), alone_ns, expected.whole_ns(request, model)
 
     def _is_late(self, request: EngineRequest, model: int, now_ns: int) -> bool:
         if request.deadline_ns == NO_DEADLINE_NS:
