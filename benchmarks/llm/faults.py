@@ -1,9 +1,11 @@
 """Faults under load: whatever happens to engines and clients, each request to language models ends exactly once.
 
 Each round sends some requests, streamed and whole, and lets something happen among them: an engine is killed, one is
-stopped and hangs, streams are cut, end with an error or fall silent, clients leave. A request ends well where its
-answer is whole (`[DONE]`, or its JSON), and ends badly with an error status, an error in the stream, or a stream that
-breaks off with one; it is `lost` if nothing comes within the time, and `doubled` if anything follows its end. At the
+stopped and hangs, one breaks off every answer after its first token, streams are cut, end with an error or fall silent,
+clients leave. A request ends well where its answer is whole (`[DONE]`, or its JSON), and ends badly with an error
+status, an error in the stream, or a stream that breaks off with one; it is `lost` if nothing comes within the time, and
+`doubled` if anything follows its end. Where only one engine is hurt, a request that ends with an error status though
+nothing of its answer was shown is `given up`; 429 is none, as too much may be asked for at once. At the
 end of each round the server has no open requests and holds no bytes; at the last it has counted no more than were sent.
 
 A round mostly waits, for engines that hang or start, so `--lanes` servers with engines of their own take rounds beside
@@ -43,10 +45,12 @@ from gearshift.client.http_client import HttpClient
 from gearshift.support.event_loop import allow_many_connections
 
 FAULTS = {
-    "emulated": ("none", "killed", "stopped", "cut", "error", "silent", "leaving", "refused", "all"),
+    "emulated": ("none", "killed", "stopped", "broken", "cut", "error", "silent", "leaving", "refused", "all"),
     "llama": ("none", "killed", "stopped", "leaving", "all"),
 }
-BAD = ("lost", "doubled", "torn", "closed", "left over", "engines not back", "counted twice")
+BAD = ("lost", "doubled", "torn", "closed", "left over", "engines not back", "counted twice", "given up")
+ONE_HURT = ("none", "killed", "stopped", "broken")
+"""Faults after which another engine, or another stage, can still answer whatever was not shown."""
 LONGEST_S = 60.0
 LLAMAS = {"small": "small.gguf", "large": "medium.gguf"}
 LLAMA_TOKENS = 120
@@ -163,16 +167,21 @@ async def one_round(server: LanguageServer, chance: random.Random, fault: str, a
         tried.append(one)
         await loop.create_connection(lambda: one, "127.0.0.1", server.port)
 
+    hurt_ones = list[int]()
+
     async def hurt(number: signal.Signals) -> None:
-        await asyncio.sleep(chance.random() / 2)
+        await asyncio.sleep(0 if number == signal.SIGUSR1 else chance.random() / 2)
         if running := engines_of(server):
-            os.kill(chance.choice(running), number)
+            hurt_ones.append(chance.choice(running))
+            os.kill(hurt_ones[-1], number)
 
     sent_on = [asyncio.create_task(send(chance.random() / 2)) for _ in range(asked.requests)]
     if fault in ("killed", "all"):
         sent_on.append(asyncio.create_task(hurt(signal.SIGKILL)))
     if fault in ("stopped", "all"):
         sent_on.append(asyncio.create_task(hurt(signal.SIGSTOP)))
+    if fault == "broken":
+        sent_on.append(asyncio.create_task(hurt(signal.SIGUSR1)))
     await asyncio.gather(*sent_on)
     ends = Counter[str]()
     for one in tried:
@@ -181,21 +190,35 @@ async def one_round(server: LanguageServer, chance: random.Random, fault: str, a
                 ends[await asyncio.shield(one.outcome)] += 1
         except TimeoutError:
             ends["lost"] += 1
+    if fault == "broken":
+        for pid in hurt_ones:
+            os.kill(pid, signal.SIGUSR1)
+    if fault in ONE_HURT:
+        ends["given up"] = sum(n for end, n in ends.items() if end.startswith("status 5"))
     await asyncio.sleep(0.2)
     ends["doubled"] += sum(one.doubled for one in tried)
     return ends
 
 
-async def settled(server: LanguageServer) -> dict[str, Any]:
-    """The server's status once all is answered and every engine is back."""
-    due_s = time.monotonic() + LONGEST_S
+async def settled(server: LanguageServer) -> tuple[dict[str, Any], int]:
+    """The server's status once all is answered and every engine is back, and how many requests that took.
+
+    An engine that failed shows that it is back by a request that it answers.
+    """
+    due_s, sent = time.monotonic() + LONGEST_S, 0
+    kind = {"content-type": "application/json"}
     async with HttpClient(f"http://127.0.0.1:{server.port}") as client:
         while True:
             answer = await client.response_to(client.request_bytes("GET", "/v2/gearshift/status", b"", {}), within_s=30)
             status: dict[str, Any] = json.loads(answer.body)
             is_back = all(replica["ready"] for replica in status["replicas"])
             if (is_back and status["open_requests"] == 0) or time.monotonic() > due_s:
-                return status
+                return status, sent
+            if not is_back:
+                said = [{"role": "user", "content": f"record {sent % 64}"}]
+                body = json.dumps({"model": "chat", "messages": said}).encode()
+                await client.response_to(client.request_bytes("POST", "/v1/chat/completions", body, kind), within_s=30)
+                sent += 1
             await asyncio.sleep(0.05)
 
 
@@ -262,8 +285,8 @@ async def lane(server: LanguageServer, rounds: Rounds) -> int:
     for number in rounds:
         fault = FAULTS[asked.engines][number % len(FAULTS[asked.engines])]
         ends = await one_round(server, random.Random(f"{asked.seed} {number}"), fault, asked)
-        status = await settled(server)
-        sent += asked.requests
+        status, more = await settled(server)
+        sent += asked.requests + more
         ends["sent"] = asked.requests
         ends["left over"] = status["open_requests"] + status["waiting"] + status["held_bytes"]
         ends["engines not back"] = sum(not replica["ready"] for replica in status["replicas"])

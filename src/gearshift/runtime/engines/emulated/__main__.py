@@ -1,7 +1,11 @@
-"""Run an emulated engine: python -m gearshift.runtime.engines.emulated PROFILE --model small --port 8001."""
+"""Run an emulated engine: python -m gearshift.runtime.engines.emulated PROFILE --model small --port 8001.
+
+With SIGUSR1 it begins to break off every answer after its first token, and with the next one it stops doing so.
+"""
 
 import argparse
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -46,6 +50,11 @@ def main(arguments: list[str] | None = None) -> int:
         board = Board(options.board, options.place, factors) if options.board is not None else None
         emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board)
         port = await emulated.start(options.host, options.port)
+
+        def break_off_or_not() -> None:
+            emulated.breaks_off = not emulated.breaks_off
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, break_off_or_not)
         print(f"serving {emulated.name} at http://{options.host}:{port}/v1", flush=True)  # noqa: T201
         await asyncio.Event().wait()
 

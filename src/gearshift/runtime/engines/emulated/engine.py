@@ -16,7 +16,7 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.stepping import Engine, Generation
 from gearshift.runtime.engines.emulated.answers import RecordedAnswers
 from gearshift.runtime.engines.emulated.board import Board
-from gearshift.runtime.engines.emulated.replies import JSON, Body, Reply
+from gearshift.runtime.engines.emulated.replies import JSON, Body, Faults, Reply
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.support.fine_timer import FineSleeper
 
@@ -49,6 +49,8 @@ class EmulatedEngine:
         self._work = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._running: asyncio.Task[None] | None = None
+        self.breaks_off = False
+        """Whether every answer ends after its first token, with its connection."""
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; returns the port."""
@@ -81,6 +83,8 @@ class EmulatedEngine:
         if body.model != self.name:
             sender.refuse(404, f"there is no model {body.model!r} here", "model_not_found")
             return None
+        if self.breaks_off:
+            body.emulated = Faults(cut_after=1)
         faults = body.emulated
         if faults.status and faults.model in ("", body.model):
             sender.refuse(faults.status, "an emulated fault")

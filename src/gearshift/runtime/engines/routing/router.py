@@ -126,7 +126,10 @@ class EngineRouter:
         replica = request.replica
         self._leave_engine(request)
         self.available.limited(replica, until_ns, now_ns)
-        self._place(request, now_ns, first=True)
+        if 0 < request.wait_until_ns < now_ns:
+            self._give_what_there_is(request, now_ns)
+        else:
+            self._place(request, now_ns, first=True)
         self._move_waiting(self._model_of(replica), now_ns)
 
     def lost(self, replica: int, now_ns: int) -> None:

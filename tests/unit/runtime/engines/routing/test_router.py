@@ -319,6 +319,18 @@ def test_a_replica_that_asks_for_a_pause_gets_nothing_until_it_is_over() -> None
     assert one.replica == 1
 
 
+def test_a_request_that_is_told_to_wait_again_and_again_ends_after_the_time_for_retries() -> None:
+    router, one = Router(cascade(-0.5, 4)), request(0)
+    router.begin(one)
+    for second in range(100):
+        if one.replica != -1:
+            router.limited(one, (second + 1) * S, second * S)
+        router.tick(second * S)
+        router.dispatch(second * S)
+    assert router.ends.failures == [0]
+    assert router.is_idle
+
+
 def test_an_unsure_request_waits_for_a_large_model_that_pauses_unless_its_deadline_is_before() -> None:
     for deadline_ns, waits in ((NO_DEADLINE_NS, True), (4 * S, False), (9 * S, True)):
         router, blocked, one = Router(cascade(-0.5, 4)), request(0, by_id=0.1), request(1)
