@@ -57,9 +57,14 @@ class Placing:
     def is_worth_waiting(self, model: int, request: EngineRequest, now_ns: int) -> bool:
         """Whether the model takes something while the request may wait for it."""
         opens_ns = self._opens_ns(model, request)
-        if opens_ns > now_ns and request.wait_until_ns == 0:
-            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.deadline_ns, 0)
+        if opens_ns > now_ns:
+            self.begin_waiting(request, now_ns)
         return opens_ns <= max(now_ns, request.wait_until_ns)
+
+    def begin_waiting(self, request: EngineRequest, now_ns: int) -> None:
+        """From now it waits for a pause to be over, if it did not do so before."""
+        if request.wait_until_ns == 0:
+            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.deadline_ns, 0)
 
     def may_go_on(self, model: int, request: EngineRequest, now_ns: int) -> bool:
         """Whether a request whose stage is not sure may go to this model: it would answer in time."""

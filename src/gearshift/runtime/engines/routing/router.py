@@ -126,7 +126,8 @@ class EngineRouter:
         replica = request.replica
         self._leave_engine(request)
         self.available.limited(replica, until_ns, now_ns)
-        if 0 < request.wait_until_ns < now_ns:
+        self._placing.begin_waiting(request, now_ns)
+        if request.wait_until_ns < now_ns:
             self._give_what_there_is(request, now_ns)
         else:
             self._place(request, now_ns, first=True)

@@ -1,5 +1,6 @@
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -319,8 +320,10 @@ def test_a_replica_that_asks_for_a_pause_gets_nothing_until_it_is_over() -> None
     assert one.replica == 1
 
 
-def test_a_request_that_is_told_to_wait_again_and_again_ends_after_the_time_for_retries() -> None:
+@pytest.mark.parametrize("objective_ns", [0, 2 * S])
+def test_a_request_that_is_told_to_wait_again_and_again_ends_after_the_time_for_retries(objective_ns: int) -> None:
     router, one = Router(cascade(-0.5, 4)), request(0)
+    router._placing._objective_ns = objective_ns
     router.begin(one)
     for second in range(100):
         if one.replica != -1:
