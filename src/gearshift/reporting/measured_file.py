@@ -21,7 +21,8 @@ from gearshift.reporting.runs import (
     series,
 )
 from gearshift.result import ServingResult, summarise
-from gearshift.support.files import PathLike, read_text
+from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_text
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +80,13 @@ def read_measured(
         return _of_log(path, name, slo_s, devices, of_gears)
     known = {field.encode_name for field in msgspec.structs.fields(ServingResult)}
     try:
-        read = msgspec.json.decode(read_text(path))
+        read = msgspec.json.decode(read_text(path, most_bytes=LARGEST_JSON_BYTES))
         require(isinstance(read, dict), "is no object")
         result = msgspec.convert({key: value for key, value in read.items() if key in known}, ServingResult)
         course = msgspec.convert(read.get("over_time"), Course | None)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"is no replay: {error}",
+            f"is no replay: {why_unreadable(error)}",
             where=str(path),
             remedy="give what `gearshift replay --json FILE` wrote, or the .csv of its --log",
         ) from error

@@ -10,6 +10,9 @@ from gearshift.errors import InvalidInput, require
 
 T = TypeVar("T")
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Raised for content that is malformed, of wrong fields, no UTF-8, of too many digits or nested too deeply."""
+
 
 class _Versioned(msgspec.Struct):
     schema_version: int = 0
@@ -19,10 +22,17 @@ def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
     """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
     try:
         return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
-    except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
-        raise InvalidInput(str(error), where=where, remedy=remedy) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("not UTF-8 text", where=where, remedy=remedy) from error
+    except UNREADABLE as error:
+        raise InvalidInput(why_unreadable(error), where=where, remedy=remedy) from error
+
+
+def why_unreadable(error: Exception) -> str:
+    """Say in words for people which of `UNREADABLE` was raised."""
+    if isinstance(error, RecursionError):
+        return "its lists and objects are nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return "it has a whole number of too many digits" if "set_int_max_str_digits" in str(error) else str(error)
 
 
 def schema_version(data: bytes, readable: Container[int], *, reads: str, where: str, remedy: str) -> int:

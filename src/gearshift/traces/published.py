@@ -17,6 +17,7 @@ import msgspec
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import UNREADABLE
 
 NS_PER_MS = 1_000_000
 
@@ -73,7 +74,7 @@ def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Mapping[str, Any
         if line.strip():
             try:
                 row = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 raise _no_request(path, number, line.decode("utf-8", "replace"), OF_LINES) from None
             yield number, row
 
@@ -103,7 +104,7 @@ def _row(
         if min(prompt, output) < 0:
             raise ValueError
         return time_ns(str(row[time]).strip()), prompt, output
-    except (TypeError, ValueError, KeyError, OverflowError):
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
         raise _no_request(path, line, ",".join(str(row.get(name)) for name in names), names) from None
 
 

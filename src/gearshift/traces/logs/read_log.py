@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.support.files import PathLike
+from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.logs.lines import (
     RATES,
@@ -43,6 +43,9 @@ _LONGEST_LINE = 1 << 16
 _MOST_PATHS = 10_000
 _LOOKED_AT = 64
 _TOLD_EVERY = 20_000
+_LARGEST_ANSWER = 128 << 20
+"""Bytes of an answer of Prometheus, which is held whole; one of 11,000 points for each of 100 series has 30 MB."""
+UNREADABLE_LINE = (ValueError, OverflowError, RecursionError)
 _PROMETHEUS = b'"resultType"'
 _ALL_MINUTES = 1440
 _LEAST_MINUTES = 60
@@ -116,7 +119,10 @@ def read_log(
         head = file.peek(1 << 16)
         require(bool(head.strip()), "the file is empty", where=name)
         if head.lstrip().startswith(b"{") and _PROMETHEUS in head:
-            counts = prometheus_counts(file.read(), name)
+            content = file.read(_LARGEST_ANSWER + 1)
+            what = f"the answer is larger than {_LARGEST_ANSWER >> 20} MiB"
+            require(len(content) <= _LARGEST_ANSWER, what, where=name, remedy="query a shorter range, or fewer series")
+            counts = prometheus_counts(content, name)
             return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
         lines = _told(_lines(file), file, path, progress)
         first = list(islice(lines, _LOOKED_AT))
@@ -155,7 +161,8 @@ def _opened(path: PathLike) -> Iterator[io.BufferedReader]:
         yield io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False))
         return
     try:
-        with Path(path).open("rb") as raw:
+        raw: io.BufferedReader = io.BufferedReader(open_to_read(path))
+        with raw:
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw)) if str(path).endswith(".gz") else raw
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -233,7 +240,7 @@ def _read_of(kind: Kind, lines: list[str]) -> list[Line]:
     for line in lines:
         try:
             found.append(kind.read(line))
-        except (ValueError, OverflowError):
+        except UNREADABLE_LINE:
             continue
     return found
 
@@ -258,7 +265,7 @@ def _of_lines(
         try:
             read = kind.read(line)
             number = number_of(read, counted) if counted else 1.0
-        except (ValueError, OverflowError):
+        except UNREADABLE_LINE:
             skipped += 1
             first_skipped = first_skipped or line[:80]
             continue
