@@ -1,6 +1,8 @@
 """JSON of files, with errors that name the file and the field."""
 
 import codecs
+import csv
+import io
 from collections.abc import Container
 from typing import TypeVar
 
@@ -33,6 +35,14 @@ def why_unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8 text"
     return "it has a whole number of too many digits" if "set_int_max_str_digits" in str(error) else str(error)
+
+
+def csv_rows(text: str, *, where: str, remedy: str) -> list[dict[str, str]]:
+    """The rows below a header; raises `InvalidInput` where a cell is wrongly quoted or too long."""
+    try:
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InvalidInput(f"is no table of commas ({error})", where=where, remedy=remedy) from None
 
 
 def schema_version(data: bytes, readable: Container[int], *, reads: str, where: str, remedy: str) -> int:

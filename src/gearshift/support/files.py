@@ -168,7 +168,7 @@ def own_descriptor(path: PathLike) -> int | None:
             return int(found["fd"])
         try:
             place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
-        except OSError:
+        except (OSError, ValueError):
             return None
     return None
 

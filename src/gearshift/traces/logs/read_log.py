@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ _LOOKED_AT = 64
 _TOLD_EVERY = 20_000
 _LARGEST_ANSWER = 128 << 20
 """Bytes of an answer of Prometheus, which is held whole; one of 11,000 points for each of 100 series has 30 MB."""
+_SMALL_BYTES, _MOST_TIMES = 16 << 20, 400
+"""A log that unpacks to more times its size, and more than this, has one line again and again."""
 UNREADABLE_LINE = (ValueError, OverflowError, RecursionError)
 _PROMETHEUS = b'"resultType"'
 _ALL_MINUTES = 1440
@@ -179,8 +182,16 @@ def _told(
     packed = getattr(file.raw, "fileobj", None)  # of a .gz, whose own bytes count
     for number, line in enumerate(lines, start=1):
         if number % _TOLD_EVERY == 0:
+            _require_log(file, packed, path)
             progress(f"reading {path}", (file if packed is None else packed).tell() / whole if whole else 0.0)
         yield line
+
+
+def _require_log(file: io.BufferedReader, packed: Any, path: PathLike) -> None:
+    """Raise `InvalidInput` for a small file that holds lines for hours."""
+    usual = packed is None or file.tell() < max(_SMALL_BYTES, _MOST_TIMES * packed.tell())
+    what = f"it unpacks to more than {_MOST_TIMES} times its size, as no log does"
+    require(usual, what, where=str(path), remedy="give the log itself")
 
 
 def _lines(file: io.BufferedReader) -> Iterator[str]:
