@@ -46,7 +46,7 @@ _LOOKED_AT = 64
 _TOLD_EVERY = 20_000
 _LARGEST_ANSWER = 128 << 20
 """Bytes of an answer of Prometheus, which is held whole; one of 11,000 points for each of 100 series has 30 MB."""
-_SMALL_BYTES, _MOST_TIMES = 16 << 20, 400
+_SMALL_BYTES, _MOST_TIMES = 4 << 20, 400
 """A log that unpacks to more times its size, and more than this, has one line again and again."""
 UNREADABLE_LINE = (ValueError, OverflowError, RecursionError)
 _PROMETHEUS = b'"resultType"'
