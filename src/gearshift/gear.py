@@ -20,6 +20,8 @@ from gearshift.result import ServingResult
 from gearshift.workload import Reading
 
 SCHEMA_VERSION = 2
+MOST_GEARS = 10_000
+"""Of a pipeline; planners make some tens."""
 METER_BACKLOG = 0
 METER_ALPHA = 1
 SHARE_UNIT = 1 << 20
@@ -240,7 +242,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         require_graph(self.nodes, self.edges, self.output)
-        require(len(self.gears) >= 1, "a pipeline has no gears, needs at least one")
+        count = len(self.gears)
+        require(count >= 1, "a pipeline has no gears, needs at least one")
+        require(count <= MOST_GEARS, f"a pipeline has {count} gears, at most {MOST_GEARS} are taken")
         for gear in self.gears:
             require(
                 gear.cascades.keys() == self.nodes.keys(),

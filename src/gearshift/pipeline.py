@@ -3,6 +3,7 @@
 What this version does not serve yet is refused where a plan is resolved (`plans/plan_tables.py`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
@@ -72,6 +73,7 @@ class Edge(
     when: When | None = None
 
 
+MOST_NODES, MOST_EDGES = 1_000, 10_000
 NO_SCOPE = -1
 """In place of a fan-out's node: the outermost scope."""
 
@@ -116,12 +118,19 @@ def scopes_of(nodes: Mapping[str, Node], edges: Sequence[Edge]) -> dict[str, Sco
 
 
 def _depth(opener: str, scopes: Mapping[str, Scope]) -> int:
-    return 1 + _depth(scopes[opener].counted_in, scopes) if opener else 0
+    depth = 0
+    while opener:
+        opener, depth = scopes[opener].counted_in, depth + 1
+    return depth
 
 
 def require_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str) -> None:
     """Raise `InvalidInput` unless the edges make an acyclic graph from which all nodes lead to `output`."""
     require(len(nodes) >= 1, "a pipeline has no nodes, needs at least one")
+    require(
+        len(nodes) <= MOST_NODES and len(edges) <= MOST_EDGES,
+        f"a pipeline has {len(nodes)} nodes and {len(edges)} edges, at most {MOST_NODES} and {MOST_EDGES} are taken",
+    )
     require(output in nodes, f"the output is node {output!r}, which the pipeline does not have")
     after: dict[str, set[str]] = {name: set() for name in nodes}
     for edge in edges:
@@ -138,14 +147,17 @@ def require_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str)
             leads.add(name)
     astray = sorted(set(nodes) - leads)
     require(not astray, f"nodes {astray} do not lead to the output {output!r}", remedy="leave them out, or add an edge")
-    ends = [(edge.from_, edge.to) for edge in edges]
-    twice = sorted(end for end in set(ends) if ends.count(end) > 1)
+    ends = Counter((edge.from_, edge.to) for edge in edges)
+    twice = sorted(end for end, count in ends.items() if count > 1)
     require(not twice, f"there are two edges from {twice[0][0]!r} to {twice[0][1]!r}" if twice else "")
     require(
         not scopes_of(nodes, edges)[output].opener,
         f"the output node {output!r} runs for each row of a fan-out",
         remedy="give it fan_in, so that it runs once for all rows",
     )
+    far: dict[str, set[str]] = {}
+    for name in order:
+        far[name] = after[name].union(*(far[near] for near in after[name]))
     for name, node in nodes.items():
         require("." not in name, f"node {name!r} has a point in its name, which parts nodes from tensors")
         require(
@@ -156,11 +168,7 @@ def require_graph(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str)
         for tensor in (*node.inputs.values(), *([node.fan_out.per_row] if node.fan_out else [])):
             source = tensor.rpartition(".")[0]
             require(
-                not source or (source in nodes and name in _after(source, after)),
+                not source or (source in nodes and name in far[source]),
                 f"node {name!r} takes {tensor!r}, and no node {source!r} comes before it",
                 remedy="add an edge, or name a tensor of an earlier node, or of the request",
             )
-
-
-def _after(node: str, after: Mapping[str, set[str]]) -> set[str]:
-    return after[node] | {far for near in after[node] for far in _after(near, after)}

@@ -166,3 +166,11 @@ def test_a_plan_of_no_pipelines_is_refused() -> None:
 def test_a_plan_of_another_schema_version_names_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"schema_version is 7, .* has 2; make the plan anew"):
         a_plan((Device(id="d0"), Device(id="d1")), schema_version=7)
+
+
+def test_a_plan_of_more_gears_than_anybody_needs_is_refused() -> None:
+    gear = small_gear(PLACED, "a")
+    with pytest.raises(InvalidInput, match="has 10001 gears, at most 10000 are taken"):
+        PipelinePlan(
+            nodes={"x": Node(operator="x")}, output="x", objective=Objective(latency_s=1.0), gears=(gear,) * 10_001
+        )

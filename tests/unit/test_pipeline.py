@@ -1,7 +1,9 @@
+from itertools import pairwise
+
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.pipeline import Edge, FanOut, Node, When, require_graph
+from gearshift.pipeline import MOST_NODES, Edge, FanOut, Node, When, require_graph
 
 NODES = {name: Node(operator=name) for name in ("split", "read", "check", "join")}
 EDGES = [
@@ -62,3 +64,20 @@ def test_a_fan_out_has_a_bound() -> None:
 def test_a_node_names_its_operator() -> None:
     with pytest.raises(InvalidInput, match="names no operator"):
         Node(operator="")
+
+
+def test_many_ways_to_the_output_are_followed_once() -> None:
+    """From 80 pairs in a row there are 2 ** 80 ways."""
+    layers = [(f"a{i}", f"b{i}") for i in range(80)]
+    edges = [Edge(from_=a, to=b) for one, other in pairwise(layers) for a in one for b in other]
+    edges += [Edge(from_=a, to="end") for a in layers[-1]]
+    nodes = {name: Node(operator="x") for name in (*(name for layer in layers for name in layer), "end")}
+    require_graph(nodes | {"end": Node(operator="x", inputs={"x": "a0.y", "z": "b79.y"})}, edges, "end")
+
+
+def test_a_chain_may_be_long_and_a_longer_one_is_refused() -> None:
+    names = [f"n{i}" for i in range(MOST_NODES + 1)]
+    nodes = {name: Node(operator="x", inputs={"x": "n0.y"} if name != "n0" else {}) for name in names}
+    edges = [Edge(from_=one, to=other) for one, other in pairwise(names)]
+    require_graph({name: nodes[name] for name in names[:-1]}, edges[:-1], names[-2])
+    assert "has 1001 nodes and 1000 edges, at most 1000 and 10000" in refusal(edges, names[-1], nodes)

@@ -93,7 +93,9 @@ class _Verbs(click.Group):
             raise SystemExit(interrupted_code(interrupt)) from None
         except click.UsageError as error:
             from gearshift.cli.common.output import Output, write_error
+            from gearshift.support.plain_text import plain
 
+            error.message = plain(error.message, keep="\n\t")  # type: ignore[misc]  # not by others
             said = error.format_message()
             write_error(Output(ctx.obj), {"kind": "usage", "message": said}, said=said)
             raise

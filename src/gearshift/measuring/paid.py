@@ -26,7 +26,8 @@ from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.wire.batch_messages import settle
 from gearshift.runtime.wire.messages import Done
-from gearshift.support.files import write_atomically
+from gearshift.support.decoding import UNREADABLE
+from gearshift.support.files import read_bytes, write_atomically
 
 SUFFIX = ".partial"
 VERSION = 1
@@ -70,8 +71,8 @@ class PaidWork:
         found: dict[int, KeptRun] = {}
         for path in self._files("run", key):
             try:
-                found[_number(path)] = msgspec.json.decode(path.read_bytes(), type=KeptRun)
-            except (OSError, msgspec.MsgspecError):
+                found[_number(path)] = msgspec.json.decode(read_bytes(path), type=KeptRun)
+            except UNREADABLE:
                 continue  # of another version: it is measured again
         return found
 
@@ -81,9 +82,9 @@ class PaidWork:
     def answers(self, key: str) -> Iterator[tuple[KeptAnswers, memoryview]]:
         for path in self._files("answers", key):
             try:
-                head, _, body = path.read_bytes().partition(b"\n")
+                head, _, body = read_bytes(path).partition(b"\n")
                 yield msgspec.json.decode(head, type=KeptAnswers), memoryview(body)
-            except (OSError, msgspec.MsgspecError):
+            except UNREADABLE:
                 continue
 
     def keep_answers(self, key: str, answers: KeptAnswers, body: memoryview | bytes) -> None:

@@ -10,6 +10,7 @@ from gearshift.hardware import is_cuda
 from gearshift.models.certainty import BUILT_IN
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.pipeline import Edge, Node, require_graph
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_text
 from gearshift.support.frames import FrameKind
 
@@ -295,8 +296,8 @@ def read_project(path: Path) -> Project:
         if "operators" in content or "pipelines" in content:
             return msgspec.convert(content, Project)
         return msgspec.convert(content, OneOperator).as_project()
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path), remedy="mend the file") from error
+    except UNREADABLE as error:
+        raise InvalidInput(why_unreadable(error), where=str(path), remedy="mend the file") from error
 
 
 def _check_certainty(certainty: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from gearshift.errors import InvalidInput, require
 from gearshift.models.config import require_name, require_operator_name
 from gearshift.models.remote_settings import api_key_of
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_text
 
 TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge"]
@@ -263,8 +264,8 @@ class LanguageProject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def is_language_project(path: Path) -> bool:
     """Whether `path`, a project file, is meant to be one of language models; False where it cannot be read."""
     try:
-        content = msgspec.toml.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError, ValueError):
+        content = msgspec.toml.decode(read_text(path))
+    except UNREADABLE:
         return False
     models = content.get("models")
     engines = isinstance(models, dict) and any(isinstance(one, dict) and "engine" in one for one in models.values())
@@ -276,9 +277,9 @@ def read_language_project(path: Path) -> LanguageProject:
     text = read_text(path, remedy="make one with `gearshift init --llm`")
     try:
         return msgspec.toml.decode(text, type=LanguageProject)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         remedy = f"use one of {', '.join(get_args(TextCertainty))}" if "$.certainty" in str(error) else "mend the file"
-        raise InvalidInput(str(error), where=str(path), remedy=remedy) from error
+        raise InvalidInput(why_unreadable(error), where=str(path), remedy=remedy) from error
 
 
 def _check_url(url: str) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.models.config import ModelSettings, Project, read_project
+from gearshift.support.files import open_to_read
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB
@@ -106,17 +107,17 @@ def settings_of(project: Project, model: str) -> str:
 def fingerprint(path: Path) -> str:
     """Hash a file's content, of a large file only parts; empty if unreadable."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= WHOLE_BYTES:
-                return _hash(file.read(WHOLE_BYTES))
+                return _hash(file.readall())
             digest = hashlib.sha256(str(size).encode())
             parts = WHOLE_BYTES // MIB
             for part in range(parts):
                 file.seek(part * (size - MIB) // (parts - 1))
                 digest.update(file.read(MIB))
             return digest.hexdigest()
-    except OSError:
+    except (OSError, InvalidInput):
         return ""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
 from gearshift.models.config import PROJECT_FILE
+from gearshift.support.files import read_bytes
 
 _USER_MODULE = "gearshift_user_"
 _SHA256_BY_MODULE: dict[str, str] = {}
@@ -80,7 +81,7 @@ def _imported(path: Path, directory: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    _SHA256_BY_MODULE[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    _SHA256_BY_MODULE[name] = hashlib.sha256(read_bytes(path)).hexdigest()
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

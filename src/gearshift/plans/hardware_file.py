@@ -8,7 +8,8 @@ import msgspec
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Hardware
 from gearshift.plans.prices import price_of
-from gearshift.support.files import PathLike, read_text
+from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_text
 
 REMEDY = "list devices with id, kind, memory_bytes, price_per_hour, node and cores"
 
@@ -19,12 +20,12 @@ def read_hardware(path: PathLike) -> Hardware:
     A `price_per_hour` may be the kind of an instance, see `gearshift.plans.prices`.
     Raises `InvalidInput` that names the field.
     """
-    text = read_text(path)
+    text = read_text(path, most_bytes=LARGEST_JSON_BYTES)
     try:
         decode = msgspec.toml.decode if Path(path).suffix == ".toml" else msgspec.json.decode
         return msgspec.convert(_with_prices(decode(text), str(path)), Hardware)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path), remedy=REMEDY) from error
+    except UNREADABLE as error:
+        raise InvalidInput(why_unreadable(error), where=str(path), remedy=REMEDY) from error
 
 
 def _with_prices(read: Any, where: str) -> Any:

@@ -1,6 +1,7 @@
 """The plan file: a gear plan as versioned, readable JSON."""
 
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -8,15 +9,15 @@ import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import SCHEMA_VERSION, GearPlan
-from gearshift.support.decoding import decode_json, schema_version
-from gearshift.support.files import PathLike, read_bytes, write_atomically
+from gearshift.support.decoding import UNREADABLE, decode_json, schema_version
+from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_bytes, write_atomically
 
 ONCE = "leave one of them out, or give it another name"
 
 
 def read_plan(path: PathLike) -> GearPlan:
     """Read a plan of any schema so far; raises `InvalidInput` for a missing, damaged or inconsistent file."""
-    data = read_bytes(path, remedy="make a plan with `gearshift plan`")
+    data = read_bytes(path, remedy="make a plan with `gearshift plan`", most_bytes=LARGEST_JSON_BYTES)
     remedy = "mend the file, or make the plan anew with `gearshift plan`"
     anew = "make the plan anew with `gearshift plan`"
     version = schema_version(data, (1, SCHEMA_VERSION), reads=f"1 to {SCHEMA_VERSION}", where=str(path), remedy=anew)
@@ -43,15 +44,15 @@ def write_plan(plan: GearPlan, path: PathLike) -> None:
 
 def _require_names_once(data: bytes, where: str) -> None:
     """Raise `InvalidInput` where an object has a name twice: of two pipelines, one would be lost."""
+    twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for name, _ in pairs:
-            require(name not in seen, f"the name {name!r} stands twice in one object", where=where, remedy=ONCE)
-            seen.add(name)
+        if len({name for name, _ in pairs}) < len(pairs):
+            twice.append(next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1))
 
-    with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):  # refused where it is read
+    with suppress(*UNREADABLE):  # refused where it is read
         json.loads(data, object_pairs_hook=once)
+    require(not twice, f"the name {twice[0]!r} stands twice in one object" if twice else "", where=where, remedy=ONCE)
 
 
 class _Schema1(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,7 +1,5 @@
 """Measurements of one's own for a report: what `gearshift replay` printed with --json, or logged with --log."""
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,8 @@ from gearshift.reporting.runs import (
     series,
 )
 from gearshift.result import ServingResult, summarise
-from gearshift.support.files import PathLike, read_text
+from gearshift.support.decoding import UNREADABLE, csv_rows, why_unreadable
+from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_text
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +78,13 @@ def read_measured(
         return _of_log(path, name, slo_s, devices, of_gears)
     known = {field.encode_name for field in msgspec.structs.fields(ServingResult)}
     try:
-        read = msgspec.json.decode(read_text(path))
+        read = msgspec.json.decode(read_text(path, most_bytes=LARGEST_JSON_BYTES))
         require(isinstance(read, dict), "is no object")
         result = msgspec.convert({key: value for key, value in read.items() if key in known}, ServingResult)
         course = msgspec.convert(read.get("over_time"), Course | None)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"is no replay: {error}",
+            f"is no replay: {why_unreadable(error)}",
             where=str(path),
             remedy="give what `gearshift replay --json FILE` wrote, or the .csv of its --log",
         ) from error
@@ -111,13 +110,10 @@ def _over_time(run: RunSeries, course: Course, of_gears: list[float] | None) -> 
 
 
 def _of_log(path: PathLike, name: str, slo_s: float | None, devices: int, of_gears: list[float] | None) -> RunSeries:
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
-    require(
-        bool(rows) and set(COLUMNS) <= set(rows[0]),
-        "is no log of a replay",
-        where=str(path),
-        remedy=f"its columns are {', '.join(COLUMNS)}",
-    )
+    remedy = f"its columns are {', '.join(COLUMNS)}"
+    rows = csv_rows(read_text(path), where=str(path), remedy=remedy)
+    known = bool(rows) and set(COLUMNS) <= set(rows[0])
+    require(known, "is no log of a replay", where=str(path), remedy=remedy)
     try:
         due_s, latency_s, answered_s, quality = (
             np.array([float(row[column] or "nan") for row in rows])

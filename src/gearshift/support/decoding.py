@@ -1,6 +1,8 @@
 """JSON of files, with errors that name the file and the field."""
 
 import codecs
+import csv
+import io
 from collections.abc import Container
 from typing import TypeVar
 
@@ -9,6 +11,9 @@ import msgspec
 from gearshift.errors import InvalidInput, require
 
 T = TypeVar("T")
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Raised for content that is malformed, of wrong fields, no UTF-8, of too many digits or nested too deeply."""
 
 
 class _Versioned(msgspec.Struct):
@@ -19,10 +24,25 @@ def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
     """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
     try:
         return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
-    except msgspec.MsgspecError as error:  # malformed JSON and wrong fields alike
-        raise InvalidInput(str(error), where=where, remedy=remedy) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("not UTF-8 text", where=where, remedy=remedy) from error
+    except UNREADABLE as error:
+        raise InvalidInput(why_unreadable(error), where=where, remedy=remedy) from error
+
+
+def why_unreadable(error: Exception) -> str:
+    """Say in words for people which of `UNREADABLE` was raised."""
+    if isinstance(error, RecursionError):
+        return "its lists and objects are nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return "it has a whole number of too many digits" if "set_int_max_str_digits" in str(error) else str(error)
+
+
+def csv_rows(text: str, *, where: str, remedy: str) -> list[dict[str, str]]:
+    """The rows below a header; raises `InvalidInput` where a cell is wrongly quoted or too long."""
+    try:
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InvalidInput(f"is no table of commas ({error})", where=where, remedy=remedy) from None
 
 
 def schema_version(data: bytes, readable: Container[int], *, reads: str, where: str, remedy: str) -> int:

@@ -11,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import BinaryIO, cast
@@ -19,6 +20,9 @@ from gearshift.errors import InvalidInput, require
 
 PathLike = Path | str
 
+LARGEST_FILE_BYTES = 4 << 30
+LARGEST_JSON_BYTES = 64 << 20
+"""Plans, metadata and results are smaller than this; parsed, each byte takes some ten."""
 HELD_BYTES = 64 << 20
 """Content that cannot be renamed into place is held in memory up to this size before writing."""
 
@@ -33,27 +37,65 @@ _EXCHANGE = 2
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 
 
-def read_bytes(path: PathLike, *, remedy: str = "check the path") -> bytes:
-    """Read `path`; raises `InvalidInput` where it cannot be read or is empty."""
-    try:
-        data = Path(path).read_bytes()
+def open_to_read(path: PathLike, *, remedy: str = "check the path") -> FileIO:
+    """Open a regular file, or a pipe that this process was started with, such as `/dev/stdin` and `/dev/fd/63`.
+
+    Raises `InvalidInput` for all others: devices may have no end, and a named pipe waits for somebody who writes.
+    """
+    inherited = own_descriptor(path) is not None
+    ways = os.O_NOCTTY | (0 if inherited else os.O_NONBLOCK)
+    try:  # with `open`, so that `models/loaded_from.py` sees it
+        file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | ways))  # noqa: SIM115
     except FileNotFoundError:
         raise InvalidInput("no such file", where=str(path), remedy=remedy) from None
     except IsADirectoryError:
         raise InvalidInput("is a folder, needs a file", where=str(path), remedy="name one file in it") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"cannot be read ({reason})", where=str(path), remedy=remedy) from None
+    mode = os.fstat(file.fileno()).st_mode
+    piped = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    if stat.S_ISREG(mode) or (inherited and (piped or file.isatty())):
+        return file
+    file.close()
+    raise InvalidInput(
+        f"is a {'named pipe' if piped else 'device'}, needs a file", where=str(path), remedy="name a regular file"
+    )
+
+
+def read_bytes(path: PathLike, *, remedy: str = "check the path", most_bytes: int = LARGEST_FILE_BYTES) -> bytes:
+    """Read `path`; raises `InvalidInput` where it cannot be read, is empty, or is larger than `most_bytes`."""
+    try:
+        with open_to_read(path, remedy=remedy) as file:
+            data = _at_most(file, most_bytes)
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path), remedy=remedy) from None
+    if data is None:
+        what = f"the file is larger than {most_bytes >> 20} MiB"
+        raise InvalidInput(what, where=str(path), remedy="check that it is the right one")
     if not data.strip():
         raise InvalidInput("the file is empty", where=str(path), remedy=remedy)
     return data
 
 
-def read_text(path: PathLike, *, remedy: str = "check the path") -> str:
+def _at_most(file: FileIO, most_bytes: int) -> bytes | None:
+    """The content; None where it is larger. Of a pipe, nothing says its size before it is read."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file.readall() if os.fstat(file.fileno()).st_size <= most_bytes else None
+    content = bytearray()
+    while part := file.read(1 << 20):
+        content += part
+        if len(content) > most_bytes:
+            return None
+    return bytes(content)
+
+
+def read_text(path: PathLike, *, remedy: str = "check the path", most_bytes: int = LARGEST_FILE_BYTES) -> str:
     """Read text in UTF-8, or in UTF-16 with a byte order mark, which is left out.
 
-    Raises `InvalidInput` where it cannot be read, is empty or is no text.
+    Raises `InvalidInput` where it cannot be read, is empty, is larger than `most_bytes` or is no text.
     """
-    return decoded(read_bytes(path, remedy=remedy), where=str(path))
+    return decoded(read_bytes(path, remedy=remedy, most_bytes=most_bytes), where=str(path))
 
 
 def decoded(data: bytes, *, where: str) -> str:
@@ -126,7 +168,7 @@ def own_descriptor(path: PathLike) -> int | None:
             return int(found["fd"])
         try:
             place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
-        except OSError:
+        except (OSError, ValueError):
             return None
     return None
 

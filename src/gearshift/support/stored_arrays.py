@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.support.decoding import decode_json, schema_version
-from gearshift.support.files import read_bytes, replace_folder
+from gearshift.support.files import LARGEST_JSON_BYTES, read_bytes, replace_folder
 
 Arrays = Mapping[str, NDArray[Any]]
 Formats = Mapping[str, tuple[str, int]]
 """The types and dimensions of arrays by name; the type "U" is text of any width."""
 
-_BROKEN_ZIP = (
+BROKEN_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -34,6 +35,7 @@ _BROKEN_ZIP = (
     ValueError,
 )
 """Errors that `zipfile` and NumPy raise for damaged files."""
+MOST_NAMED = 10
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
@@ -90,7 +92,7 @@ class ArraysFolder(Generic[M]):
         """The metadata; raises `InvalidInput` where it is missing (with `remedy`), damaged or of another version."""
         path = folder / self.metadata_file
         require(path.exists(), "no such file", where=str(path), remedy=remedy)
-        data = read_bytes(path, remedy=self.remedy)
+        data = read_bytes(path, remedy=self.remedy, most_bytes=LARGEST_JSON_BYTES)
         schema_version(data, [self.schema_version], reads=str(self.schema_version), where=str(path), remedy=self.remedy)
         return decode_json(data, self.kind, where=str(path), remedy=self.remedy)
 
@@ -144,21 +146,44 @@ def read_arrays(path: Path, names: Sequence[str], formats: Formats, *, remedy: s
     """The arrays of an npz file, which must be `names`; raises `InvalidInput` for others, and for a damaged file."""
     data = read_bytes(path, remedy=remedy)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            found = sorted(archive.namelist())
-            require(found == sorted(f"{name}.npy" for name in names), f"holds {found}, needs {sorted(names)}")
-            arrays = {name: _decoded(archive.read(f"{name}.npy")) for name in names}
+        arrays = plain_arrays(data, names)
         for name, array in arrays.items():
             dtype, dimensions = formats[name]
             fits = array.ndim == dimensions and dtype in (array.dtype.str, array.dtype.kind)
             require(fits, f"array {name!r} is of type {array.dtype} and shape {array.shape}")
     except InvalidInput as error:
         raise InvalidInput(error.what, where=str(path), remedy=remedy) from error
-    except _BROKEN_ZIP as error:
+    except BROKEN_ZIP as error:
         raise InvalidInput(f"the file is damaged or cut short ({error})", where=str(path), remedy=remedy) from error
     return arrays
 
 
+def plain_arrays(data: bytes, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of the npz file with content `data`, which takes at most twice its size in memory.
+
+    Raises `InvalidInput` where they are not `names`, or compressed: a megabyte can hold gigabytes, and the hash of
+    their content is known only afterwards. Raises one of `BROKEN_ZIP` for a damaged file.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        found = sorted(archive.namelist())
+        held = f"{found[:MOST_NAMED]}{f' and {len(found) - MOST_NAMED} more' if len(found) > MOST_NAMED else ''}"
+        require(found == sorted(f"{name}.npy" for name in names), f"holds {held}, needs {sorted(names)}")
+        for member in archive.infolist():
+            stored = member.compress_type == zipfile.ZIP_STORED and member.file_size <= len(data)
+            require(stored, f"array {member.filename!r} is compressed, and plain ones are needed")
+        return {name: _decoded(archive.read(f"{name}.npy")) for name in names}
+
+
 def _decoded(data: bytes) -> NDArray[Any]:
+    """The array of a npy file, once its header is known to say no more than its bytes hold."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of its format is unknown")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    held, left = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
+    if not dtype.hasobject and (held != left or min(shape, default=0) < 0):  # of objects, none is read anyway
+        raise ValueError(f"an array of type {dtype} and shape {shape} has {left} bytes")
     array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     return array

@@ -17,6 +17,7 @@ import msgspec
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import UNREADABLE
 
 NS_PER_MS = 1_000_000
 
@@ -58,14 +59,18 @@ def as_rows(path: Path, data: bytes) -> bytes:
         return _converted(path, _json_lines(path, data), OF_LINES, of_ms)
     header = first.decode("utf-8", "replace").strip("\ufeff\r ").split(",")
     names = next((form for form in FORMS if set(form) <= {name.strip(' "') for name in header}), None)
-    return data if names is None else _converted(path, _csv_lines(data), names, FORMS[names])
+    return data if names is None else _converted(path, _csv_lines(path, data), names, FORMS[names])
 
 
-def _csv_lines(data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _csv_lines(path: Path, data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
     reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace")), skipinitialspace=True)
-    for row in reader:
-        if any((value or "").strip() for value in row.values() if isinstance(value, str)):
-            yield reader.line_num, row
+    try:
+        for row in reader:
+            if any((value or "").strip() for value in row.values() if isinstance(value, str)):
+                yield reader.line_num, row
+    except csv.Error as error:
+        remedy = "close every quote, and leave out cells of more than 100,000 characters"
+        raise InvalidInput(f"is no table of commas ({error})", where=str(path), remedy=remedy) from None
 
 
 def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -73,7 +78,7 @@ def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Mapping[str, Any
         if line.strip():
             try:
                 row = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 raise _no_request(path, number, line.decode("utf-8", "replace"), OF_LINES) from None
             yield number, row
 
@@ -103,7 +108,7 @@ def _row(
         if min(prompt, output) < 0:
             raise ValueError
         return time_ns(str(row[time]).strip()), prompt, output
-    except (TypeError, ValueError, KeyError, OverflowError):
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
         raise _no_request(path, line, ",".join(str(row.get(name)) for name in names), names) from None
 
 

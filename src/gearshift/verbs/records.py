@@ -13,6 +13,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.profiles.records import PREDICTIONS, RUN_TIMES
 from gearshift.profiles.table import PARQUET_SUFFIX
 from gearshift.result import percentile
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike, read_bytes, read_text, write_atomically
 from gearshift.verbs.inputs import Progress, silent
@@ -171,9 +172,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _json_lines(text: str, path: Path) -> list[dict[str, Any]]:
     try:
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in text.splitlines() if line.strip()]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         remedy = "give one object for each answer, each on a line"
-        raise InvalidInput(f"a line is no JSON object ({error})", where=str(path), remedy=remedy) from None
+        raise InvalidInput(
+            f"a line is no JSON object ({why_unreadable(error)})", where=str(path), remedy=remedy
+        ) from None
 
 
 def _csv_rows(text: str, path: Path) -> list[dict[str, Any]]:

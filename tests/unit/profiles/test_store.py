@@ -189,6 +189,24 @@ def rezip(**arrays: object) -> Callable[[Path], None]:
     return lambda folder: np.savez(folder / "predictions.npz", **arrays)  # type: ignore[arg-type]
 
 
+def rewrite(compression: int, *members: tuple[str, bytes]) -> Callable[[Path], None]:
+    """In place of the arrays, members of these names and bytes."""
+
+    def apply(folder: Path) -> None:
+        with zipfile.ZipFile(folder / "predictions.npz", "w", compression) as archive:
+            for name, data in members:
+                archive.writestr(name, data)
+
+    return apply
+
+
+def lying(shape: str) -> tuple[str, bytes]:
+    """The array `quality` without content, and a header that says otherwise."""
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return "quality.npy", b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+
+
+OTHERS = [(f"{name}.npy", b"") for name in ("certainty", "part", "label")]
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (lambda p: (p / "profile.json").unlink(), r"profile\.json: no such file"),
     "no arrays": (lambda p: (p / "predictions.npz").unlink(), r"predictions\.npz: no such file"),
@@ -208,6 +226,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pickled array": (
         rezip(quality=np.array([{}]), certainty=np.zeros(1), part=np.zeros(1), label=np.zeros(1)),
         "Object arrays cannot be loaded",
+    ),
+    "compressed arrays": (
+        rewrite(zipfile.ZIP_DEFLATED, ("quality.npy", bytes(20 << 20)), *OTHERS),
+        "array 'quality.npy' is compressed, and plain ones are needed",
+    ),
+    "a header of more than there is": (
+        rewrite(zipfile.ZIP_STORED, lying("(2, 300000000)"), *OTHERS),
+        r"type float64 and shape \(2, 300000000\) has 0 bytes",
+    ),
+    "a negative shape": (rewrite(zipfile.ZIP_STORED, lying("(-1, 0)"), *OTHERS), r"shape \(-1, 0\) has 0 bytes"),
+    "many arrays": (
+        rewrite(zipfile.ZIP_STORED, *((f"a{i}.npy", b"") for i in range(1000))),
+        "holds .* and 990 more, needs",
     ),
     "fewer arrays": (rezip(quality=np.zeros(3)), r"predictions\.npz: holds"),
     "wrong type": (

@@ -26,6 +26,11 @@ from gearshift.support.files import (
 )
 
 
+def written_and_closed(descriptor: int, content: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
 @settings(deadline=None)
 @given(st.binary(min_size=1).filter(bytes.strip))
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
@@ -354,3 +359,41 @@ def test_where_a_file_is_on_the_way_no_folder_can_be(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="cannot be written"):
             replace_folder(place, {"a": b"1"})
     assert (tmp_path / "file").read_bytes() == b"1"
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for path, says in (
+        (tmp_path / "pipe", "is a named pipe, needs a file"),
+        (tmp_path / "link", "is a device, needs a file"),
+        (tmp_path, "is a folder, needs a file"),
+        ("/dev/null", "is a device, needs a file"),
+        ("a\0b", "cannot be read"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            read_bytes(path)
+
+
+@pytest.mark.parametrize("names", ["/dev/fd/{}", "/proc/self/fd/{}"])
+def test_the_pipe_of_a_process_substitution_is_read_up_to_a_bound(names: str) -> None:
+    for most, says in ((3 << 20, None), ((3 << 20) - 1, "the file is larger than 2 MiB")):
+        read_end, write_end = os.pipe()
+        writer = threading.Thread(target=written_and_closed, args=(write_end, b"1" * (3 << 20)))
+        writer.start()
+        try:
+            if says is None:
+                assert read_bytes(names.format(read_end), most_bytes=most) == b"1" * (3 << 20)
+            else:
+                with pytest.raises(InvalidInput, match=says):
+                    read_bytes(names.format(read_end), most_bytes=most)
+        finally:
+            os.close(read_end)
+            writer.join()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InvalidInput, match="the file is larger than 4096 MiB; check that it is the right one"):
+        read_bytes(tmp_path / "sparse")

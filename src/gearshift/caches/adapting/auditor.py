@@ -16,6 +16,7 @@ from gearshift.caches.network.learned_cache import LearnedCache
 from gearshift.caches.running.cached_model import CachedModel
 from gearshift.errors import InvalidInput
 from gearshift.policies.watch.audit import MOST_AUDITED, cache_breaches, disagreement_interval
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_bytes, write_atomically
 
 AUDITS = "audits.json"
@@ -109,8 +110,8 @@ class AuditCounts:
             saved = msgspec.json.decode(read_bytes(path), type=SavedAudits)
         except InvalidInput as error:
             return str(error)
-        except (msgspec.MsgspecError, ValueError) as error:
-            return f"{path} is broken ({error})"
+        except UNREADABLE as error:
+            return f"{path} is broken ({why_unreadable(error)})"
         if (saved.built, saved.version) != (built, version):
             return ""  # saved by another version; counts start again, as after any switch
         if not {*saved.layers, *saved.whole} <= set(layers):

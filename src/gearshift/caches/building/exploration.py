@@ -37,8 +37,9 @@ from gearshift.caches.network.train import Explored, Training
 from gearshift.caches.store.manifest import CHECKED_SHARE
 from gearshift.errors import InvalidInput, require
 from gearshift.models.classes import class_names
+from gearshift.support.decoding import UNREADABLE
 from gearshift.support.extras import load_extra
-from gearshift.support.files import write_atomically
+from gearshift.support.files import read_bytes, write_atomically
 
 WHERE = "learned caches"
 CHECKED_ROWS = 8
@@ -275,8 +276,8 @@ def _worth(
     """Return the variants to train; stored, because a second timing may give other sizes."""
     path, key = folder / "variants.json", f"{key} {chain.device} {list(variants or ())}"
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=tuple[str, list[Worth]])
-    except (OSError, msgspec.MsgspecError):
+        known = msgspec.json.decode(read_bytes(path), type=tuple[str, list[Worth]])
+    except UNREADABLE:
         known = "", []
     if known[0] != key:
         known = key, worth_of(chain, as_tensor(row).to(chain.device), variants, classes)

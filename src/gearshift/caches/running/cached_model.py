@@ -28,6 +28,7 @@ from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest
 from gearshift.caches.store.weights import in_use, networks_of
 from gearshift.errors import InvalidInput, ModelFailed, require
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.processors import pin, usable_processors
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
@@ -107,8 +108,8 @@ class CachedModel:
         """
         try:
             read = msgspec.json.decode(manifest, type=Manifest)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidInput(str(error), where=VERSION) from error
+        except UNREADABLE as error:
+            raise InvalidInput(why_unreadable(error), where=VERSION) from error
         origin = self.origin
         ours = origin is not None and read.weights_sha256 == origin.weights_sha256 and read.blocks == self.chain.names
         require(ours, "belongs to another model", where=VERSION, remedy="adapt the model that is served")

@@ -9,6 +9,7 @@ import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.result import share_bound, wilson_interval
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import PathLike, read_bytes
 
 MANIFEST = "manifest.json"
@@ -199,8 +200,8 @@ def read_manifest(folder: PathLike) -> Manifest:
     data = read_bytes(path, remedy="make it with `gearshift caches build`")
     try:
         return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path), remedy="build the learned caches anew") from error
+    except UNREADABLE as error:
+        raise InvalidInput(why_unreadable(error), where=str(path), remedy="build the learned caches anew") from error
 
 
 def must_agree(target: float, samples: int) -> float:

@@ -1,6 +1,5 @@
 """The samples that learned caches were built from, stored with them for adaptation."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.support.files import written_atomically
+from gearshift.support.files import read_bytes, written_atomically
+from gearshift.support.stored_arrays import BROKEN_ZIP, plain_arrays
 
 VALIDATION = "validation.npz"
 FIT, JUDGE, CHECK = range(3)
@@ -67,7 +67,7 @@ def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     """Read arrays of a .npz file without unpickling; raises `InvalidInput` if missing or broken."""
     require(path.is_file(), "no such file", where=str(path), remedy=REMEDY)
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return [arrays[name] for name in names]
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        found = plain_arrays(read_bytes(path), names)
+        return [found[name] for name in names]
+    except BROKEN_ZIP as error:
         raise InvalidInput(f"holds no samples ({error})", where=str(path), remedy=REMEDY) from error

@@ -15,6 +15,7 @@ import msgspec
 
 from gearshift.caches.store.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
@@ -58,8 +59,10 @@ def read_state(folder: PathLike) -> State:
         return State(built=built)
     try:
         state = msgspec.json.decode(read_bytes(path), type=State)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path), remedy="delete it to use the caches that were built") from error
+    except UNREADABLE as error:
+        raise InvalidInput(
+            why_unreadable(error), where=str(path), remedy="delete it to use the caches that were built"
+        ) from error
     return state if state.built == built else State(built=built)
 
 

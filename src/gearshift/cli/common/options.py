@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from gearshift.cli.common.named import Repeated, named_paths
 from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, require_positive
+from gearshift.cli.common.output import notice
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
@@ -128,7 +129,7 @@ def the_trace(trace: Path, **options: Any) -> Trace:
 
 def _warn_of(trace: Trace) -> None:
     for sentence in doubts_about_trace(trace):
-        click.echo(f"warning: {sentence}", err=True)
+        notice(f"warning: {sentence}")
 
 
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:

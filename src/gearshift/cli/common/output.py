@@ -47,7 +47,12 @@ class Output:
         self._json_path = json_path
         file = sys.stderr if self.json_alone else sys.stdout
         self.terminal = Console(
-            file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else WIDTH_OF_FILES
+            file=file,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+            width=None if file.isatty() else WIDTH_OF_FILES,
         )
 
     def json(self, data: object) -> None:
@@ -61,10 +66,11 @@ class Output:
 
     def say(self, text: str) -> None:
         with told_if_full():
-            self.terminal.print(plain(text, keep=KEPT), markup=False)
+            self.terminal.print(plain(text, keep=KEPT))
 
     def show(self, table: Table) -> None:
         """Print a table, folded where it is wider than the terminal."""
+        _escape(table)
         with told_if_full():
             for part in folded(self.terminal, table):
                 self.terminal.print(part)
@@ -112,9 +118,9 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         except GearshiftError as error:
             notes = list(getattr(error, "__notes__", ()))
             write_error(output, error.facts() | ({"commands": notes} if notes else {}), said=str(error))
-            click.echo(f"error: {plain(str(error), keep=KEPT)}", err=True)
+            notice(f"error: {error}")
             for line in notes:
-                click.echo(f"try: {line}", err=True)
+                notice(f"try: {line}")
             raise SystemExit(error.exit_code) from None
         except KeyboardInterrupt as interrupt:
             write_error(output, {"kind": "interrupted", "message": "interrupted"}, said="")
@@ -126,10 +132,23 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:  # noqa: BLE001 - the process boundary
             told = f"a bug in gearshift ({type(error).__name__}: {error}); {_keep_traceback()}"
             write_error(output, {"kind": "bug", "message": told}, said="")
-            click.echo(f"error: {plain(told, keep=KEPT)}", err=True)
+            notice(f"error: {told}")
             raise SystemExit(EXIT_BUG) from None
 
     return run
+
+
+def notice(text: str) -> None:
+    """Print a line on standard error."""
+    click.echo(plain(text, keep=KEPT), err=True)
+
+
+def _escape(table: Table) -> None:
+    """Escape what a terminal would obey in names from files, in all cells of a table."""
+    table.title = plain(table.title) if isinstance(table.title, str) else table.title
+    for column in table.columns:
+        column.header = plain(column.header) if isinstance(column.header, str) else column.header
+        column._cells = [plain(cell) if isinstance(cell, str) else cell for cell in column.cells]
 
 
 def table(title: str, *columns: str) -> Table:
@@ -175,7 +194,7 @@ def _on_bar(bars: Progress) -> Tell:
         if share < before:
             bars.reset(bar)
         before = share
-        bars.update(bar, description=what, completed=share)
+        bars.update(bar, description=plain(what), completed=share)
 
     return tell
 
@@ -191,7 +210,8 @@ def _lines(console: Console, now_s: Callable[[], float] = time.monotonic) -> Tel
             began_s = now
         before, left = share, pace.left_in_words(now, share)
         if what != said or now - told_s >= LINES_EVERY_S:
-            console.print(what + (left if now - began_s >= SHORT_S else ""), markup=False, soft_wrap=True)
+            line = plain(what) + (left if now - began_s >= SHORT_S else "")
+            console.print(line, markup=False, emoji=False, soft_wrap=True)
             said, told_s = what, now
 
     return tell
@@ -203,7 +223,7 @@ def write_error(output: Output, facts: dict[str, object], *, said: str) -> None:
         output.json({"error": facts})
     except InvalidInput as second:
         if str(second) != said:
-            click.echo(f"error: {second}", err=True)
+            notice(f"error: {second}")
 
 
 def _keep_traceback() -> str:

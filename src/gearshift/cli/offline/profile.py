@@ -7,7 +7,7 @@ import click
 
 from gearshift.cli.common.first_compile import Meanwhile
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.output import Output, notice, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
 from gearshift.cli.language import profile as language
 from gearshift.errors import require
@@ -83,7 +83,7 @@ def command(
             else:
                 told: dict[str, Any] = {
                     "progress": lambda what, share: tell(f"profiling: {what}", share),
-                    "notice": lambda text: click.echo(text, err=True),
+                    "notice": notice,
                 }
                 if has_pipelines(project):
                     made = profile_pipelines(project, out=out, seed=seed, **told, **options)
@@ -108,7 +108,7 @@ def profile_language_models(output: Output, project: Path, out: Path, seed: int)
             out=out,
             seed=seed,
             progress=lambda what, share: tell(f"profiling: {what}", share),
-            notice=lambda text: click.echo(text, err=True),
+            notice=notice,
         )
 
 

@@ -10,7 +10,7 @@ import click
 from gearshift.cli.common.grouped import Grouped
 from gearshift.cli.common.option_table import PATH, flag_of, options_of, require_positive
 from gearshift.cli.common.options import seconds_of
-from gearshift.cli.common.output import Output, verb
+from gearshift.cli.common.output import Output, notice, verb
 from gearshift.errors import require
 from gearshift.serving.door.settings import require_settings
 from gearshift.verbs.language.inputs import plans_language
@@ -136,7 +136,7 @@ def _bar_of(output: Output, options: Mapping[str, Any]) -> "Bar | None":
 
 
 def _tell(text: str) -> None:
-    click.echo(text, err=True)
+    notice(text)
 
 
 def _require_language(openai: bool, plan: Path) -> None:

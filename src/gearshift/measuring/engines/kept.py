@@ -13,6 +13,8 @@ from gearshift.measuring.engines.times import DecodeRun, PrefillTime
 from gearshift.models.language_config import EngineSettings, LanguageProject
 from gearshift.models.user_code import source_sha256
 from gearshift.profiles.engines.prompts import Prompt
+from gearshift.support.decoding import UNREADABLE
+from gearshift.support.files import read_bytes
 
 SUFFIX = ".partial"
 VERSION = 3
@@ -85,9 +87,9 @@ class _Lines:
 
     def read(self, kind: Any) -> Iterator[Any]:
         """All rows but those that were cut short."""
-        if self._path is not None and self._path.exists():
-            for line in self._path.read_bytes().splitlines():
-                with suppress(msgspec.MsgspecError):
+        if self._path is not None and self._path.exists() and self._path.stat().st_size:
+            for line in read_bytes(self._path).splitlines():
+                with suppress(*UNREADABLE):
                     yield msgspec.json.decode(line, type=kind)
 
     def add(self, row: msgspec.Struct) -> None:

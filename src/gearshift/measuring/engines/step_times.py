@@ -3,8 +3,6 @@
 The time that contexts take is assumed from their bytes and the device's bandwidth, as no step curve has it.
 """
 
-import csv
-import io
 import math
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import msgspec
 from gearshift.errors import InvalidInput, require
 from gearshift.models.language_config import MEMORY_SHARE
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, curve_from_rows
-from gearshift.support.decoding import decode_json
+from gearshift.support.decoding import csv_rows, decode_json
 from gearshift.support.files import read_bytes, read_text
 
 COLUMNS = "batch_size", "runtime_ms"
@@ -92,7 +90,7 @@ def _assumed(engine: EngineProfile, path: Path) -> str:
 
 
 def _curve(path: Path) -> StepCurve:
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    rows = csv_rows(read_text(path), where=str(path), remedy=REMEDY)
     require(bool(rows) and set(COLUMNS) <= set(rows[0]), "has no rows with its columns", where=str(path), remedy=REMEDY)
     try:
         return curve_from_rows([(int(row[COLUMNS[0]]), float(row[COLUMNS[1]]) / 1e3) for row in rows])

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_bytes
 
 REMEDY = 'write one JSON object a line, such as {"id": "1", "messages": [{"role": "user", "content": "hello"}]}'
@@ -60,8 +61,8 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
             continue
         try:
             prompts.append(msgspec.json.decode(line, type=Prompt))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise InvalidInput(str(error), where=f"{path}, line {number}", remedy=REMEDY) from error
+        except UNREADABLE as error:
+            raise InvalidInput(why_unreadable(error), where=f"{path}, line {number}", remedy=REMEDY) from error
     require(len(prompts) >= 2, f"holds {len(prompts)} prompts, needs at least two", where=str(path), remedy=REMEDY)
     seen: set[str] = set()
     for prompt in prompts:

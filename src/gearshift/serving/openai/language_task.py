@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
+from io import BufferedReader
 from pathlib import Path
 
 import msgspec
@@ -34,7 +35,8 @@ from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.operate.task import BackendKind, profile_folder
 from gearshift.serving.pages.front_page import TextPipeline
-from gearshift.support.files import read_bytes
+from gearshift.support.decoding import UNREADABLE
+from gearshift.support.files import open_to_read, read_bytes
 
 LONGEST_LINE = 1 << 20
 
@@ -273,9 +275,9 @@ def served_text(task: LanguageTask) -> TextPipeline:
     if task.project is None:
         return served
     try:
-        with (task.project_path.parent / task.project.prompts).open("rb") as file:
+        with BufferedReader(open_to_read(task.project_path.parent / task.project.prompts)) as file:
             first = msgspec.json.decode(file.readline(LONGEST_LINE), type=dict[str, msgspec.Raw])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (OSError, *UNREADABLE):
         return served
     is_text = "prompt" in first and "messages" not in first
     return served._replace(path="/v1/completions") if is_text else served

@@ -1,6 +1,7 @@
 """The requests that a server's journal has, by second."""
 
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import msgspec
 import numpy as np
 
 from gearshift.errors import InvalidInput, require
-from gearshift.support.files import PathLike
+from gearshift.support.decoding import UNREADABLE
+from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.logs.read_log import LogRead
 from gearshift.traces.rows import LONGEST_S
@@ -45,7 +47,7 @@ def read_journal(path: PathLike, *, pipeline: str | None = None) -> LogRead:
             continue
         try:
             events.append(msgspec.json.decode(line, type=_Arrivals))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             skipped += 1
     require(
         bool(events),
@@ -66,13 +68,12 @@ def read_journal(path: PathLike, *, pipeline: str | None = None) -> LogRead:
 
 
 def _lines(path: Path, *, missing_ok: bool = False) -> Iterator[bytes]:
+    if missing_ok and not path.exists():
+        return
     try:
-        with path.open("rb") as file:
+        with BufferedReader(open_to_read(path)) as file:
             while line := file.readline(LONGEST_LINE):
                 yield line
-    except FileNotFoundError:
-        if not missing_ok:
-            raise InvalidInput("no such file", where=str(path), remedy="check the path") from None
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path), remedy="check the path") from None
 

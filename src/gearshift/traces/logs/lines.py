@@ -20,8 +20,11 @@ METHODS = "method", "request_method", "verb", "http_method", "cs-method", ":meth
 STATUSES = "status", "status_code", "response_code", "elb_status_code", "code", "sc-status"
 COUNTS = "requests", "request_count", "num_requests", "hits", "invocations", "count"
 RATES = "requests_per_second", "requests/s", "req/s", "rps", "qps"
-_ACCESS = re.compile(r'\[(\d\d/\w{3}/\d{4}:[\d:]+(?: [+-]\d{4})?)\] "(?:(\S+) (\S*)[^"]*|[^"]*)" (\d{3})')
-_ENVOY = re.compile(r'^\[(\d{4}-\d\d-\d\dT[^\]]+)\] "(?:(\S+) (\S+)[^"]*|[^"]*)" (\d+)')
+_WORD, _REST = r'[^\s"\\]*+(?:\\.[^\s"\\]*+)*+', r'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_REQUEST = rf'"(?:(?=[^\s"])({_WORD}) ({_WORD}){_REST}|{_REST})"'
+"""In quotes; possessive throughout, as matching a line that was cut would take time in its square."""
+_ACCESS = re.compile(rf"\[(\d\d/\w{{3}}/\d{{4}}:[\d:]++(?: [+-]\d{{4}})?)\] {_REQUEST} (\d{{3}})")
+_ENVOY = re.compile(rf"^\[(\d{{4}}-\d\d-\d\dT[^\]]++)\] {_REQUEST} (\d+)")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 _ALB = re.compile(r"^(?:https?|h2|grpcs?|wss?) \d{4}-\d\d-\d\dT\S+ \S+ \S+:\d+ ")
 _NONE = "", "null", "none", "n/a"

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.support.files import PathLike
+from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.logs.lines import (
     RATES,
@@ -43,6 +44,11 @@ _LONGEST_LINE = 1 << 16
 _MOST_PATHS = 10_000
 _LOOKED_AT = 64
 _TOLD_EVERY = 20_000
+_LARGEST_ANSWER = 128 << 20
+"""Bytes of an answer of Prometheus, which is held whole; one of 11,000 points for each of 100 series has 30 MB."""
+_SMALL_BYTES, _MOST_TIMES = 4 << 20, 400
+"""A log that unpacks to more times its size, and more than this, has one line again and again."""
+UNREADABLE_LINE = (ValueError, OverflowError, RecursionError)
 _PROMETHEUS = b'"resultType"'
 _ALL_MINUTES = 1440
 _LEAST_MINUTES = 60
@@ -116,7 +122,10 @@ def read_log(
         head = file.peek(1 << 16)
         require(bool(head.strip()), "the file is empty", where=name)
         if head.lstrip().startswith(b"{") and _PROMETHEUS in head:
-            counts = prometheus_counts(file.read(), name)
+            content = file.read(_LARGEST_ANSWER + 1)
+            what = f"the answer is larger than {_LARGEST_ANSWER >> 20} MiB"
+            require(len(content) <= _LARGEST_ANSWER, what, where=name, remedy="query a shorter range, or fewer series")
+            counts = prometheus_counts(content, name)
             return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
         lines = _told(_lines(file), file, path, progress)
         first = list(islice(lines, _LOOKED_AT))
@@ -155,7 +164,8 @@ def _opened(path: PathLike) -> Iterator[io.BufferedReader]:
         yield io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False))
         return
     try:
-        with Path(path).open("rb") as raw:
+        raw: io.BufferedReader = io.BufferedReader(open_to_read(path))
+        with raw:
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw)) if str(path).endswith(".gz") else raw
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -172,8 +182,16 @@ def _told(
     packed = getattr(file.raw, "fileobj", None)  # of a .gz, whose own bytes count
     for number, line in enumerate(lines, start=1):
         if number % _TOLD_EVERY == 0:
+            _require_log(file, packed, path)
             progress(f"reading {path}", (file if packed is None else packed).tell() / whole if whole else 0.0)
         yield line
+
+
+def _require_log(file: io.BufferedReader, packed: Any, path: PathLike) -> None:
+    """Raise `InvalidInput` for a small file that holds lines for hours."""
+    usual = packed is None or file.tell() < max(_SMALL_BYTES, _MOST_TIMES * packed.tell())
+    what = f"it unpacks to more than {_MOST_TIMES} times its size, as no log does"
+    require(usual, what, where=str(path), remedy="give the log itself")
 
 
 def _lines(file: io.BufferedReader) -> Iterator[str]:
@@ -233,7 +251,7 @@ def _read_of(kind: Kind, lines: list[str]) -> list[Line]:
     for line in lines:
         try:
             found.append(kind.read(line))
-        except (ValueError, OverflowError):
+        except UNREADABLE_LINE:
             continue
     return found
 
@@ -258,7 +276,7 @@ def _of_lines(
         try:
             read = kind.read(line)
             number = number_of(read, counted) if counted else 1.0
-        except (ValueError, OverflowError):
+        except UNREADABLE_LINE:
             skipped += 1
             first_skipped = first_skipped or line[:80]
             continue

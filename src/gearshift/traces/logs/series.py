@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.rows import LONGEST_S
 
@@ -44,9 +45,9 @@ def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
     """
     try:
         series = msgspec.json.decode(content, type=_Answer).data.result
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidInput(
-            f"this is no answer of Prometheus to a range query: {error}",
+            f"this is no answer of Prometheus to a range query: {why_unreadable(error)}",
             where=where,
             remedy="keep the body of GET /api/v1/query_range",
         ) from error

@@ -44,7 +44,7 @@ def _number_ns(whole: int, fraction: str) -> int:
 
 
 def _unit_ns(number: float) -> int:
-    return next(unit_ns for bound, unit_ns in _EPOCH_UNITS if number < bound)
+    return next((unit_ns for bound, unit_ns in _EPOCH_UNITS if number < bound), 1)
 
 
 @lru_cache(maxsize=1024)

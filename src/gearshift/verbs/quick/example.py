@@ -16,6 +16,7 @@ from gearshift.models.config import project_file, read_project
 from gearshift.models.loading import load_model
 from gearshift.models.samples import DEFAULT_INPUT
 from gearshift.models.user_model import fitted_columns
+from gearshift.support.decoding import UNREADABLE, why_unreadable
 
 Row = dict[str, NDArray[Any]]
 GIVE_ONE = "give one record that it takes with --example, such as --example '[1.5, 2.0]', or samples with --samples"
@@ -30,8 +31,10 @@ def example_of_json(text: str) -> Row:
     where = "--example"
     try:
         record = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidInput(f"is no JSON: {error}", where=where, remedy="give an object, a list or a number") from None
+    except UNREADABLE as error:
+        raise InvalidInput(
+            f"is no JSON: {why_unreadable(error)}", where=where, remedy="give an object, a list or a number"
+        ) from None
     named = record if isinstance(record, dict) else {DEFAULT_INPUT: record}
     require(bool(named), "has no inputs", where=where, remedy="give a value for each input")
     return {name: _column(value, f"{where}, field {name!r}") for name, value in named.items()}

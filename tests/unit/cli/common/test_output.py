@@ -4,7 +4,7 @@ import click
 from click.testing import CliRunner
 from rich.console import Console
 
-from gearshift.cli.common.output import Output, _lines, verb
+from gearshift.cli.common.output import Output, _lines, table, verb
 from gearshift.errors import InvalidInput
 
 HOSTILE, SHOWN = "a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"
@@ -16,12 +16,22 @@ HOSTILE, SHOWN = "a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"
 def said(output: Output, how: str) -> None:
     if how == "error":
         raise InvalidInput(HOSTILE)
+    if how == "table":
+        made = table(HOSTILE, HOSTILE, "[bold]b")
+        made.add_row(HOSTILE, "[red]:smile:[/red]")
+        output.show(made)
+        return
     output.say(f"first\n{HOSTILE}")
 
 
 def test_what_a_server_says_does_nothing_to_a_terminal() -> None:
     assert CliRunner().invoke(said, ["line"]).output == f"first\n{SHOWN}\n"
     assert CliRunner().invoke(said, ["error"]).output == f"error: {SHOWN}\n"
+
+
+def test_what_a_file_says_in_a_table_does_nothing_to_a_terminal() -> None:
+    told = CliRunner().invoke(said, ["table"]).output
+    assert told.split() == [SHOWN, SHOWN, "[bold]b", SHOWN, "[red]:smile:[/red]"]
 
 
 def test_lines_of_progress_come_for_each_step_and_every_ten_seconds() -> None:

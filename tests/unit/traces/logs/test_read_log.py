@@ -7,6 +7,7 @@ import pytest
 
 from gearshift.cli.data.trace import notes
 from gearshift.errors import InvalidInput
+from gearshift.traces.logs.lines import access_line, json_line
 from gearshift.traces.logs.read_log import LogRead, read_log
 from gearshift.traces.read import read_trace
 
@@ -217,7 +218,7 @@ def test_a_damaged_packed_log_and_negative_counts_are_refused(tmp_path: Path) ->
 def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         read_log(written(tmp_path, text))
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="no such file"):
         read_log(tmp_path / "absent")
 
 
@@ -234,3 +235,63 @@ def test_the_share_of_a_long_log_that_is_read_is_told(
     assert len(told) == 400
     assert told == sorted(told)
     assert 0 < told[0] < told[-1] <= 1
+
+
+DATE = "[10/Oct/2000:13:55:36 +0000]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'1.1.1.1 - - {DATE} "GET {"a" * 32_000} {"b" * 32_000}',
+        f'1.1.1.1 - - {f"{DATE} "}"{"a " * 32_000}',
+        f"1.1.1.1 - - {f'{DATE} {chr(34)}GET a ' * 1_500}",
+        f"1.1.1.1 - - {f'{DATE} {chr(34)}GET {chr(92)}{chr(34)} ' * 1_500}",
+        f'1.1.1.1 - - {DATE} "GET {chr(92) * 64_000}',
+        f'[2025-11-03T09:59:30Z] "GET {"a" * 32_000} {"b" * 32_000}',
+        f"[2025-11-03T{'0' * 64_000}",
+        f"http 2025-11-03T09:59:30Z {'a:1' * 21_000}",
+        f"[10/Oct/2000:{'1:' * 32_000}",
+    ],
+    ids=range(9),
+)
+def test_long_lines_that_are_cut_take_time_in_proportion(tmp_path: Path, line: str) -> None:
+    """In the square of their length, these would take an hour."""
+    log = [ACCESS.format(s, "POST /predict", 200) for s in range(40)]
+    read = read_log(written(tmp_path, "".join(log) + f"{line}\n" * 30 + "".join(log)))
+    assert (read.requests, read.skipped) == (80, 30)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "path"),
+    [
+        (r"GET /a\"b HTTP/1.1", r"/a\"b"),
+        (r"GET /a\\ HTTP/1.1", r"/a\\"),
+        (r"\x16\x03\x01", ""),
+        ("GET / HTTP/1.1", "/"),
+        ("GET  HTTP/1.1", ""),
+        ("", ""),
+        ("-", ""),
+    ],
+)
+def test_quotes_within_a_request_are_read_as_servers_escape_them(request_line: str, path: str) -> None:
+    assert access_line(f'10.0.0.1 - - {DATE} "{request_line}" 200 446 "-" "curl"').path == path
+
+
+def test_a_small_file_that_holds_lines_for_hours_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gearshift.traces.logs.read_log._SMALL_BYTES", 1 << 16)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(b"second,requests\n" + b"0,1\n" * 100_000))
+    with pytest.raises(InvalidInput, match="unpacks to more than 400 times its size"):
+        read_log(tmp_path / "log.gz")
+
+
+def test_a_large_answer_of_prometheus_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gearshift.traces.logs.read_log._LARGEST_ANSWER", 1 << 20)
+    text = '{"data": {"resultType": "matrix", "result": [' + " " * (1 << 20) + "]}}"
+    with pytest.raises(InvalidInput, match="the answer is larger than 1 MiB"):
+        read_log(written(tmp_path, text))
+
+
+def test_a_time_without_end_is_no_time() -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        json_line(None)('{"time": "1e999"}')
