@@ -21,12 +21,9 @@ from gearshift.runtime.engines.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
 from gearshift.runtime.engines.stages import Stages
 from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
 from gearshift.runtime.service.room import HeldBytes
 
-CLIENTS_FAULTS = frozenset({400, 413, 422})
-"""Statuses of endpoints for requests that no other engine would answer either."""
-TOO_LONG = b"context length", b"context_length", b"context size", b"context_size", b"too long", b"maximum context"
-"""Parts of what endpoints say of a prompt that their model has no room for."""
 LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
@@ -257,10 +254,12 @@ class OpenAnswers:
             stream.held.take()
             self._for(stream, self._send, replica, request, stream)
             return
+        kind = kind_of(fault)
+        if kind.of_model:
+            fault = for_client(fault)
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
         self._left(stream, "failed")
-        too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
-        if fault.status in CLIENTS_FAULTS and not too_long:
+        if kind is Kind.REQUEST:
             self._take_from_router(request)
             self._fail(stream, stream.fault)
         else:
@@ -269,7 +268,7 @@ class OpenAnswers:
             if not request.answered and stream.count:
                 self._stages.gave_way(stream, request.model, keep=False)
             stream.held.take()
-            self.router.failed(request, self._clock.now_ns(), too_long=too_long)
+            self.router.failed(request, self._clock.now_ns(), too_long=kind.of_model)
         self.dispatch_soon()
 
     def _is_for_our_logprobs(self, stream: AnswerStream, fault: Fault) -> bool:

@@ -7,7 +7,9 @@ import json
 import re
 from typing import Any
 
-TEXTS = "content", "reasoning_content", "reasoning", "refusal"
+from gearshift.runtime.engines.upstream.chunk import has_too_many_values
+
+TEXTS = "content", "reasoning_content", "reasoning", "reasoning_text", "thinking", "refusal"
 """Fields of a delta whose parts follow one another, as does the text of a text completion."""
 OPEN_END = re.compile(
     "(?:[\ud800-\udbff]|[\udcf0-\udcf4][\udc80-\udcbf]{0,2}|[\udce0-\udcef][\udc80-\udcbf]?|[\udcc2-\udcdf])$"
@@ -32,6 +34,8 @@ class Halves:
     def mend(self, data: bytes) -> bytes:
         """The chunk in valid UTF-8 and JSON; as it came where it is neither split nor JSON."""
         if not self._held and not may_be_split(data) and not has_no_number(data):
+            return data
+        if has_too_many_values(data):  # it is no chunk
             return data
         try:
             chunk = json.loads(data.decode("utf-8", "surrogateescape"), parse_constant=_null)
