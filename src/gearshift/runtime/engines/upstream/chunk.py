@@ -1,6 +1,7 @@
 """The parts that Gearshift reads of the chunks of an OpenAI-compatible endpoint's stream."""
 
 import math
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,10 @@ MOST_VALUES = 1 << 18
 """Values in the JSON of one chunk: a thousand tokens with their twenty likeliest others."""
 FEW_VALUES_BYTES = MOST_VALUES
 """A chunk of this size cannot have more."""
+OWN_COUNTS = frozenset(
+    ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details", "")
+)
+MOST_OTHERS = 32
 MOST_PROMPT_TOKENS, MOST_OUTPUT_TOKENS = 1 << 24, 1 << 31
 """Counts beyond these are none: no model has so much context."""
 NULL = b"null"
@@ -98,14 +103,15 @@ class _Delta(msgspec.Struct):
     thinking: Any = None
     thinking_blocks: Any = None
     audio: Any = None
-    tool_calls: list[ToolCall] | None = None
+    given_calls: list[ToolCall] | ToolCall | None = msgspec.field(name="tool_calls", default=None)
+    """TGI gives a part of one call that is in no list."""
     function_call: Any = None
 
     @property
     def has_token(self) -> bool:
         return bool(
             self.content
-            or self.tool_calls
+            or self.given_calls
             or self.reasoning_content
             or self.reasoning
             or self.reasoning_details
@@ -148,7 +154,8 @@ class Choice(msgspec.Struct):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        return [] if self.delta is None else self.delta.tool_calls or []
+        calls = None if self.delta is None else self.delta.given_calls
+        return [calls] if isinstance(calls, ToolCall) else calls or []
 
     @property
     def token_count(self) -> int:
@@ -166,6 +173,8 @@ class Usage(msgspec.Struct):
     completion_tokens: _Output = 0
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
+    others: dict[str, Any] = msgspec.field(name="", default_factory=dict)
+    """Counts that only some vendors give, such as costs and tokens from caches."""
 
     def counted(self) -> dict[str, Any]:
         """As clients get it."""
@@ -175,7 +184,7 @@ class Usage(msgspec.Struct):
             "prompt_tokens_details": self.prompt_tokens_details,
             "completion_tokens_details": self.completion_tokens_details,
         }
-        return counts | {name: value for name, value in details.items() if value is not None}
+        return counts | {name: value for name, value in details.items() if value is not None} | self.others
 
 
 class Chunk(msgspec.Struct):
@@ -202,9 +211,12 @@ class Chunk(msgspec.Struct):
         try:
             if any(isinstance(given.get(name), bool) for name in ("prompt_tokens", "completion_tokens")):
                 raise msgspec.ValidationError("Expected `int`, got `bool`")
-            return msgspec.convert(given, Usage, strict=False)
+            usage = msgspec.convert(given, Usage, strict=False)
         except msgspec.ValidationError as error:
             raise BadAnswer(f"gave a chunk whose usage is no count of tokens: {error}") from None
+        others = ((name, value) for name, value in given.items() if name not in OWN_COUNTS)
+        usage.others = dict(islice((one for one in others if isinstance(one[1], (int, float))), MOST_OTHERS))
+        return usage
 
     @property
     def first(self) -> Choice | None:
