@@ -6,6 +6,7 @@ the same type and index; of other fields the latest value counts that is not bla
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,8 +15,12 @@ from gearshift.runtime.engines.answers.tool_calls import Places, name_after
 
 LARGEST_BYTES = 64 << 20
 """Bound on the memory of one answer."""
-VALUE_BYTES, FIELD_BYTES = 100, 200
+VALUE_BYTES, FIELD_BYTES = 200, 200
 """Memory of a value in a list of objects, and of a field of an answer, beside the bytes of their JSON."""
+MOST_FIELDS, MOST_ITEMS = 1 << 10, 1 << 12
+"""Fields of an object that are kept, and values of a list that is taken apart; longer lists are joined as they are."""
+MOST_CALLS = 1 << 10
+"""Calls of tools in one choice; an answer with more is full."""
 DEEPEST = 8
 """Objects within objects that are put together; what is deeper is taken as it came last."""
 TEXTS = frozenset({
@@ -27,12 +32,14 @@ BLANKS = frozenset((b"null", b'""', b"[]", b"{}"))
 """Values that never replace another."""
 OF_CHUNKS = frozenset(("choices", "usage", "obfuscation"))
 """Fields of chunks that are no part of the answer, or come from elsewhere."""
+NULL, NO_TEXT = msgspec.Raw(b"null"), msgspec.Raw(b'""')
 Fields = dict[str, Any]
 Encoded = dict[str, bytes]
 """Fields whose values are JSON."""
 _decode = msgspec.json.decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.json.encode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -49,7 +56,7 @@ class Assembly:
         return self.size_bytes > LARGEST_BYTES
 
     def add(self, chunk: Mapping[str, msgspec.Raw]) -> None:
-        for name, value in chunk.items():
+        for name, value in islice(chunk.items(), MOST_FIELDS):
             if name not in OF_CHUNKS:
                 self._add_field(name, bytes(value))
         choices = bytes(chunk["choices"])
@@ -65,6 +72,8 @@ class Assembly:
         """Azure's last chunks have a blank id and the time 0."""
         before = self._base.get(name)
         if before is not None and (value in BLANKS or value == b"0"):
+            return
+        if before is None and len(self._base) >= MOST_FIELDS:
             return
         self.size_bytes += len(value) - len(before) if before is not None else len(value) + FIELD_BYTES
         self._base[name] = value
@@ -106,18 +115,18 @@ class _Choice:
             return fields
         message: Fields = {"role": "assistant", "content": None} | self._message.whole()
         calls = message.get("tool_calls")
-        if calls is None or calls == msgspec.Raw(b"null"):
+        if calls is None or calls == NULL:
             message.pop("tool_calls", None)
-        elif calls and message["content"] == "":
+        elif calls and message["content"] == NO_TEXT:
             message["content"] = None
         return fields | {"message": message}
 
 
-class _Text(list[str]):
-    """A text that is joined once, as it would else be copied with each part."""
+class _Text(list[bytes]):
+    """A text that is joined once, of parts as they stand in JSON between quotation marks."""
 
-    def whole(self) -> str:
-        return "".join(self)
+    def whole(self) -> msgspec.Raw:
+        return msgspec.Raw(b'"%b"' % b"".join(self))
 
 
 class _List(list[bytes]):
@@ -147,18 +156,20 @@ class _Object:
         self._fields[name] = value
 
     def add_all(self, part: Encoded) -> int:
-        return sum([self.add(name, value) for name, value in part.items()])
+        return sum([self.add(name, value) for name, value in islice(part.items(), MOST_FIELDS)])
 
     def add(self, name: str, value: bytes) -> int:
         """The memory that it takes beside the bytes of the value."""
         before = self._fields.get(name)
+        if before is None and len(self._fields) >= MOST_FIELDS:
+            return 0
         if isinstance(before, bytes) and before in BLANKS and value not in (b"null", before):
             before = None
         if value in BLANKS and name in self._fields and before is not None:
             return 0
         first = value[:1]
         if first == b'"' and name in self._texts:
-            return self._add_text(name, before, _decode_text(value))
+            return self._add_text(name, before, value[1:-1])
         if first == b"[" and value not in BLANKS:
             return self._add_list(name, before, value)
         if first == b"{" and value not in BLANKS:
@@ -173,7 +184,8 @@ class _Object:
         self._fields[name] = value
         return size_bytes
 
-    def _add_text(self, name: str, before: Any, text: str) -> int:
+    def _add_text(self, name: str, before: Any, text: bytes) -> int:
+        """`text` is JSON between quotation marks."""
         if isinstance(before, _Text):
             if text:
                 before.append(text)
@@ -189,6 +201,9 @@ class _Object:
             self._fields[name] = calls
             return calls.add(value)
         inside = value[1:-1].strip()
+        if not isinstance(before, _List) and value.count(b"{") > MOST_ITEMS:
+            earlier = _encode(_whole(before))[1:-1] if isinstance(before, _Items) else b""
+            before = self._fields[name] = _List((earlier,) if earlier else ())
         if self._keeps_lists_raw or inside[:1] != b"{" or isinstance(before, _List) or self._depth >= DEEPEST:
             if isinstance(before, _List):
                 before.append(inside)
@@ -198,14 +213,14 @@ class _Object:
         items = before if isinstance(before, _Items) else _Items(self._texts, self._depth + 1)
         self._fields[name] = items
         if isinstance(before, _Text) and before:
-            items.add_text(before.whole())
+            items.add_text(b"".join(before))
         return items.add(value)
 
     def _add_object(self, name: str, before: Any, value: bytes) -> int:
         if name == "tool_calls":  # one alone
             return self._add_list(name, before, b"[%b]" % value)
         if name == "arguments":  # whole, as an object
-            return self._add_text(name, before, value.decode())
+            return self._add_text(name, before, _encode(value.decode())[1:-1])
         if self._depth >= DEEPEST:
             return self._replace(name, value)
         texts = TEXTS | {"data"} if name == "audio" else TEXTS
@@ -235,8 +250,8 @@ class _Items:
                 self._items.append(part)
         return VALUE_BYTES * (value.count(b",") + value.count(b"{") + value.count(b"["))
 
-    def add_text(self, text: str) -> int:
-        return self.add(msgspec.json.encode([{"type": "text", "text": text}]))
+    def add_text(self, text: bytes) -> int:
+        return self.add(b'[{"type":"text","text":"%b"}]' % text)
 
     def whole(self) -> list[Any]:
         return [_whole(one) for one in self._items]
@@ -279,6 +294,8 @@ class _Calls:
             id, index = (_decode(part.get(key, b"null")) for key in ("id", "index"))
             part.pop("index", None)
             place = self._places.of(id, index, name, arguments, order=order, among=len(parts))
+            if place >= MOST_CALLS:
+                return LARGEST_BYTES + 1
             if place == len(self._calls):
                 self._calls.append(_Object(depth=1))
                 size_bytes += 2 * FIELD_BYTES
@@ -303,7 +320,7 @@ class _Calls:
         for one in self._calls:
             function = one.get("function")
             if isinstance(function, _Object) and function.get("arguments") in (None, b"null"):
-                function.set("arguments", "")
+                function.set("arguments", b'""')
         return [one.whole() for one in self._calls]
 
 

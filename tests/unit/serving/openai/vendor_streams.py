@@ -67,7 +67,8 @@ OPENAI = Vendor(
 OPENAI_TOOLS = Vendor(
     "OpenAI, two calls",
     [
-        delta(role="assistant", content=None, tool_calls=[call("", name="get_weather", index=0, id="call_a", type="function")]),
+        delta(role="assistant", content=None),
+        delta(tool_calls=[call("", name="get_weather", index=0, id="call_a", type="function")]),
         delta(tool_calls=[call('{"city"', index=0)]),
         delta(tool_calls=[call("", name="get_time", index=1, id="call_b", type="function")]),
         delta(tool_calls=[call('{"zone": ', index=1), call(': "Bonn"}', index=0)]),
@@ -126,7 +127,7 @@ GEMINI = Vendor(
 GEMINI_NO_IDS = Vendor(
     "Gemini, without ids",
     [
-        delta(role="assistant", tool_calls=[call('{"city": "Bonn"}', name="get_weather", index=0, id="", type="function")]),
+        delta(tool_calls=[call('{"city": "Bonn"}', name="get_weather", index=0, id="", type="function")]),
         delta(tool_calls=[call('{"city": "Rome"}', name="get_weather", index=0, id="", type="function")]),
         delta("tool_calls"),
     ],
@@ -136,7 +137,7 @@ GEMINI_NO_IDS = Vendor(
         "tool_calls": [whole_call("", "get_weather", f'{{"city": "{city}"}}') for city in ("Bonn", "Rome")],
     },
     finish="tool_calls",
-)  # fmt: skip
+)
 ANTHROPIC = Vendor(
     "Anthropic",
     [
@@ -276,7 +277,8 @@ MISTRAL_TOOLS = Vendor(
     [
         delta(role="assistant", content=""),
         delta("tool_calls", content="", tool_calls=[
-            call('{"city": "Bonn"}', name="get_weather", id="call_a"), call('{"zone": "CET"}', name="get_time", id="call_b"),
+            call('{"city": "Bonn"}', name="get_weather", id="call_a"),
+            call('{"zone": "CET"}', name="get_time", id="call_b"),
         ]),
     ],
     {"role": "assistant", "content": None, "tool_calls": [
@@ -323,8 +325,8 @@ OLLAMA = Vendor(
     "Ollama",
     [
         delta("", role="assistant", content="", reasoning="hm"),
-        delta("", role="assistant", content="", tool_calls=[call('{"city": "Bonn"}', name="get_weather", type="function")]),
-        delta("", role="assistant", content="", tool_calls=[call('{"zone": "CET"}', name="get_time", type="function")]),
+        delta("", content="", tool_calls=[call('{"city": "Bonn"}', name="get_weather", type="function")]),
+        delta("", content="", tool_calls=[call('{"zone": "CET"}', name="get_time", type="function")]),
         delta("tool_calls", role="assistant", content=""),
     ],
     {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [
@@ -368,7 +370,8 @@ PERPLEXITY = Vendor(
 LITELLM = Vendor(
     "LiteLLM before Anthropic",
     [
-        delta(role="assistant", content="", reasoning_content="hm", thinking_blocks=[{"type": "thinking", "thinking": "h"}]),
+        delta(role="assistant", content="", reasoning_content="hm"),
+        delta(content="", thinking_blocks=[{"type": "thinking", "thinking": "h"}]),
         delta(content="", thinking_blocks=[{"type": "thinking", "thinking": "m", "signature": ""}]),
         delta(content="", thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "s="}]),
         delta(content="Yes", provider_specific_fields={"citation": None}),

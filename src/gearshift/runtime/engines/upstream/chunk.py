@@ -8,9 +8,9 @@ import msgspec
 
 FIRST_CHOICE = 0
 MOST_PARTS = 1 << 10
-"""Parts of choices in one chunk; a request has at most 128 choices."""
-MOST_VALUES = 1 << 18
-"""Values in the JSON of one chunk: a thousand tokens with their twenty likeliest others."""
+"""Parts of choices in one chunk, and of calls of tools; a request has at most 128 choices."""
+MOST_VALUES = 1 << 17
+"""Values in the JSON of one chunk, such as 800 tokens with their twenty likeliest others."""
 FEW_VALUES_BYTES = MOST_VALUES
 """A chunk of this size cannot have more."""
 OWN_COUNTS = frozenset(
@@ -243,6 +243,8 @@ def decode_chunk(data: bytes) -> Chunk:
         raise BadAnswer(f"gave a chunk that cannot be read: {error}") from None
     if len(chunk.choices) > MOST_PARTS:
         raise BadAnswer(f"gave a chunk that has {len(chunk.choices)} choices")
+    if any(len(choice.tool_calls) > MOST_PARTS for choice in chunk.choices):
+        raise BadAnswer(f"gave a chunk that has more than {MOST_PARTS} calls of tools")
     return chunk
 
 

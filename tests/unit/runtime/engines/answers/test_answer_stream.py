@@ -402,4 +402,4 @@ def test_a_chunk_of_a_million_choices_is_refused_without_taking_it_apart() -> No
     many = event(b'{"choices": [%b]}' % b",".join([b"{}"] * 1_000_000))
     reading = answered(lambda _: [delta("half"), many, delta("", finish="stop"), DONE])
     assert reading.fault is not None
-    assert "more than 262144 values" in reading.fault.reason
+    assert "more than 131072 values" in reading.fault.reason
