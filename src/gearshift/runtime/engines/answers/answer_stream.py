@@ -10,7 +10,7 @@ from gearshift.runtime.engines.answers.endings import Ending, ending_of
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, Held, NoRoom, has_room
+from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, MOST_HELD_CHUNKS, Held, NoRoom, has_room
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
@@ -213,7 +213,8 @@ class AnswerStream:
         elif not self.held.add(data):
             if not has_room(self._memory, len(data)):
                 raise NoRoom(f"{FULL}; try again later")
-            self._break(Fault(f"its answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
+            most = f"{LARGEST_HELD_BYTES} bytes or {MOST_HELD_CHUNKS} chunks"
+            self._break(Fault(f"its answer of more than {most} would have to be held"))
             return
         if tokens:
             self.last_ns = self._owner.now_ns()

@@ -66,6 +66,6 @@ def _begins_another(call: _Call, id: str, name: str, arguments: str) -> bool:
         return False
     if id and call.id:  # the ids differ, as it was not found by its own
         return True
-    if not call.end:
+    if not (call.end and call.name):
         return False
     return name != call.name or (call.end == "}" and arguments[:1] == "{")

@@ -40,7 +40,7 @@ class ServerSentEvents:
         end = max(part.rfind(b"\n"), part.rfind(b"\r")) + 1
         events = self._events(part[:end]) if end else []
         if end < len(part):
-            self._rest += part[end:] if end else part
+            self._rest.extend(part[end:] if end else part)
         if events:
             self._waiting_bytes = len(self._rest) + sum(map(len, self._lines))
         else:
@@ -53,7 +53,7 @@ class ServerSentEvents:
         """Those that end in whole lines."""
         lines = text.splitlines()
         if self._rest:
-            self._rest += lines[0]
+            self._rest.extend(lines[0])
             lines[0] = bytes(self._rest)
             self._rest.clear()
         events = []
