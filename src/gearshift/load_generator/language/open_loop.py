@@ -12,7 +12,7 @@ from gearshift.load_generator.language.stream_log import StreamedRequest
 from gearshift.runtime.engines.answers.halves import Halves
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.runtime.engines.upstream.call import Fault, said_in
-from gearshift.runtime.engines.upstream.chunk import NULL, NamedChunk
+from gearshift.runtime.engines.upstream.chunk import NULL, BadAnswer, NamedChunk
 from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import loop_factory, much_load, run_in_own_loop
 
@@ -65,7 +65,8 @@ class _Stream:
             return
         try:
             chunk = _decode(self._halves.mend(data))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            usage = chunk.usage
+        except (BadAnswer, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._broken = "a chunk that cannot be read"
             return
         request = self._request
@@ -77,7 +78,7 @@ class _Stream:
                 request.first_s = request.first_s or request.last_s
                 request.text += choice.said
                 self._chunks += 1
-        if (usage := chunk.usage) is not None:
+        if usage is not None:
             request.output_tokens, request.prompt_tokens = usage.completion_tokens, usage.prompt_tokens
         if chunk.gearshift is not None:
             facts = chunk.gearshift

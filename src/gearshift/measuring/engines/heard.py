@@ -7,7 +7,8 @@ import msgspec
 
 from gearshift.profiles.engines.certainty import argument_tokens
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.upstream.chunk import FIRST_CHOICE, NULL, Choice, NamedChunk, Token
+from gearshift.runtime.engines.answers.tool_calls import Places, name_after
+from gearshift.runtime.engines.upstream.chunk import FIRST_CHOICE, NULL, BadAnswer, Choice, NamedChunk, Token
 
 _decode = msgspec.json.Decoder(NamedChunk).decode
 
@@ -32,12 +33,17 @@ class Heard:
     finish: str = ""
     wrong: str = ""
     _halves: Halves = field(default_factory=Halves)
+    _places: Places = field(default_factory=Places)
 
     def event(self, data: bytes) -> None:
         if data in (b"[DONE]", NULL) or self.wrong:
             return
         try:
             chunk = _decode(self._halves.mend(data))
+            usage = chunk.usage
+        except BadAnswer as error:
+            self.wrong = str(error)
+            return
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self.wrong = f"sent a chunk that cannot be read ({error})"
             return
@@ -47,7 +53,6 @@ class Heard:
         self.model = chunk.model or self.model
         if isinstance(chunk.system_fingerprint, str):
             self.fingerprint = chunk.system_fingerprint
-        usage = chunk.usage
         if usage is not None and usage.prompt_tokens:
             self.prompt_tokens, self.output_tokens = usage.prompt_tokens, usage.completion_tokens
         for choice in chunk.choices:
@@ -55,11 +60,11 @@ class Heard:
                 self._choice(choice)
 
     def _choice(self, choice: Choice) -> None:
-        for call in () if choice.delta is None else choice.delta.tool_calls or ():
-            name, arguments = self.calls.get(call.index, ("", ""))
-            if call.function is not None:
-                name, arguments = name + (call.function.name or ""), arguments + call.function.text
-            self.calls[call.index] = name, arguments
+        for order, call in enumerate(choice.tool_calls):
+            name, text = ("", "") if call.function is None else (call.function.name, call.function.text)
+            place = self._places.of(call.id, call.index, name, text, order=order, among=len(choice.tool_calls))
+            named, arguments = self.calls.get(place, ("", ""))
+            self.calls[place] = name_after(named, name, has_arguments=bool(arguments)), arguments + text
         self.text += choice.said
         self.tokens += choice.tokens
         self.finish = choice.finish_reason or self.finish

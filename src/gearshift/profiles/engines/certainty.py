@@ -138,9 +138,11 @@ def argument_tokens(tokens: Sequence[str], arguments: Sequence[str]) -> list[boo
         if place >= 0:
             spans.append((place, place + len(one)))
             begin = place + len(one)
-    marks, at = [], 0
+    marks, at, span = [], 0, 0
     for token in tokens:
         end = at + len(token)
-        marks.append(any(at < last and end > first for first, last in spans))
+        while span < len(spans) and spans[span][1] <= at:
+            span += 1
+        marks.append(span < len(spans) and spans[span][0] < end)
         at = end
     return marks

@@ -25,12 +25,9 @@ from gearshift.runtime.engines.routing.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
 from gearshift.runtime.engines.stages import Stages
 from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
+from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
 from gearshift.runtime.service.room import HeldBytes
 
-CLIENTS_FAULTS = frozenset({400, 413, 422})
-"""Statuses of endpoints for requests that no other engine would answer either."""
-TOO_LONG = b"context length", b"context_length", b"context size", b"context_size", b"too long", b"maximum context"
-"""Parts of what endpoints say of a prompt that their model has no room for."""
 LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
@@ -300,30 +297,31 @@ class OpenAnswers:
             stream.held.take()
             self._for(stream, self._send, replica, request, stream)
             return
+        kind = kind_of(fault)
+        if kind.of_model:
+            fault = for_client(fault)
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
         now_ns = self._clock.now_ns()
-        if stream.second is not None:
+        if kind is Kind.ENGINE:
             self._note_failure(replica, fault, now_ns)
-            self._go_on_with_second(stream, first_failed=not fault.is_limit)
+        if stream.second is not None and kind is not Kind.REQUEST:
+            self._go_on_with_second(stream, first_failed=kind is Kind.ENGINE and not fault.is_limit)
             return
         self._left(stream, "failed")
-        too_long = fault.status in CLIENTS_FAULTS and any(said in fault.body.lower() for said in TOO_LONG)
-        if fault.status in CLIENTS_FAULTS and not too_long:
+        if kind is Kind.REQUEST:
             self._take_from_router(request)
             self._fail(stream, stream.fault)
         else:
-            if not too_long:
-                self._note_failure(replica, fault, now_ns)
             if not request.shown and stream.count:
                 self._stages.gave_way(stream, request.model, keep=False)
             stream.held.take()
             if request.answered and not request.shown:
                 stream.take_back()
-            if fault.is_limit:
+            if kind is Kind.ENGINE and fault.is_limit:
                 pause_s = max(SHORTEST_PAUSE_S, fault.retry_after_s or 0.0)
                 self.router.limited(request, now_ns + to_ns(pause_s), now_ns)
             else:
-                self.router.failed(request, now_ns, too_long=too_long)
+                self.router.failed(request, now_ns, of_model=kind.of_model)
         self.dispatch_soon()
 
     def _note_failure(self, replica: int, fault: Fault, now_ns: int) -> None:
@@ -370,9 +368,13 @@ class OpenAnswers:
     def _second_failed(self, stream: AnswerStream, fault: Fault) -> None:
         hedge, now_ns = stream.request.hedge, self._clock.now_ns()
         stream.second = None
-        if hedge is not None:
+        if hedge is None:
+            return
+        if kind_of(fault) is Kind.ENGINE and not fault.is_limit:
             self._note_failure(hedge.replica, fault, now_ns)
             self.router.hedging.failed(stream.request, now_ns)
+        else:
+            self.router.hedging.dropped(stream.request, now_ns)
 
     def _drop_second(self, stream: AnswerStream) -> None:
         second, stream.second = stream.second, None

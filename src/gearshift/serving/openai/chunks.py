@@ -8,7 +8,7 @@ import msgspec
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.serving.openai.bodies import Wanted
 
-NULL, FIRST = msgspec.Raw(b"null"), msgspec.Raw(b"0")
+NULL, FIRST, ASSISTANT = msgspec.Raw(b"null"), msgspec.Raw(b"0"), msgspec.Raw(b'"assistant"')
 Fields = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -40,8 +40,7 @@ class Cleaner:
             if logprobs != NULL and self._drops_logprobs:
                 choice["logprobs"] = NULL
             elif logprobs != NULL:
-                cut = _with_top(msgspec.json.decode(logprobs), self._most_top)
-                choice["logprobs"] = logprobs if cut is None else msgspec.Raw(_encode(cut))
+                choice["logprobs"] = self._cut(logprobs)
             if choice.get("index", NULL) == NULL:
                 choice["index"] = FIRST
             if self._is_chat:
@@ -49,15 +48,24 @@ class Cleaner:
         fields["choices"] = msgspec.Raw(_encode(choices))
         return fields
 
+    def _cut(self, logprobs: msgspec.Raw) -> msgspec.Raw:
+        """With as many of the likeliest tokens as were asked for; null where a number in it is none."""
+        try:
+            cut = _with_top(msgspec.json.decode(logprobs), self._most_top)
+        except msgspec.MsgspecError:
+            return NULL
+        return logprobs if cut is None else msgspec.Raw(_encode(cut))
+
     def _tell_role(self, choice: dict[str, msgspec.Raw]) -> None:
         """The first part of each choice tells its role, even where the engine has not."""
         index = bytes(choice["index"])
         if index in self._roles:
             return
         self._roles.add(index)
-        delta: dict[str, Any] = msgspec.json.decode(choice.get("delta") or b"{}") or {}
-        if "role" not in delta:
-            choice["delta"] = msgspec.Raw(_encode({"role": "assistant"} | delta))
+        given = choice.get("delta", NULL)
+        delta = {} if given == NULL else _decode(given)
+        if delta.get("role", NULL) == NULL:
+            choice["delta"] = msgspec.Raw(_encode({**delta, "role": ASSISTANT}))
 
 
 def has_ended(fields: dict[str, msgspec.Raw]) -> bool:

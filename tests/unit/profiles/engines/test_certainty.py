@@ -90,3 +90,21 @@ def test_the_tokens_of_arguments_are_found_in_the_text() -> None:
     assert argument_tokens(tokens, ['{"city": "Paris"}']) == [False, True, True, True, True, False]
     assert argument_tokens(["a", "b", "a"], ["a", "a"]) == [True, False, True]
     assert argument_tokens(["x"], ["not there", ""]) == [False]
+
+
+@given(st.lists(st.text("ab", max_size=3), max_size=30), st.lists(st.text("ab", max_size=4), max_size=8))
+def test_a_token_belongs_to_arguments_where_it_has_a_part_of_one(tokens: list[str], arguments: list[str]) -> None:
+    text, inside, begin = "".join(tokens), set[int](), 0
+    for one in arguments:
+        place = text.find(one, begin) if one else -1
+        if place >= 0:
+            begin = place + len(one)
+            inside |= set(range(place, begin))
+    at, expected = 0, []
+    for token in tokens:
+        expected.append(any(place in inside for place in range(at, at + len(token))))
+        at += len(token)
+    marks = argument_tokens(tokens, arguments)
+    assert [mark for mark, token in zip(marks, tokens, strict=True) if token] == [
+        one for one, token in zip(expected, tokens, strict=True) if token
+    ]

@@ -5,24 +5,23 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
-
 from gearshift.errors import printable
+from gearshift.runtime.engines.answers.endings import Ending, ending_of
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, Held, NoRoom, has_room
+from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, MOST_HELD_CHUNKS, Held, NoRoom, has_room
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
-from gearshift.runtime.engines.upstream.chunk import NULL, Chunk, Usage, decode_chunk
+from gearshift.runtime.engines.upstream.chunk import NULL, BadAnswer, Chunk, Usage, decode_chunk
 from gearshift.runtime.engines.upstream.connection import LARGEST_ERROR_BYTES
 from gearshift.runtime.service.room import HeldBytes
 
 DONE = b"[DONE]"
-LONGEST_SAID = 200
-"""Bytes of an engine's error, for the log."""
+LONGEST_SAID, LONGEST_REASON = 200, 100
+"""Bytes of an engine's error, and characters of the reason why its answer ended, for the log."""
 FULL = "the server holds as many bytes of answers as it may"
 
 
@@ -96,7 +95,7 @@ class AnswerStream:
 
     __slots__ = (
         "_all_count", "_done", "_finished", "_growth", "_halves", "_is_new", "_kept_bytes", "_memory", "_owner",
-        "_whole_times",
+        "_reopened", "_whole_times",
         "answered_ns", "arrived_ns", "asked", "broken", "call", "certainty", "count", "deadline", "decided",
         "decided_model", "fault", "first_ns", "given", "held", "last_ns", "no_logprobs", "queued_ns", "reader",
         "request", "second", "sent", "stages", "usage", "whole_answer", "whole_usage",
@@ -150,8 +149,10 @@ class AnswerStream:
             echo_bytes=asked.prompt_bytes if asked.echoes else 0,
         )
         self._halves = Halves()
-        self._finished: set[int] = set()
-        """Choices that told why they ended."""
+        self._reopened: set[int] = set()
+        """Choices that went on after that."""
+        self._finished: dict[int, object] = {}
+        """Choices that told why they ended, with the reason."""
 
     # From the engine -----------------------------------------------------------------------------
 
@@ -193,8 +194,8 @@ class AnswerStream:
         data = self._halves.mend(data)
         try:
             chunk = decode_chunk(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._stop(Fault(f"it gave a chunk that cannot be read: {error}"))
+        except BadAnswer as error:
+            self._stop(Fault(f"it {error}"))
             return
         if chunk.error is not None:
             status = _status_of(chunk.error)
@@ -203,8 +204,12 @@ class AnswerStream:
         if self._is_new:
             self._is_new = False
             self._owner.begun(self, chunk.model, chunk.system_fingerprint)
-        self.usage = chunk.usage or self.usage
-        all_tokens, ends = sum(choice.token_count for choice in chunk.choices), self._ends(chunk)
+        try:
+            self.usage = chunk.usage or self.usage
+            all_tokens, ends = self._count(chunk)
+        except BadAnswer as error:
+            self._break(Fault(f"it {error}"))
+            return
         if why := self._growth.add(all_tokens, len(data)):
             self._break(Fault(why))
             return
@@ -220,7 +225,8 @@ class AnswerStream:
         elif not self.held.add(data):
             if not has_room(self._memory, len(data)):
                 raise NoRoom(f"{FULL}; try again later")
-            self._break(Fault(f"its answer of more than {LARGEST_HELD_BYTES} bytes would have to be held"))
+            most = f"{LARGEST_HELD_BYTES} bytes or {MOST_HELD_CHUNKS} chunks"
+            self._break(Fault(f"its answer of more than {most} would have to be held"))
             return
         if tokens:
             self.last_ns = self._owner.now_ns()
@@ -229,13 +235,32 @@ class AnswerStream:
             self.count += tokens
             self._owner.tokens_came(self)
 
-    def _ends(self, chunk: Chunk) -> bool:
-        """Note the choices that have told why they ended; whether there are new ones."""
-        before = len(self._finished)
+    def _count(self, chunk: Chunk) -> tuple[int, bool]:
+        """The tokens of all choices, and whether a choice has told why it ended.
+
+        Raises `BadAnswer` for choices that nobody asked for, and for ends that leave it unclear whether
+        an answer is whole. OpenRouter tells some ends twice, the second time with the usage.
+        """
+        all_tokens, ends = 0, False
         for choice in chunk.choices:
-            if choice.finish_reason and choice.index < self.asked.choices:
-                self._finished.add(choice.index)
-        return len(self._finished) > before
+            index, reason, tokens = choice.index, choice.finish_reason, choice.token_count
+            if not 0 <= index < self.asked.choices:
+                raise BadAnswer(f"gave a choice {index}, of {self.asked.choices} that were asked for")
+            all_tokens += tokens
+            ending = ending_of(reason)
+            if ending is Ending.BROKEN or (ending is Ending.UNKNOWN and not self.request.answered):
+                raise BadAnswer(f"broke off its answer: finish_reason {printable(str(reason)[:LONGEST_REASON])!r}")
+            before = self._finished.get(index)
+            if ending is Ending.NOT_YET:
+                if tokens and before is not None:  # it was not the end
+                    self._reopened.add(index)
+                    del self._finished[index]
+                continue
+            if index in self._reopened or (before is not None and (tokens or reason != before)):
+                raise BadAnswer(f"ended choice {index} twice")
+            self._finished[index] = reason
+            ends = ends or before is None
+        return all_tokens, ends
 
     def _listen(self, chunk: Chunk) -> int:
         """Note the first choice's tokens; how many these are."""
@@ -323,9 +348,14 @@ class AnswerStream:
 
 
 def _status_of(error: Any) -> int:
-    """The status that an error in a stream stands for, as its `code` tells; 0 where it does not."""
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) and 400 <= code <= 599 else 0
+    """The status that an error in a stream stands for, as its `code` or another field tells; 0 where none does."""
+    for name in ("code", "status", "status_code", "http_status") if isinstance(error, dict) else ():
+        code = error.get(name)
+        if isinstance(code, str) and len(code) == 3 and code.isdecimal():
+            code = int(code)
+        if isinstance(code, int) and 400 <= code <= 599:
+            return code
+    return 0
 
 
 def _said(data: bytes) -> str:

@@ -6,6 +6,8 @@ CHUNK_BYTES = 64
 """Memory of a held chunk beside its bytes."""
 LARGEST_HELD_BYTES = 8 << 20
 """Bound on the chunks of one answer that are held."""
+MOST_HELD_CHUNKS = 1 << 15
+"""They are shown at once when the stage has decided."""
 
 
 class Held:
@@ -23,7 +25,9 @@ class Held:
     def add(self, data: bytes) -> bool:
         """False where it would be too much."""
         size_bytes = len(data) + CHUNK_BYTES
-        if self._bytes + size_bytes > LARGEST_HELD_BYTES or not has_room(self._memory, size_bytes):
+        if len(self._chunks) >= MOST_HELD_CHUNKS or self._bytes + size_bytes > LARGEST_HELD_BYTES:
+            return False
+        if not has_room(self._memory, size_bytes):
             return False
         self._chunks.append(data)
         self._bytes += size_bytes

@@ -99,15 +99,15 @@ class EngineRouter:
             self.work.take_from_engine(request)
             self._finish(request)
 
-    def failed(self, request: EngineRequest, now_ns: int, *, too_long: bool = False) -> None:
+    def failed(self, request: EngineRequest, now_ns: int, *, of_model: bool = False) -> None:
         """Its replica could not answer it: another does, or a later stage, unless something was shown.
 
-        A request that is `too_long`, or that the model cannot read, is so for all replicas of the model.
+        A fault `of_model`, such as a prompt that is too long, is one of all its replicas.
         """
         replica, (begin, end) = request.replica, self._begin[request.model : request.model + 2]
-        request.failed_replicas |= (1 << end) - (1 << begin) if too_long else 1 << replica
+        request.failed_replicas |= (1 << end) - (1 << begin) if of_model else 1 << replica
         self._leave_engine(request)
-        if too_long:
+        if of_model:
             self.available.left(replica, now_ns)
         else:
             self.available.failed(replica, now_ns)
@@ -116,7 +116,7 @@ class EngineRouter:
             self._give_up(request)
             return
         request.answered = False
-        if too_long or self._budget.take(now_ns):
+        if of_model or self._budget.take(now_ns):
             self._place(request, now_ns, first=True)
         else:
             self._give_what_there_is(request, now_ns)

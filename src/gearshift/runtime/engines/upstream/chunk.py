@@ -1,13 +1,30 @@
 """The parts that Gearshift reads of the chunks of an OpenAI-compatible endpoint's stream."""
 
 import math
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
 
 import msgspec
 
 FIRST_CHOICE = 0
+MOST_PARTS = 1 << 10
+"""Parts of choices in one chunk, and of calls of tools; a request has at most 128 choices."""
+MOST_VALUES = 1 << 17
+"""Values in the JSON of one chunk, such as 800 tokens with their twenty likeliest others."""
+FEW_VALUES_BYTES = MOST_VALUES
+"""A chunk of this size cannot have more."""
+OWN_COUNTS = frozenset(
+    ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details", "")
+)
+MOST_OTHERS = 32
+MOST_PROMPT_TOKENS, MOST_OUTPUT_TOKENS = 1 << 24, 1 << 31
+"""Counts beyond these are none: no model has so much context."""
 NULL = b"null"
 """An event of llama.cpp's server that is no chunk, before the answers to several prompts."""
+
+
+class BadAnswer(ValueError):
+    """The answer of an endpoint is none; the text says why, after the endpoint's name."""
 
 
 class _Other(msgspec.Struct):
@@ -53,8 +70,12 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Function(msgspec.Struct):
-    name: str | None = None
+    given_name: Any = msgspec.field(name="name", default=None)
     arguments: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.given_name if isinstance(self.given_name, str) else ""
 
     @property
     def text(self) -> str:
@@ -65,12 +86,11 @@ class _Function(msgspec.Struct):
 
 
 class ToolCall(msgspec.Struct):
-    given_index: int | None = msgspec.field(name="index", default=0)
-    function: _Function | None = None
+    """A part of a call of a tool; `tool_calls.Places` says of which one."""
 
-    @property
-    def index(self) -> int:
-        return self.given_index or 0
+    id: Any = None
+    index: Any = None
+    function: _Function | None = None
 
 
 class _Delta(msgspec.Struct):
@@ -78,18 +98,29 @@ class _Delta(msgspec.Struct):
     refusal: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
-    tool_calls: list[ToolCall] | None = None
+    reasoning_details: Any = None
+    reasoning_text: Any = None
+    thinking: Any = None
+    thinking_blocks: Any = None
+    audio: Any = None
+    given_calls: list[ToolCall] | ToolCall | None = msgspec.field(name="tool_calls", default=None)
+    """TGI gives a part of one call that is in no list."""
     function_call: Any = None
 
     @property
     def has_token(self) -> bool:
         return bool(
             self.content
-            or self.tool_calls
+            or self.given_calls
             or self.reasoning_content
             or self.reasoning
+            or self.reasoning_details
+            or self.reasoning_text
+            or self.thinking
+            or self.thinking_blocks
             or self.refusal
             or self.function_call
+            or self.audio
         )
 
 
@@ -106,8 +137,14 @@ class Choice(msgspec.Struct):
 
     @property
     def said(self) -> str:
-        """Its text, which is empty where it has none."""
+        """Its text, which is empty where it has none; of a list of parts that of the parts that are text."""
         content = self.text if self.delta is None else self.delta.content
+        if isinstance(content, list):
+            return "".join(
+                str(part.get("text") or "")
+                for part in content
+                if isinstance(part, dict) and part.get("type", "text") == "text"
+            )
         return content if isinstance(content, str) else ""
 
     @property
@@ -116,10 +153,9 @@ class Choice(msgspec.Struct):
         return [] if self.logprobs is None else self.logprobs.listed()
 
     @property
-    def arguments(self) -> list[tuple[int, str]]:
-        """Parts of the arguments of tool calls, by the call's index."""
-        calls = () if self.delta is None else self.delta.tool_calls or ()
-        return [(one.index, one.function.text) for one in calls if one.function is not None]
+    def tool_calls(self) -> list[ToolCall]:
+        calls = None if self.delta is None else self.delta.given_calls
+        return [calls] if isinstance(calls, ToolCall) else calls or []
 
     @property
     def token_count(self) -> int:
@@ -128,11 +164,17 @@ class Choice(msgspec.Struct):
         return listed or (1 if self.text or (self.delta is not None and self.delta.has_token) else 0)
 
 
+_Prompt = Annotated[int, msgspec.Meta(ge=0, le=MOST_PROMPT_TOKENS)]
+_Output = Annotated[int, msgspec.Meta(ge=0, le=MOST_OUTPUT_TOKENS)]
+
+
 class Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: _Prompt = 0
+    completion_tokens: _Output = 0
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
+    others: dict[str, Any] = msgspec.field(name="", default_factory=dict)
+    """Counts that only some vendors give, such as costs and tokens from caches."""
 
     def counted(self) -> dict[str, Any]:
         """As clients get it."""
@@ -142,7 +184,7 @@ class Usage(msgspec.Struct):
             "prompt_tokens_details": self.prompt_tokens_details,
             "completion_tokens_details": self.completion_tokens_details,
         }
-        return counts | {name: value for name, value in details.items() if value is not None}
+        return counts | {name: value for name, value in details.items() if value is not None} | self.others
 
 
 class Chunk(msgspec.Struct):
@@ -158,13 +200,23 @@ class Chunk(msgspec.Struct):
 
     @property
     def usage(self) -> Usage | None:
-        """None also where it cannot be read: an answer is no worse for that."""
+        """None also where counts are null or not given; raises `BadAnswer` where they are no numbers of tokens."""
         if self.given_usage is None:
             return None
-        try:
-            return msgspec.convert(self.given_usage, Usage, strict=False)
-        except msgspec.ValidationError:
+        if not isinstance(self.given_usage, dict):
+            raise BadAnswer("gave a chunk whose usage is no count of tokens")
+        given = {name: value for name, value in self.given_usage.items() if value is not None}
+        if not given.keys() & {"prompt_tokens", "completion_tokens"}:
             return None
+        try:
+            if any(isinstance(given.get(name), bool) for name in ("prompt_tokens", "completion_tokens")):
+                raise msgspec.ValidationError("Expected `int`, got `bool`")
+            usage = msgspec.convert(given, Usage, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadAnswer(f"gave a chunk whose usage is no count of tokens: {error}") from None
+        others = ((name, value) for name, value in given.items() if name not in OWN_COUNTS)
+        usage.others = dict(islice((one for one in others if isinstance(one[1], (int, float))), MOST_OTHERS))
+        return usage
 
     @property
     def first(self) -> Choice | None:
@@ -178,4 +230,26 @@ class NamedChunk(Chunk):
     model: str | None = None
 
 
-decode_chunk = msgspec.json.Decoder(Chunk).decode
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Raises `BadAnswer`; takes time for the bytes and for at most `MOST_VALUES` values."""
+    if has_too_many_values(data):
+        raise BadAnswer(f"gave a chunk that has more than {MOST_VALUES} values")
+    try:
+        chunk = _decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadAnswer(f"gave a chunk that cannot be read: {error}") from None
+    if len(chunk.choices) > MOST_PARTS:
+        raise BadAnswer(f"gave a chunk that has {len(chunk.choices)} choices")
+    if any(len(choice.tool_calls) > MOST_PARTS for choice in chunk.choices):
+        raise BadAnswer(f"gave a chunk that has more than {MOST_PARTS} calls of tools")
+    return chunk
+
+
+def has_too_many_values(data: bytes) -> bool:
+    """Whether its JSON may have more than `MOST_VALUES`, of which each begins a list or follows on a comma."""
+    if len(data) <= FEW_VALUES_BYTES:
+        return False
+    return data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES

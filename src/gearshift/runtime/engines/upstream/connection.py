@@ -12,7 +12,10 @@ from gearshift.runtime.engines.upstream.server_sent import EventTooLarge, Server
 from gearshift.support.retry_after import asked_pause_s
 
 LARGEST_ERROR_BYTES = 64 << 10
-LARGEST_HEAD_BYTES = 256 << 10
+LARGEST_HEAD_BYTES = 64 << 10
+"""Of what is no body: status lines, headers, trailers, whatever stands between two parts of a body."""
+STEP_BYTES = 64 << 10
+"""Read in one step; what came with it waits until others had their turn."""
 SAID_CHARACTERS = 200
 """The most characters of an endpoint's error that go into the log."""
 EVENT_STREAM, DONE = b"text/event-stream", b"[DONE]"
@@ -46,8 +49,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection, which has one request at a time; httptools calls its `on_` methods."""
 
     __slots__ = (
-        "_body", "_call", "_content_type", "_done", "_encoding", "_events", "_fresh", "_head_bytes", "_keeps",
-        "_length", "_link", "_parser", "_retry_after", "_status", "_whole", "transport",
+        "_bare_bytes", "_body", "_call", "_content_type", "_done", "_encoding", "_events", "_fresh", "_keeps",
+        "_later", "_length", "_link", "_parser", "_retry_after", "_status", "_whole", "transport",
     )  # fmt: skip
 
     def __init__(self, link: Owner) -> None:
@@ -56,9 +59,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser: Any = None
         self._call: Call | None = None
         self._events: ServerSentEvents | None = None
-        self._body, self._status, self._retry_after, self._whole, self._done = b"", 0, "", False, False
+        self._body, self._status, self._retry_after = bytearray(), 0, ""
+        self._whole = self._done = False
         self._content_type, self._encoding = "", ""
-        self._head_bytes = 0
+        self._bare_bytes = 0
+        """Bytes since the last part of a body."""
+        self._later = b""
+        """What has come and is not read yet."""
         self._keeps, self._fresh = False, True
         """Whether it has answered no request yet."""
 
@@ -67,9 +74,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def send(self, call: Call) -> None:
         self._call, self._parser = call, httptools.HttpResponseParser(self)
-        self._events, self._body, self._status, self._retry_after = None, b"", 0, ""
+        self._events, self._body, self._status, self._retry_after = None, bytearray(), 0, ""
         self._whole = self._done = False
-        self._content_type, self._encoding, self._head_bytes = "", "", 0
+        self._content_type, self._encoding, self._bare_bytes = "", "", 0
         call.sent_by(self)
         call.heard_s = self._link.now_s()
         self.transport.write(call.message)
@@ -80,7 +87,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport.pause_reading()
 
     def resume(self) -> None:
-        self.transport.resume_reading()
+        if not self._later:
+            self.transport.resume_reading()
 
     def drop(self) -> None:
         self._call = None
@@ -88,11 +96,34 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._later:
+            self._later += data
+            return
+        if len(data) > STEP_BYTES:
+            data, self._later = data[:STEP_BYTES], data[STEP_BYTES:]
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+        self._take(data)
+
+    def _go_on(self) -> None:
+        """Read the next step of what has come."""
+        data, self._later = self._later[:STEP_BYTES], self._later[STEP_BYTES:]
+        if self.transport.is_closing():
+            self._later = b""
+            return
+        self._take(data)
+        if self._later:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif not self.transport.is_closing() and (self._call is None or not self._call.paused):
+            self.transport.resume_reading()
+
+    def _take(self, data: bytes) -> None:
         call = self._call
         if call is None:
             self._after_the_end(data)
             return
         self._link.heard_s = self._link.now_s()
+        self._bare_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, EventTooLarge) as error:
@@ -108,27 +139,26 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._call is not call:  # the listener has cancelled it
             return
-        if self._status < 200:
-            self._head_bytes += len(data)
-            if self._head_bytes > LARGEST_HEAD_BYTES:
-                self._fail(
-                    Fault(f"{self._link.url} gave an answer whose head has more than {LARGEST_HEAD_BYTES} bytes")
-                )
-                return
         if self._whole:
             self._end(keep=self._keeps)
         elif self._done:
             self._rest()
+        elif len(self._body) >= LARGEST_ERROR_BYTES:
+            self._end(keep=False)
+        elif self._bare_bytes > LARGEST_HEAD_BYTES:
+            where = "head" if self._status < 200 else "trailer"
+            self._fail(Fault(f"{self._link.url} gave an answer whose {where} has more than {LARGEST_HEAD_BYTES} bytes"))
 
     def _after_the_end(self, data: bytes) -> None:
         """The last bytes of an answer whose `[DONE]` came, or bytes that nobody asked for."""
-        if self in self._link.resting:
+        self._bare_bytes += len(data)
+        if self in self._link.resting and self._bare_bytes <= LARGEST_HEAD_BYTES:
             with suppress(httptools.HttpParserError):
                 self._parser.feed_data(data)
                 if not self._whole:
                     return
                 self._link.forget(self)
-                if self._keeps:
+                if self._keeps and not self._later:
                     self._fresh = False
                     self._link.keep(self)
                     return
@@ -138,12 +168,15 @@ class UpstreamConnection(asyncio.Protocol):
     def _rest(self) -> None:
         """The answer is over; the connection is kept once its message has ended."""
         call, _ = self._let_go()
-        if call.paused:
+        if call.paused and not self._later:
             self.transport.resume_reading()
         self._link.resting[self] = self._link.now_s()
         call.listener.ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._later:
+            last, self._later = self._later, b""
+            self._take(last)
         self._link.forget(self)
         call = self._call
         if call is None:
@@ -169,6 +202,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._length: str | None = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._status >= 200:  # a trailer
+            return
         name = name.lower()
         if name == b"content-type":
             self._content_type = value[:SAID_CHARACTERS].decode("latin-1")
@@ -192,9 +227,9 @@ class UpstreamConnection(asyncio.Protocol):
         call = self._call
         if call is None:
             return
+        self._bare_bytes = 0
         if self._events is None:
-            if len(self._body) + len(part) <= LARGEST_ERROR_BYTES:
-                self._body += part
+            self._body += part[: LARGEST_ERROR_BYTES - len(self._body)]
             return
         for data in self._events.feed(part):
             if self._done:  # what follows is no part of the answer
@@ -212,9 +247,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _end(self, *, keep: bool) -> None:
         call, is_stream = self._let_go()
-        if call.paused:
+        if call.paused and not self._later:
             self.transport.resume_reading()
-        if keep:
+        if keep and not self._later:
             self._fresh = False
             self._link.keep(self)
         else:
@@ -222,7 +257,7 @@ class UpstreamConnection(asyncio.Protocol):
         if is_stream:
             call.listener.ended()
             return
-        fault = Fault(self._why_no_stream(), self._status, self._body, asked_pause_s(self._retry_after))
+        fault = Fault(self._why_no_stream(), self._status, bytes(self._body), asked_pause_s(self._retry_after))
         call.listener.failed(fault)
 
     def _why_no_stream(self) -> str:

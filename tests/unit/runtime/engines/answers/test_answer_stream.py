@@ -288,3 +288,118 @@ def test_a_refusal_of_log_probabilities_is_that_models_alone() -> None:
 
     run(ask)
     assert asked == [True]
+
+
+# Ends -----------------------------------------------------------------------------------------------
+
+
+def is_large(reading: Reading) -> bool:
+    """Whether another model has answered, and nothing of the first was shown."""
+    return reading.fault is None and "large" in reading.text and "half" not in reading.text
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["abort", "error", "ABORT", "insufficient_system_resource", "network_error", "a new one", 7, {"type": "stop"},
+     "function_call_filter: MALFORMED_FUNCTION_CALL"],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_that_ended_for_no_good_reason_before_it_was_shown_is_none(reason: Any) -> None:
+    aborted = event({"choices": [{"index": 0, "delta": {"content": "half"}, "finish_reason": reason}]})
+    reading = answered(lambda _: [aborted, DONE])
+    assert is_large(reading)
+    assert reading.stream is not None
+    assert reading.stream.fault.reason == f"replica 'small-0': it broke off its answer: finish_reason {str(reason)!r}"
+
+
+def test_an_answer_that_is_broken_off_after_it_was_shown_fails() -> None:
+    reading = answered(lambda _: [delta("half"), delta("", finish="abort"), DONE])
+    assert reading.text == "half"
+    assert reading.fault is not None
+    assert "finish_reason 'abort'" in reading.fault.reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["stop", "length", "tool_calls", "content_filter", "eos_token", "STOP", "end_turn", "content_filter: SAFETY"],
+)
+def test_an_answer_is_whole_for_each_reason_that_vendors_give(reason: str) -> None:
+    reading = answered(lambda _: [delta("one", finish=reason)])
+    assert (reading.fault, reading.text) == (None, "one")
+
+
+@pytest.mark.parametrize("reason", ["", "null", None])
+def test_an_answer_without_a_reason_goes_on(reason: Any) -> None:
+    reading = answered(lambda _: [delta("half", finish=reason)])
+    assert reading.fault is not None
+    assert "before it was whole" in reading.fault.reason
+
+
+def test_a_new_reason_at_the_end_of_what_was_shown_is_passed_on() -> None:
+    reading = answered(lambda _: [delta("one"), delta("", finish="a new one"), DONE])
+    assert (reading.fault, reading.text) == (None, "one")
+    assert b"a new one" in reading.chunks[-1]
+
+
+@pytest.mark.parametrize("index", [-1, 1, 200])
+def test_a_choice_that_nobody_asked_for_is_no_end_of_another(index: int) -> None:
+    reading = answered(lambda _: [delta("half an"), delta("x", finish="stop", index=index), delta(" answer")])
+    assert reading.text == "half an"
+    assert reading.fault is not None
+    assert f"gave a choice {index}, of 1 that were asked for" in reading.fault.reason
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [delta("", finish="stop"), delta("", finish="length")],
+        [delta("", finish="stop"), delta(" more", finish="stop")],
+        [delta("", finish="stop"), delta(" more"), delta("", finish="stop")],
+    ],
+    ids=["another reason", "with text", "after more text"],
+)
+def test_an_answer_that_ends_twice_is_none(ends: list[bytes]) -> None:
+    reading = answered(lambda _: [delta("half"), *ends, DONE])
+    assert reading.fault is not None
+    assert "ended choice 0 twice" in reading.fault.reason
+
+
+def test_an_end_may_be_told_again_with_the_usage() -> None:
+    """As OpenRouter does."""
+    usage = event(
+        {
+            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 1},
+        }
+    )
+    reading = answered(lambda _: [delta("one"), delta("", finish="stop"), usage, DONE])
+    assert (reading.fault, reading.text) == (None, "one")
+    assert reading.stream is not None
+    assert reading.stream.usage is not None
+
+
+def test_an_answer_that_goes_on_after_its_end_is_not_whole_until_its_engine_says_so() -> None:
+    reading = answered(lambda _: [delta("half", finish="stop"), delta(" more")])
+    assert reading.fault is not None
+    assert "before it was whole" in reading.fault.reason
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": "many"}, {"completion_tokens": -1}, {"prompt_tokens": 1e99}, 7])
+def test_an_answer_with_a_usage_that_is_no_number_is_none(usage: Any) -> None:
+    counted = event({"choices": [], "usage": usage})
+    assert is_large(answered(lambda _: [counted, delta("half"), delta("", finish="stop"), DONE]))
+    shown = answered(lambda _: [delta("half"), delta("", finish="stop"), counted, DONE])
+    assert shown.fault is not None
+    assert "usage is no count of tokens" in shown.fault.reason
+
+
+def test_a_refusal_of_content_amid_a_stream_is_for_another_model() -> None:
+    refusal = event({"error": {"message": "small is not a multimodal model", "code": "400", "type": "BadRequestError"}})
+    assert is_large(answered(lambda _: [refusal]))
+
+
+def test_a_chunk_of_a_million_choices_is_refused_without_taking_it_apart() -> None:
+    many = event(b'{"choices": [%b]}' % b",".join([b"{}"] * 1_000_000))
+    reading = answered(lambda _: [delta("half"), many, delta("", finish="stop"), DONE])
+    assert reading.fault is not None
+    assert "more than 131072 values" in reading.fault.reason

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.answers.halves import MOST_HELD, Halves
+from gearshift.runtime.engines.answers.halves import LARGEST_SPLIT_BYTES, MOST_HELD, Halves
+from gearshift.runtime.engines.upstream.chunk import MOST_VALUES
 
 FIRST, SECOND, WHOLE = "\ud83d", "\ude00", "\N{GRINNING FACE}"
 
@@ -64,3 +65,22 @@ def test_what_is_whole_or_no_json_stays_as_it_came(data: bytes) -> None:
 def test_numbers_that_json_does_not_have_are_null() -> None:
     mended = Halves().mend(b'{"choices": [], "a": NaN, "b": -Infinity, "c": "NaN"}')
     assert json.loads(mended) == {"choices": [], "a": None, "b": None, "c": "NaN"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"choices": [], "a": NaN, "b": [%b]}' % b",".join([b"{}"] * MOST_VALUES),
+        b'{"choices": [], "a": "%b"}' % (b"\\ud83d" * (LARGEST_SPLIT_BYTES // 6)),
+        b'{"choices": [], "a": "%b"}' % (b"\xf0\x9f" * (LARGEST_SPLIT_BYTES // 2)),
+    ],
+    ids=["values", "halves", "parts"],
+)
+def test_what_would_take_long_to_mend_stays_as_it_came(data: bytes) -> None:
+    assert Halves().mend(data) is data
+
+
+def test_a_large_chunk_with_whole_characters_in_escapes_is_as_it_came() -> None:
+    data = b'{"choices": [{"delta": {"content": "%b"}}]}' % (b"\\ud83d\\ude00" * (LARGEST_SPLIT_BYTES // 12))
+    assert Halves().mend(data) is data
+    assert json.loads(data)["choices"][0]["delta"]["content"].startswith(WHOLE)

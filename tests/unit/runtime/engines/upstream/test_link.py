@@ -132,7 +132,7 @@ def test_a_kept_connection_that_was_closed_is_replaced_unheard() -> None:
         (whole(b"text/html", b"<p>A"), "with text/html, where a stream of events was asked for: <p>A"),
         (b"HTTP/1.1 404 No\r\ncontent-length: 8\r\n\r\nno model", "with status 404: no model"),
         (HEAD[:-2] + b"content-encoding: gzip\r\n\r\n" + chunk(b"\x1f") + b"0\r\n\r\n", "in 'gzip', which it was not"),
-        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * (1 << 20), "head has more than 262144 bytes"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * (1 << 20), "head has more than 65536 bytes"),
     ],
 )
 def test_what_is_no_whole_stream_fails(answer: bytes, said: str) -> None:
