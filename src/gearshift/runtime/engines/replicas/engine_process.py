@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from gearshift.runtime.engines.replicas.supervise import ANY_CORES, GRACE_S, kill
+from gearshift.runtime.remote.masking import Mask
 
 SUPERVISOR = "gearshift.runtime.engines.replicas.supervise"
 LAST_LINES = 20
@@ -28,7 +29,7 @@ class EngineProcess:
 
     Nobody keeps the port for it: another process may take it first.
 
-    `ended` is set when it has ended; `last_lines` are of its output.
+    `ended` is set when it has ended; `last_lines` are of its output, without what `mask` hides.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class EngineProcess:
         environment: Mapping[str, str],
         cores: frozenset[int] = frozenset(),
         find_port: Callable[[], int] | None = None,
+        mask: Mask | None = None,
     ) -> None:
+        self._mask = mask or Mask()
         self._find_port = find_port or free_port
         self._name, self._command, self._folder = name, command, folder
         self._environment, self._cores = environment, cores
@@ -111,7 +114,7 @@ class EngineProcess:
         rest = b""
         assert process.stdout is not None
         while part := await process.stdout.read(1 << 16):
-            *lines, rest = (rest + part).split(b"\n")
+            *lines, rest = self._mask(rest + part).split(b"\n")  # before anything is cut off
             rest = rest[-LONGEST_LINE:]
             for line in lines:
                 text = line[:LONGEST_LINE].decode(errors="replace").rstrip()

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
+from gearshift.runtime.remote.masking import Mask
 from gearshift.support.event_loop import loop_factory
 
 CHILD = "import time; print('child is there', flush=True); time.sleep(600)"
@@ -29,9 +30,19 @@ time.sleep(600)
 """
 
 
+KEY = "sk-very-secret"
+TELLS_ITS_KEY = """
+import os, sys
+key = sys.argv[1]
+for part in ("x" * 495 + key + "y" * 495 + "\\n", "api_key: ", key[:5], key[5:], "\\n"):
+    os.write(1, part.encode())
+"""
+
+
 def with_engine(command: list[str], use: Callable[[EngineProcess], Awaitable[None]]) -> None:
     async def main() -> None:
-        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=engine_environment(None, 0))
+        environment = engine_environment(None, 0)
+        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=environment, mask=Mask(KEY))
         async with asyncio.timeout(30):
             await engine.start()
             try:
@@ -122,3 +133,11 @@ def test_a_supervisor_that_hangs_is_killed_with_its_engine() -> None:
         assert not lives(child)
 
     with_engine([sys.executable, "-c", LEAVES, "own session", "stays"], use)
+
+
+def test_an_engine_that_tells_its_key_is_heard_without_it() -> None:
+    async def use(engine: EngineProcess) -> None:
+        await engine.ended.wait()
+        assert list(engine.last_lines) == ["x" * 495 + "***yy", "api_key: ***"]
+
+    with_engine([sys.executable, "-c", TELLS_ITS_KEY, KEY], use)
