@@ -1,5 +1,6 @@
 """`gearshift serve` of a plan of language models, over engines that are emulated in processes of their own."""
 
+import http.client
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -98,3 +100,19 @@ def test_a_trace_is_made_of_its_journal(profile: LanguageProfile, tmp_path: Path
     read = read_journal(journal)
     assert read.counts is not None
     assert int(read.counts.sum()) == 3
+
+
+def test_the_engines_of_a_server_answer_nobody_else_on_the_machine(server: LanguageServer) -> None:
+    below = [psutil.Process(pid) for pid in server.descendants()]
+    ports = {
+        one.laddr.port
+        for process in below
+        for one in process.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) == 2
+    for port in ports:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat(1)))
+        assert connection.getresponse().status == 401
+        connection.close()

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.engines.emulated.board import Board
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
+from gearshift.runtime.engines.replicas.own_key import OWN_VARIABLE
 from gearshift.support.event_loop import allow_many_connections, loop_factory
 
 
@@ -44,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     async def serve() -> None:
         factors = [float(one) for one in options.factors.split(",")]
         board = Board(options.board, options.place, factors) if options.board is not None else None
-        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board)
+        key = os.environ.get(OWN_VARIABLE, "")
+        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board, key=key)
         port = await emulated.start(options.host, options.port)
         print(f"serving {emulated.name} at http://{options.host}:{port}/v1", flush=True)  # noqa: T201
         await asyncio.Event().wait()

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, is_taken
 from gearshift.runtime.engines.replicas.identity import LISTED, lacks, listed_as
+from gearshift.runtime.engines.replicas.reach import open_at
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.engines.upstream.link import EngineLink
 
@@ -19,6 +20,10 @@ Health = Literal["healthy", "busy", "unreachable", "refusing", "other"]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Between attempts to reach an endpoint, or to start one."""
 MOST_START_PROBE_S = 2.0
+OPEN_TO_OTHERS = (
+    "the engine of replica %r listens at %s too, port %d, where other machines may reach it past this server; let its "
+    "command listen on the loopback alone, such as by --host 127.0.0.1"
+)
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +90,8 @@ class EngineReplica:
             raise ModelFailed(f"the engine of replica {self.id!r} cannot be started: {error}") from None
         if why:
             raise ModelFailed(f"the engine of replica {self.id!r} does not answer: {why}")
+        if self.process is not None and (address := await open_at(self.process.port)):
+            log.warning(OPEN_TO_OTHERS, self.id, address, self.process.port)
 
     def watch(self, service: OnChange, number: int) -> None:
         """Tell the service from now on when the replica, which has this number there, is lost or found."""
@@ -235,7 +242,7 @@ class EngineReplica:
             if health == "healthy":
                 return ""
             if health == "refusing":
-                return "it takes no request with this key; see api_key_env"
+                return "it takes no request with this key; name its own by api_key_env, or give its command {api_key}"
             if health == "other":
                 why = f"{self.link.url} has another model: {self._lacks}"
                 if self.process is None:

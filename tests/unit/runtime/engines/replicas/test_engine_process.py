@@ -5,13 +5,13 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
-from gearshift.runtime.remote.masking import Mask
 from gearshift.support.event_loop import loop_factory
 
 CHILD = "import time; print('child is there', flush=True); time.sleep(600)"
@@ -42,7 +42,7 @@ for part in ("x" * 495 + key + "y" * 495 + "\\n", "api_key: ", key[:5], key[5:],
 def with_engine(command: list[str], use: Callable[[EngineProcess], Awaitable[None]]) -> None:
     async def main() -> None:
         environment = engine_environment(None, 0)
-        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=environment, mask=Mask(KEY))
+        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=environment, key=KEY)
         async with asyncio.timeout(30):
             await engine.start()
             try:
@@ -141,3 +141,21 @@ def test_an_engine_that_tells_its_key_is_heard_without_it() -> None:
         assert list(engine.last_lines) == ["x" * 495 + "***yy", "api_key: ***"]
 
     with_engine([sys.executable, "-c", TELLS_ITS_KEY, KEY], use)
+
+
+TELLS_WHERE = """
+import hashlib, os
+for name in ("GEARSHIFT_ENGINE_KEY", "VLLM_API_KEY", "LLAMA_API_KEY"):
+    print(hashlib.sha256(os.environ[name].encode()).hexdigest())
+"""
+
+
+def test_an_engine_is_told_its_key_by_variables_and_no_argument() -> None:
+    async def use(engine: EngineProcess) -> None:
+        arguments = " ".join(word for one in psutil.Process().children(recursive=True) for word in one.cmdline())
+        await engine.ended.wait()
+        assert list(engine.last_lines) == [sha256(KEY.encode()).hexdigest()] * 3
+        assert "GEARSHIFT_ENGINE_KEY" in arguments  # its own are among them
+        assert KEY not in arguments
+
+    with_engine([sys.executable, "-c", TELLS_WHERE], use)
