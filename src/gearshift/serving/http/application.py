@@ -9,13 +9,13 @@ from gearshift.errors import NoAccess
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
 from gearshift.serving.door.signature import unknown_model
-from gearshift.serving.http.attempts import BEARER, respond_error
+from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.handlers import ACCEPT, Handlers
-from gearshift.serving.http.http_exchange import HttpExchange, Then, Work, read_body
+from gearshift.serving.http.http_exchange import BEARER, HttpExchange, Then, Work, read_body
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
-from gearshift.serving.operate.control import require_operator
+from gearshift.serving.operate.control import require_local
 from gearshift.serving.pages.front_page import HTML, TextPipeline, docs_page, front_page, key_page
 from gearshift.v2 import json as v2_json
 
@@ -128,13 +128,13 @@ class Application:
         return next((found for pattern, found in self._patterns if pattern.fullmatch(path)), None)
 
     def _require_key(self, keys: Keys | None, who: Who, exchange: HttpExchange) -> None:
-        if who == "operator" or keys is None:
-            require_operator(keys, exchange.client.address, exchange.headers)
+        if keys is None:
+            require_local(exchange.client.address, exchange.headers)
             return
-        if who == "admin":
-            keys.require_admin(exchange.headers)
-        else:
-            keys.require_user(exchange.headers)
+        admit = keys.admit_user if who == "user" else keys.admit_admin
+        exchange.on_end = admit(exchange.headers, exchange.revoke)
+        if who == "operator":
+            return
         if keys.of_users:
             exchange.client.vouch()
 

@@ -9,6 +9,7 @@ from gearshift.errors import TooLarge, printable
 from gearshift.runtime.service.room import Client as Held
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
+from gearshift.serving.door.open_exchanges import REVOKED
 from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
 from gearshift.v2 import json as v2_json
 from gearshift.v2.packing import Buffer
@@ -19,6 +20,7 @@ CONNECTION = b"connection"
 JSON = b"application/json"
 CLOSE = (CONNECTION, b"close")
 KEEP_ALIVE = b"keep-alive"
+BEARER = (b"www-authenticate", b"Bearer")
 _HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
 SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
@@ -178,6 +180,22 @@ class HttpExchange(Exchange):
         parts = (b"0\r\n\r\n" if self.chunks else b"",)
         self.client.answered(self, parts, last=not self.keep_alive or self.client.ending)
         self.end(status)
+
+    def revoke(self) -> None:
+        """End a request whose key is revoked: nobody works on it any more, and its connection is closed."""
+        if self.answered or self.gone:
+            return
+        on_gone, self.on_gone, self.keep_alive = self.on_gone, None, False
+        if on_gone is not None:
+            on_gone()
+        error = error_body(self.path, 401, REVOKED)
+        if self.streams:
+            if self.path.startswith(OPENAI):
+                self.stream(b"data: %b\n\n" % error)
+            self.end_stream(401)
+        else:
+            self.respond(401, error, extra=(BEARER, CLOSE))
+        self.gone = True  # for steps that go on
 
     def pass_on(self, answer: bytes, *, last: bool) -> None:
         """Send an answer, including its head, that another process made and logged."""
