@@ -116,3 +116,27 @@ def test_the_engines_of_a_server_answer_nobody_else_on_the_machine(server: Langu
         connection.request("POST", "/v1/chat/completions", json.dumps(chat(1)))
         assert connection.getresponse().status == 401
         connection.close()
+
+
+def test_a_stream_whose_key_is_revoked_ends_with_an_error(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("the-first-key-of-all\nthe-second-key-of-all\n")
+    keys.chmod(0o600)
+    plan = write_language_plan(
+        tmp_path, [SMALL_ALONE], profile=language_profile(step_s=(0.05, 0.05), output_tokens=2000)
+    )
+    with serving(plan, "--backend", "emulated", "--api-keys", str(keys)) as server:
+        answers = []
+        for key in ("the-first-key-of-all", "the-second-key-of-all"):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            asked = json.dumps(chat(1, stream=True, max_tokens=100 if "second" in key else 2000))
+            connection.request("POST", "/v1/chat/completions", asked, {"authorization": f"Bearer {key}"})
+            answers.append(connection.getresponse())
+        assert [answer.status for answer in answers] == [200, 200]
+        new = keys.with_suffix(".new")
+        new.write_text("the-second-key-of-all\n")
+        new.rename(keys)
+        *_, error, end = answers[0].read().split(b"\n\n")
+        assert end == b""
+        assert json.loads(error.removeprefix(b"data: "))["error"]["type"] == "authentication_error"
+        assert answers[1].read().endswith(b"data: [DONE]\n\n")

@@ -182,7 +182,7 @@ class Keys:
 
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
         self._users, self._admins = users, admins
-        self._open = OpenExchanges[Shown](self._look, self._still_admits)
+        self.open = OpenExchanges[Shown](self._look, self._still_admits)
 
     @property
     def of_users(self) -> bool:
@@ -195,11 +195,11 @@ class Keys:
     def admit_user(self, headers: Mapping[bytes, bytes], end: End) -> End:
         """As `require_user`; calls `end` if the key is revoked before what is returned is called."""
         digest = self.require_user(headers)
-        return _nothing if digest is None else self._open.add((digest, False), end)
+        return _nothing if digest is None else self.open.add((digest, False), end)
 
     def admit_admin(self, headers: Mapping[bytes, bytes], end: End) -> End:
         """The same for administration."""
-        return self._open.add((self.require_admin(headers), True), end)
+        return self.open.add((self.require_admin(headers), True), end)
 
     def require_user(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         """Raise `NoAccess` if a key is needed and `headers` have no valid one; else return its hash."""

@@ -34,6 +34,9 @@ class OpenExchanges(Generic[Shown]):
         self._doubted: set[Shown] = set()
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def add(self, shown: Shown, end: End) -> End:
         """Call `end` if what was shown is revoked; what is returned says that the exchange is over."""
         self._open[end] = shown
