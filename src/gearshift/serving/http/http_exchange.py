@@ -80,12 +80,13 @@ class HttpExchange(Exchange):
     It is `begun` when its handler has received it, and `complete` when its body has arrived,
     perhaps earlier.  `then` receives the whole body; `measure` before that the size of each part,
     if the head does not give the length.  `release` is called once when the body is read, or will
-    not be; `on_gone` if the client leaves before the answer.
+    not be; `on_gone` if the client leaves before the answer.  `more` are headers of whatever answer
+    it gets.
     """
 
     __slots__ = (
         "answered", "begun", "chunks", "client", "complete", "gone", "headers", "keep_alive", "known_head", "measure",
-        "on_gone", "on_room", "parts", "refusal", "release", "streams", "then",
+        "more", "on_gone", "on_room", "parts", "refusal", "release", "streams", "then",
     )  # fmt: skip
 
     def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -96,6 +97,7 @@ class HttpExchange(Exchange):
         self.begun = self.complete = self.answered = self.gone = self.streams = False
         self.chunks = True
         """Whether the client understands an answer in chunks: not with HTTP/1.0."""
+        self.more: Headers = ()
         self.known_head: KnownHead | None = None
         """Set if the client has sent the same head before."""
         self.then: Then | None = None
@@ -144,6 +146,8 @@ class HttpExchange(Exchange):
             extra = (*extra, CLOSE)
         elif not last and CONNECTION in self.headers and KEEP_ALIVE in self.headers[CONNECTION].lower():
             extra = (*extra, (CONNECTION, KEEP_ALIVE))  # else an HTTP/1.0 client waits for the end
+        if self.more:
+            extra = (*extra, *self.more)
         lines = b"".join([b"%b: %b\r\n" % pair for pair in extra]) if extra else b""
         head = _HEAD % (_head(status, content_type), size, self.id.encode(), lines)
         if self.method == "HEAD":
@@ -162,7 +166,9 @@ class HttpExchange(Exchange):
         self.end_reading()
         self.streams, self.then = True, None
         self.keep_alive = self.keep_alive and self.chunks and not self.client.ending
-        lines = [*extra, (TRANSFER_ENCODING, b"chunked")] if self.chunks else [*extra]
+        lines = [*extra, *self.more]
+        if self.chunks:
+            lines.append((TRANSFER_ENCODING, b"chunked"))
         if not self.keep_alive:
             lines.append(CLOSE)
         status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()

@@ -97,6 +97,19 @@ def test_parts_are_chunks_and_the_connection_is_kept() -> None:
     assert (handler.ended, handler.gone) == (2, 0)
 
 
+def test_headers_for_whatever_answer_stand_in_the_head_of_a_stream() -> None:
+    class Readable(Streaming):
+        def begun(self, exchange: HttpExchange) -> None:
+            exchange.more = ((b"x-more", b"too"),)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request())
+        assert b"\r\nx-more: too\r\n" in await head_of(reader)
+        assert await parts_of(reader) == [PART]
+
+    talking(Readable(1), talk)
+
+
 def test_requests_in_one_go_are_answered_one_after_another() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request() * 3)
