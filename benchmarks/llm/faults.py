@@ -52,6 +52,8 @@ BAD = ("lost", "doubled", "torn", "closed", "left over", "engines not back", "co
 ONE_HURT = ("none", "killed", "stopped", "broken")
 """Faults after which another engine, or another stage, can still answer whatever was not shown."""
 LONGEST_S = 60.0
+LONGEST_BACK_S = 150.0
+"""An engine that failed in several rounds may be left alone for a minute."""
 LLAMAS = {"small": "small.gguf", "large": "medium.gguf"}
 LLAMA_TOKENS = 120
 """Of an answer: some 0.2 s, so that faults come amid it."""
@@ -205,7 +207,7 @@ async def settled(server: LanguageServer) -> tuple[dict[str, Any], int]:
 
     An engine that failed shows that it is back by a request that it answers.
     """
-    due_s, sent = time.monotonic() + LONGEST_S, 0
+    due_s, sent = time.monotonic() + LONGEST_BACK_S, 0
     kind = {"content-type": "application/json"}
     async with HttpClient(f"http://127.0.0.1:{server.port}") as client:
         while True:

@@ -21,6 +21,8 @@ from gearshift.workload import Reading
 
 SCHEMA_VERSION = 2
 MOST_GEARS = 10_000
+MOST_BATCH = 1 << 16
+"""No profile has run times of larger batches."""
 """Of a pipeline; planners make some tens."""
 METER_BACKLOG = 0
 METER_ALPHA = 1
@@ -78,7 +80,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name, usable, needs in (
             ("load_share", 0 <= self.load_share <= 1, "0 to 1"),
             ("minimum_queue_length", self.minimum_queue_length >= 1, "at least 1"),
-            ("largest_batch_size", self.largest_batch_size >= 1, "at least 1"),
+            ("largest_batch_size", 1 <= self.largest_batch_size <= MOST_BATCH, f"1 to {MOST_BATCH}"),
             ("longest_wait_s", 0 <= self.longest_wait_s <= 3600, "0 to 3600"),
             ("cores", self.cores >= 1, "at least 1"),
             ("most_outstanding", self.most_outstanding is UNSET or self.most_outstanding >= 1, "at least 1"),

@@ -1,5 +1,6 @@
 """`gearshift serve` of a plan of language models, over engines that are emulated in processes of their own."""
 
+import http.client
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -98,3 +100,47 @@ def test_a_trace_is_made_of_its_journal(profile: LanguageProfile, tmp_path: Path
     read = read_journal(journal)
     assert read.counts is not None
     assert int(read.counts.sum()) == 3
+
+
+def test_the_engines_of_a_server_answer_nobody_else_on_the_machine(server: LanguageServer) -> None:
+    below = [psutil.Process(pid) for pid in server.descendants()]
+    ports = {
+        one.laddr.port
+        for process in below
+        for one in process.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) == 2
+    for port in ports:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat(1)))
+        answer = connection.getresponse()
+        assert (answer.status, "invalid_api_key" in answer.read().decode()) == (401, True)
+        connection.close()
+
+
+def test_a_stream_whose_key_is_revoked_ends_with_an_error(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("the-first-key-of-all\nthe-second-key-of-all\n")
+    keys.chmod(0o600)
+    plan = write_language_plan(
+        tmp_path, [SMALL_ALONE], profile=language_profile(step_s=(0.02, 0.02), output_tokens=2000)
+    )
+    with serving(plan, "--backend", "emulated", "--api-keys", str(keys)) as server:
+        answers, connections = [], list[http.client.HTTPConnection]()
+        for key in ("the-first-key-of-all", "the-second-key-of-all"):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            connections.append(connection)
+            asked = json.dumps(chat(1, stream=True, max_tokens=60 if "second" in key else 2000))
+            connection.request("POST", "/v1/chat/completions", asked, {"authorization": f"Bearer {key}"})
+            answers.append(connection.getresponse())
+        assert [answer.status for answer in answers] == [200, 200]
+        new = keys.with_suffix(".new")
+        new.write_text("the-second-key-of-all\n")
+        new.rename(keys)
+        *_, error, end = answers[0].read().split(b"\n\n")
+        assert end == b""
+        assert json.loads(error.removeprefix(b"data: "))["error"]["type"] == "authentication_error"
+        assert answers[1].read().endswith(b"data: [DONE]\n\n")
+        for one in (*answers, *connections):
+            one.close()

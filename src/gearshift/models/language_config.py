@@ -15,7 +15,7 @@ from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_text
 
 TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margin", "sum_logprob", "judge"]
-PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens"})
+PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens", "api_key"})
 MEMORY_SHARE = 0.9
 """The share of a device's memory for the engines on it, where nothing else is said; vLLM refuses all of it."""
 OURS = frozenset(
@@ -30,17 +30,18 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `url` is the part before `/chat/completions`, such as `http://gpu-1:8000/v1`; several give one
     replica each. `command` is started once for each replica, in the folder of the project file; it
-    contains `{port}`, and may contain `{tp}`, `{memory_share}` and `{kv_tokens}`. It must serve within
-    `longest_start_s`. `model` is the name at the endpoint. `api_key_env` names the environment
-    variable with the key. `context_tokens` bounds prompt and answer of one request together;
-    `kv_tokens` is what the engine's memory holds of all requests: `largest_running` full contexts
-    where it is not given. With `weights_bytes`, over all its devices, and `kv_bytes_per_token` of
-    every model (2 x layers x heads for keys x their width x bytes of a number), plans may put several
-    on one device; without, each has its own. A `command` may have several `tensor_parallel`, such as
-    [1, 2]: each is timed, the first is asked for answers, and plans choose. An engine of kind
-    `cpu` is profiled on `cores` processors for each device, as it is served on those of the plan's
-    hardware, by default one. `body` has further fields for the requests that profiling sends. A server
-    sends all replicas of the model together at most `requests_per_minute` and `tokens_per_minute`, of
+    contains `{port}`, and may contain `{tp}`, `{memory_share}`, `{kv_tokens}` and `{api_key}`. It
+    must serve within `longest_start_s`. `model` is the name at the endpoint. `api_key_env` names
+    the environment variable with the key; without it a command gets one that Gearshift makes.
+    `context_tokens` bounds prompt and answer of one request together; `kv_tokens` is what the
+    engine's memory holds of all requests: `largest_running` full contexts where it is not given.
+    With `weights_bytes`, over all its devices, and `kv_bytes_per_token` of every model (2 x layers
+    x heads for keys x their width x bytes of a number), plans may put several on one device;
+    without, each has its own. A `command` may have several `tensor_parallel`, such as [1, 2]: each
+    is timed, the first is asked for answers, and plans choose. An engine of kind `cpu` is profiled
+    on `cores` processors for each device, as it is served on those of the plan's hardware, by
+    default one. `body` has further fields for the requests that profiling sends. A server sends
+    all replicas of the model together at most `requests_per_minute` and `tokens_per_minute`, of
     prompts and answers, where these are given; predictions do not know of them.
     """
 
@@ -131,6 +132,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         memory_share: float = MEMORY_SHARE,
         kv_tokens: int | None = None,
         tensor_parallel: int | None = None,
+        api_key: str = "",
     ) -> list[str]:
         """The command's words for a replica that listens on `port`, by default with what the model is profiled with."""
         words = {
@@ -138,6 +140,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "tp": str(tensor_parallel or self.degrees[0]),
             "memory_share": f"{memory_share:.4g}",
             "kv_tokens": str(kv_tokens or self.held_tokens),
+            "api_key": api_key,
         }
         return [word.format_map(words) for word in shlex.split(self.command)]
 
@@ -165,7 +168,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
 
     def _check_command(self) -> None:
-        remedy = "write {port}, {tp}, {memory_share} or {kv_tokens}, and {{ or }} for a brace"
+        remedy = "write {port}, {tp}, {memory_share}, {kv_tokens} or {api_key}, and {{ or }} for a brace"
         try:
             words = shlex.split(self.command)
             fields = [one for word in words for one in Formatter().parse(word) if one[1] is not None]

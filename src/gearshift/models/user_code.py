@@ -10,7 +10,7 @@ from typing import Any
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, require
 from gearshift.models.config import PROJECT_FILE
-from gearshift.support.files import read_bytes
+from gearshift.support.files import open_to_read
 
 _USER_MODULE = "gearshift_user_"
 _SHA256_BY_MODULE: dict[str, str] = {}
@@ -81,7 +81,8 @@ def _imported(path: Path, directory: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    _SHA256_BY_MODULE[name] = hashlib.sha256(read_bytes(path)).hexdigest()
+    with open_to_read(path) as file:
+        _SHA256_BY_MODULE[name] = hashlib.sha256(file.readall()).hexdigest()
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

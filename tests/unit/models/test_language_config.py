@@ -54,6 +54,12 @@ def test_a_command_is_told_the_contexts_of_its_replica(tmp_path: Path) -> None:
     assert engine.argv(port=81, kv_tokens=640)[4] == "640"
 
 
+def test_a_command_is_told_its_key_where_it_has_a_place_for_it(tmp_path: Path) -> None:
+    text = PLAIN.replace("vllm serve big --port {port}", "server --port {port} --api-key {api_key}")
+    engine = read_language_project(write(tmp_path, text)).models["large"].engine
+    assert engine.argv(port=81, api_key="abc")[3:5] == ["--api-key", "abc"]
+
+
 def test_a_command_is_started_with_each_tensor_parallel(tmp_path: Path) -> None:
     text = PLAIN.replace("tensor_parallel = 2", "tensor_parallel = [1, 4]")
     engine = read_language_project(write(tmp_path, text)).models["large"].engine

@@ -12,6 +12,7 @@ from gearshift.measuring.engines.heard import Heard
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.runtime.engines.replicas.identity import is_named, lacks
+from gearshift.runtime.engines.replicas.own_key import key_of
 from gearshift.runtime.engines.upstream.call import Fault, said_in
 from gearshift.runtime.engines.upstream.connection import NO_STREAM
 from gearshift.runtime.engines.upstream.link import EngineLink
@@ -88,7 +89,7 @@ class Endpoint:
 
     def __init__(self, name: str, settings: EngineSettings, url: str) -> None:
         self.name, self.settings, self.url = name, settings, url
-        self._link = EngineLink(url, key=settings.key(f"models.{name}.engine"))
+        self._link = EngineLink(url, key=key_of(settings, f"models.{name}.engine"))
         self.calls = 0
         """Requests sent."""
 

@@ -15,6 +15,7 @@ from gearshift.runtime.backends.local import assign_cores, available_cores
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT, LISTED, listed_as
+from gearshift.runtime.engines.replicas.own_key import key_of
 
 PROBE, PROBE_TOKENS = "Say yes.", 4
 Said = dict[str, str]
@@ -76,20 +77,19 @@ async def running(
         return
     cores = cores_as_served(settings, available_cores() if available is None else available)
     environment = engine_environment(None, len(cores))
+    key = key_of(settings, f"models.{name}.engine")
 
     def make() -> EngineProcess:
         return EngineProcess(
             name,
-            lambda port: settings.argv(port=port, memory_share=memory_share),
+            lambda port: settings.argv(port=port, memory_share=memory_share, api_key=key or ""),
             folder=folder,
             environment=environment,
             cores=cores,
+            key=key,
         )
 
-    replica = EngineReplica(
-        name, settings.model, make=make, key=settings.key(f"models.{name}.engine"),
-        longest_start_s=settings.longest_start_s,
-    )  # fmt: skip
+    replica = EngineReplica(name, settings.model, make=make, key=key, longest_start_s=settings.longest_start_s)
     try:
         await replica.start()
         yield replica.link.url

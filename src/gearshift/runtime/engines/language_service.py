@@ -199,9 +199,9 @@ class LanguageService:
             self.router.lost(replica, self._clock.now_ns())
             self.answers.dispatch_soon()
 
-    def found(self, replica: int) -> None:
+    def found(self, replica: int, *, restarted: bool = False) -> None:
         self._journal.write("found", replica=self.tables.replicas[replica])
-        self.router.found(replica, self._clock.now_ns())
+        self.router.found(replica, self._clock.now_ns(), restarted=restarted)
         self.answers.dispatch_soon()
 
     def said(self, replica: int, what: str, value: str) -> None:

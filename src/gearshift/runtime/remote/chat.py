@@ -196,7 +196,7 @@ class RemoteChat:
             kind = Unusable if reply.status == 200 or reply.status in OF_THE_SAMPLE else ModelFailed
             raise kind(self.endpoint.told(reply))
         try:
-            choices = msgspec.json.decode(reply.body, type=_Completion).choices
+            choices = msgspec.json.decode(self.endpoint.mask(reply.body), type=_Completion).choices
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Unusable(f"{url} gave an answer that is no chat completion ({error})") from None
         text = choices[0].message.content if choices else None

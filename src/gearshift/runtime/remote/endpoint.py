@@ -11,10 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from gearshift.errors import InvalidInput
 from gearshift.models.remote_settings import AUTHORIZATION, RemoteSettings
+from gearshift.runtime.remote.masking import Mask
 from gearshift.support.of_process import KeptConnections, OfProcess
 from gearshift.support.retry_after import asked_pause_s
 
@@ -64,6 +65,7 @@ class Endpoint:
         """Whether there has ever been an answer."""
         self._tls = _tls(settings.ca_file, directory, where) if parts.scheme == "https" else None
         self._key = settings.key(f"{where}.api_key_env")
+        self.mask = Mask(self._key, *(value for _, value in parse_qsl(parts.query)), query=self._query)
         self._threads = OfProcess(lambda: ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote"))
         self._free = KeptConnections()
         self._busy = OfProcess(set[http.client.HTTPConnection])
@@ -89,9 +91,8 @@ class Endpoint:
         again = ", and redirects are not followed" if 300 <= reply.status < 400 else ""
         if (asked_s := asked_pause_s(reply.headers.get("retry-after", ""))) is not None:
             again = f" and asks to wait {asked_s:.0f} s"
-        text = " ".join(reply.body[: 4 * LONGEST_TOLD].decode(errors="replace").split())
-        for secret in filter(None, (self._key, self._query)):
-            text = text.replace(secret, "***")
+        said = self.mask(reply.body)[: 4 * LONGEST_TOLD]  # a secret that is cut in two would not be found
+        text = " ".join(said.decode(errors="replace").split())
         printable = "".join(character for character in text if character.isprintable())[:LONGEST_TOLD]
         return f"{self._url} answered with status {reply.status}{again}: {printable}"
 
@@ -125,7 +126,8 @@ class Endpoint:
             if time.monotonic() >= end_s:
                 return self._late()
             passing = self._heard and not isinstance(error, ssl.SSLCertVerificationError)
-            return Reply(failure=f"{self._url} gave no answer ({type(error).__name__}: {error})", passing=passing)
+            told = self.mask.text(str(error))
+            return Reply(failure=f"{self._url} gave no answer ({type(error).__name__}: {told})", passing=passing)
         finally:
             if connection is not None:
                 self._busy.own().discard(connection)

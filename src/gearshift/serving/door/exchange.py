@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from itertools import count
 
 from gearshift.observability.logs import facts
@@ -24,10 +25,11 @@ class Exchange:
     """A request and its answer.  `id` is `given` in a header, else offered later, else new.
 
     An id that is longer than 128 characters or not printable ASCII counts as absent.  `offered` is
-    the id in the body, valid or not.  `span` is set if the request is traced.
+    the id in the body, valid or not.  `span` is set if the request is traced; `on_end` is called at
+    the end.
     """
 
-    __slots__ = ("_began_s", "_given", "_id", "method", "offered", "path", "span")
+    __slots__ = ("_began_s", "_given", "_id", "method", "offered", "on_end", "path", "span")
 
     def __init__(self, method: str, path: str = "", given: str = "") -> None:
         self.method, self.path = method, path
@@ -35,6 +37,7 @@ class Exchange:
         self.offered = ""
         self._began_s = time.perf_counter()
         self.span: RequestSpan | None = None
+        self.on_end: Callable[[], object] | None = None
 
     @property
     def id(self) -> str:
@@ -59,6 +62,9 @@ class Exchange:
 
     def end(self, status: int | str | None) -> None:
         """Log the end of the request at level debug; `status` None: the client left before."""
+        if self.on_end is not None:
+            on_end, self.on_end = self.on_end, None  # it may know this request
+            on_end()
         if self.span is not None:
             self.span.end(status, self.id)
         if log.isEnabledFor(logging.DEBUG):

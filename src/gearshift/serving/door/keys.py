@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from gearshift.errors import Forbidden, InvalidInput, NoAccess, require
+from gearshift.serving.door.open_exchanges import End, OpenExchanges
 
 AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
 BEARER = b"bearer "
@@ -26,6 +27,9 @@ SETTLED_S = 2.0
 
 PLAIN_REMEDY = "write keys in ASCII, without spaces"
 SEVERAL, SEND_ONE = "several keys are sent", "send one, as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+
+Shown = tuple[bytes, bool]
+"""The hash of a key, and whether it was shown as one of administration."""
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ class KeyFile:
         self._state: tuple[int, ...] | None = None
         self._digest = b""
         self._hashes: list[bytes] = []
+        self._kept = frozenset[bytes]()
+        """With that of a last line that may be half written: what it has let in goes on."""
         self._read_s = float("-inf")
         self._warns_of_mode = warns_of_mode
 
@@ -56,40 +62,53 @@ class KeyFile:
 
     def holds(self, key: bytes) -> bool:
         """Whether the file has `key`; takes the same time whichever key and prefix match."""
+        return self.knows(sha256(key).digest())
+
+    def knows(self, digest: bytes) -> bool:
+        """The same by the key's hash."""
         self.look()
-        given, found = sha256(key).digest(), False
+        found = False
         for known in self._hashes:
-            found |= hmac.compare_digest(given, known)
+            found |= hmac.compare_digest(digest, known)
         return found
 
-    def look(self) -> None:
-        """Load the current keys: read the file if it looks changed, else every `READ_AGAIN_S`."""
+    def keeps(self, digest: bytes) -> bool:
+        """Whether what has shown the key of this hash may go on, by the file as it was last read."""
+        return digest in self._kept
+
+    def look(self) -> bytes:
+        """Load the current keys: read the file if it looks changed, else every `READ_AGAIN_S`.
+
+        Returns a value that differs after each change of the content.
+        """
         try:
             state = _state(os.stat(self._path))
         except OSError:
             state = ()
         now_s = self._now()
         if state == self._state and 0 <= now_s - self._read_s < READ_AGAIN_S:
-            return
+            return self._digest
         whole = self._state is None
         self._state, self._read_s = state, now_s
         try:
             status, content = _read(self._path)
             self._warn_of_mode(status)
         except InvalidInput as error:
-            self._take(str(error).encode(), [], [error.what])
-            return
+            self._take(str(error).encode(), [], [error.what], [])
+            return self._digest
         whole = whole or now_s - status.st_ctime >= SETTLED_S
         digest = sha256(content).digest() + bytes([whole])
         if digest != self._digest:
-            self._take(digest, *_keys_in(content, whole=whole))
+            self._take(digest, *_keys_in(content, whole=whole), _keys_in(content, whole=True)[0])
+        return self._digest
 
-    def _take(self, digest: bytes, keys: list[bytes], problems: list[str]) -> None:
+    def _take(self, digest: bytes, keys: list[bytes], problems: list[str], kept: list[bytes]) -> None:
         if digest != self._digest and (problems or not keys):
             said = "; ".join(problems[:MOST_PROBLEMS]) or "it holds no key"
             who = "its other lines count" if keys else "nobody has a key of it now"
             log.warning("%s: %s; %s", self._path, said, who)
         self._digest, self._hashes = digest, [sha256(key).digest() for key in keys]
+        self._kept = frozenset(sha256(key).digest() for key in kept)
 
     def _warn_of_mode(self, status: os.stat_result) -> None:
         if status.st_mode & (stat.S_IROTH | stat.S_IWOTH) and self._warns_of_mode:
@@ -157,11 +176,13 @@ class Keys:
     """Access rights: keys of `users` allow requests, keys of `admins` also administration.
 
     Without `users` anybody may send requests.  With `users` only, nobody may administer, since
-    users are many.
+    users are many.  A request or call that `admit_user` or `admit_admin` lets in is ended within a
+    second after its key is revoked.
     """
 
     def __init__(self, users: KeyFile | None = None, admins: KeyFile | None = None) -> None:
         self._users, self._admins = users, admins
+        self.open = OpenExchanges[Shown](self._look, self._still_admits)
 
     @property
     def of_users(self) -> bool:
@@ -171,20 +192,37 @@ class Keys:
     def of_admins(self) -> bool:
         return self._admins is not None
 
-    def require_user(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `NoAccess` if a key is needed and `headers` have no valid one."""
-        if self._users is not None:
-            _require(headers, self._users, self._admins, "an API key")
+    def admit_user(self, headers: Mapping[bytes, bytes], end: End) -> End:
+        """As `require_user`; calls `end` if the key is revoked before what is returned is called."""
+        digest = self.require_user(headers)
+        return _nothing if digest is None else self.open.add((digest, False), end)
 
-    def require_admin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `NoAccess` without a valid administration key, `Forbidden` if none exist."""
+    def admit_admin(self, headers: Mapping[bytes, bytes], end: End) -> End:
+        """The same for administration."""
+        return self.open.add((self.require_admin(headers), True), end)
+
+    def require_user(self, headers: Mapping[bytes, bytes]) -> bytes | None:
+        """Raise `NoAccess` if a key is needed and `headers` have no valid one; else return its hash."""
+        if self._users is None:
+            return None
+        return _require(headers, self._users, self._admins, "an API key")
+
+    def require_admin(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """Raise `NoAccess` without a valid administration key, `Forbidden` if none exist; else return its hash."""
         if self._admins is not None:
-            _require(headers, self._admins, None, "an administration key")
-            return
+            return _require(headers, self._admins, None, "an administration key")
         self.require_user(headers)
         raise Forbidden(
             "administration is closed, as this server has keys of users alone", remedy="serve with --admin-keys"
         )
+
+    def _look(self) -> list[bytes]:
+        return [file.look() for file in (self._users, self._admins) if file is not None]
+
+    def _still_admits(self, shown: Shown) -> bool:
+        digest, as_admin = shown
+        files = (self._admins,) if as_admin else (self._users, self._admins)
+        return any(file.keeps(digest) for file in files if file is not None)
 
 
 def read_keys(users: str | None, admins: str | None) -> Keys | None:
@@ -206,15 +244,22 @@ def _files(users: str | None, admins: str | None, *, warn_of_mode: bool = True) 
     return [None if path is None else KeyFile(Path(path), warns_of_mode=warn_of_mode) for path in (users, admins)]
 
 
-def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | None, needed: str) -> None:
+def _nothing() -> None:
+    pass
+
+
+def _require(headers: Mapping[bytes, bytes], file: KeyFile, other: KeyFile | None, needed: str) -> bytes:
+    """Return the hash of a valid key."""
     key = given_key(headers)
     if key is None:
         raise NoAccess(f"{needed} is needed; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`")
-    found = file.holds(key)
+    digest = sha256(key).digest()
+    found = file.knows(digest)
     if other is not None:
-        found |= other.holds(key)
+        found |= other.knows(digest)
     if not found:
         raise NoAccess(f"{needed} is needed, and the key that was sent is none that this server knows")
+    return digest
 
 
 def given_key(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -6,7 +6,8 @@ be redirected, and a name without a dot belongs to the machine's own network, wh
 chooses names; both are trusted.  Other names must be known to be the server's.
 
 A page of another site cannot read answers, but it can send requests; the browser then says so in
-`Origin` and `Sec-Fetch-Site`.
+`Origin` and `Sec-Fetch-Site`.  Pages of hosts that the user allows may do both, but not steer: the
+browser asks for permission first (a preflight, WHATWG Fetch, section 3.3), and is told in each answer.
 """
 
 import ipaddress
@@ -17,12 +18,20 @@ from functools import lru_cache
 from gearshift.errors import Forbidden, require
 
 HOST, ORIGIN, FETCH_SITE = b"host", b"origin", b"sec-fetch-site"
+ASKED_METHOD, ASKED_HEADERS = b"access-control-request-method", b"access-control-request-headers"
+ASKED_NETWORK = b"access-control-request-private-network"
+REMEMBERED_S = 600
+"""For which a browser need not ask again."""
 LOCALHOST = "localhost"
 FROM_ELSEWHERE = frozenset({b"cross-site", b"same-site"})
 LONGEST_HOST_BYTES = 300
+LONGEST_NAMES_BYTES = 2000
 MOST_REMEMBERED = 256
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")
+
+_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]*")
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @lru_cache(MOST_REMEMBERED)
@@ -46,7 +55,8 @@ def allowed_names(text: str | None, *, where: str = "") -> tuple[str, ...]:
 class OwnNames:
     """The names of a server: its `host`, the `allowed`, names without a dot, and all addresses.
 
-    Pages of `allowed` hosts may send requests too, for a proxy that uses another name here.
+    Pages of `allowed` hosts may send requests too: through a proxy that uses another name here, or
+    from their own site.
     """
 
     def __init__(self, host: str = LOCALHOST, allowed: Iterable[str] = ()) -> None:
@@ -71,17 +81,49 @@ class OwnNames:
                 remedy="ask from a program, or name the page's host in --allowed-hosts",
             )
 
+    def is_of_allowed(self, origin: bytes) -> bool:
+        """Whether this is the `Origin` of a page of an allowed host, at any port."""
+        authority = _authority(origin)
+        return bool(authority) and host_name(authority) in self._allowed
+
     def _is_own(self, origin: bytes | None, host: bytes | None) -> bool:
-        if origin is None:
+        if origin is None or self.is_of_allowed(origin):
             return True
-        scheme, found, authority = origin.partition(b"://")
-        if not found or scheme.lower() not in (b"http", b"https") or not authority:
-            return False
-        return authority.lower() == (host or b"").lower() or host_name(authority) in self._allowed
+        authority = _authority(origin)
+        return bool(authority) and authority.lower() == (host or b"").lower()
 
     def _is_known(self, host: bytes) -> bool:
         name = host_name(host)
         return name is not None and name != "" and ("." not in name or name in self._names or _is_address(name))
+
+
+def readable_by(origin: bytes) -> Headers:
+    """With these headers of an answer, the page may read it; cookies are neither sent nor set."""
+    return (
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", ORIGIN),
+    )
+
+
+def permission(headers: Mapping[bytes, bytes], methods: Iterable[str]) -> Headers:
+    """The answer to a preflight: the page may send these methods, and all headers that it asks for."""
+    asked = headers.get(ASKED_HEADERS, b"")
+    granted = [
+        (b"access-control-allow-methods", ", ".join(methods).encode()),
+        (b"access-control-max-age", b"%d" % REMEMBERED_S),
+    ]
+    if asked and len(asked) <= LONGEST_NAMES_BYTES and _NAMES.fullmatch(asked):
+        granted.append((b"access-control-allow-headers", asked))
+    if ASKED_NETWORK in headers:
+        granted.append((b"access-control-allow-private-network", b"true"))
+    return tuple(granted)
+
+
+def _authority(origin: bytes) -> bytes:
+    """Host and port of an `Origin`; empty where it is none of a web page."""
+    scheme, _, authority = origin.partition(b"://")
+    return authority if scheme.lower() in (b"http", b"https") else b""
 
 
 def _is_address(name: str) -> bool:

@@ -237,7 +237,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         str | None,
         _help(
             "Further names, between commas, under which this server may be asked without --api-keys, and whose pages "
-            "may ask it; addresses, names without a dot and the name in --host always may."
+            "may ask it and read its answers, but not steer it; addresses, names without a dot and the name in --host "
+            "always may."
         ),
     ] = None
     plans: Annotated[str | None, _help("A folder of plans that may be swapped in while serving.")] = None

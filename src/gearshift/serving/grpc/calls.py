@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from gearshift.errors import GearshiftError, NotReady, QueueFull
 from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
+from gearshift.serving.door.open_exchanges import REVOKED, End
 from gearshift.serving.grpc.sockets import GrpcSockets
 from gearshift.v2.grpc_status import RETRY_AFTER, STATUS
 
@@ -20,7 +21,8 @@ LOOK_S = 0.25
 LONGEST_TEXT = 500
 """Characters of an error's text; it travels in a header, whose size clients bound."""
 Sent = TypeVar("Sent")
-May = Callable[[Mapping[bytes, bytes]], None]
+May = Callable[[Mapping[bytes, bytes], End], End]
+"""Raises for a call that is not let in; `Keys.admit_user` or `admit_admin`."""
 Call = Callable[[Any, Exchange], Awaitable[Sent]]
 Refusal = tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]
 
@@ -118,6 +120,20 @@ class Tasks:
             task.cancel()
 
 
+class Revoke:
+    """Ends the call in whose task it is made, as its key is revoked."""
+
+    __slots__ = ("is_done", "task")
+
+    def __init__(self) -> None:
+        self.task: Any = asyncio.current_task()
+        self.is_done = False
+
+    def __call__(self) -> None:
+        self.is_done = True
+        self.task.cancel()
+
+
 def guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, Any], Awaitable[Sent]]:
     """Wrap `call`: check access, turn errors into a status, and send the request id as trailer.
 
@@ -135,13 +151,20 @@ def guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, An
     async def outcome(context: Any) -> tuple[Sent | None, Refusal | None]:
         metadata = metadata_of(context)
         exchange, status = Exchange(method, given=metadata.get(REQUEST_ID, "")), None
+        revoke = Revoke()
         try:
             if may is not None:
-                may({name.encode(): _as_bytes(value) for name, value in metadata.items()})
+                headers = {name.encode(): _as_bytes(value) for name, value in metadata.items()}
+                exchange.on_end = may(headers, revoke)
             answer = await call(context, exchange)
             status = grpc.StatusCode.OK
             context.set_trailing_metadata(((REQUEST_ID, exchange.id),))
             return answer, None
+        except asyncio.CancelledError:
+            if not revoke.is_done or revoke.task.uncancel():
+                raise
+            status = grpc.StatusCode.UNAUTHENTICATED
+            return None, (status, REVOKED, ((REQUEST_ID, exchange.id),))
         except Exception as error:  # noqa: BLE001  every error becomes an answer
             status = STATUS.get(
                 error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL

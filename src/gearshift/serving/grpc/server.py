@@ -142,7 +142,7 @@ class GrpcServer:
         """Return the handlers per service; the server's health needs no key."""
         user = admin = None
         if self._keys is not None:
-            user, admin = self._keys.require_user, self._keys.require_admin
+            user, admin = self._keys.admit_user, self._keys.admit_admin
         told = {"ServerReflectionInfo": streaming("ServerReflectionInfo", self._reflect, user)}
         return {
             SERVICE: self._inference_methods(user, admin),

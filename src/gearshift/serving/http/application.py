@@ -7,15 +7,15 @@ from urllib.parse import unquote
 
 from gearshift.errors import NoAccess
 from gearshift.serving.door.keys import Keys
-from gearshift.serving.door.origins import FETCH_SITE, ORIGIN, OwnNames
+from gearshift.serving.door.origins import ASKED_METHOD, FETCH_SITE, ORIGIN, OwnNames, permission, readable_by
 from gearshift.serving.door.signature import unknown_model
-from gearshift.serving.http.attempts import BEARER, respond_error
+from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.handlers import ACCEPT, Handlers
-from gearshift.serving.http.http_exchange import HttpExchange, Then, Work, read_body
+from gearshift.serving.http.http_exchange import BEARER, HttpExchange, Then, Work, read_body
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
-from gearshift.serving.operate.control import require_operator
+from gearshift.serving.operate.control import require_local
 from gearshift.serving.pages.front_page import HTML, TextPipeline, docs_page, front_page, key_page
 from gearshift.v2 import json as v2_json
 
@@ -28,6 +28,8 @@ HTML_TYPE = b"text/html"
 V1 = "/v1"
 """Clients of OpenAI's API are given it with the address of the server, or twice, or not at all."""
 Found = tuple[Route, Then]
+OF_PAGES = frozenset[Who]({"anybody", "user"})
+"""Who pages of other sites may be, where they are allowed: none of them may steer."""
 
 
 class Application:
@@ -95,13 +97,19 @@ class Application:
         path, method, headers = exchange.path, exchange.method, exchange.headers
         if path[-1:] == "/" or "%" in path or path[:1] != "/":
             path = _path_meant(path)
-        if method == "POST" and (ORIGIN in headers or FETCH_SITE in headers):
-            self._names.require_own_page(headers)
         found = self._routes.get(path) or self._found_by_pattern(path)
         who = "user" if found is None else found[0].who
+        origin = headers.get(ORIGIN)
+        if origin is not None and who in OF_PAGES and self._names.is_of_allowed(origin):
+            exchange.more = readable_by(origin)
+        elif method == "POST" and (origin is not None or FETCH_SITE in headers):
+            self._names.require_own_page(headers)
         if who != "anybody":
             if self._keys is None or not self._keys.of_users:
                 self._names.require_known(headers)
+            if found is not None and exchange.more and method == "OPTIONS" and ASKED_METHOD in headers:
+                exchange.respond(200, b"", extra=permission(headers, found[0].methods))  # it carries no key
+                return None
             if self._keys is not None or who == "operator":
                 try:
                     self._require_key(self._keys, who, exchange)
@@ -128,13 +136,13 @@ class Application:
         return next((found for pattern, found in self._patterns if pattern.fullmatch(path)), None)
 
     def _require_key(self, keys: Keys | None, who: Who, exchange: HttpExchange) -> None:
-        if who == "operator" or keys is None:
-            require_operator(keys, exchange.client.address, exchange.headers)
+        if keys is None:
+            require_local(exchange.client.address, exchange.headers)
             return
-        if who == "admin":
-            keys.require_admin(exchange.headers)
-        else:
-            keys.require_user(exchange.headers)
+        admit = keys.admit_user if who == "user" else keys.admit_admin
+        exchange.on_end = admit(exchange.headers, exchange.revoke)
+        if who == "operator":
+            return
         if keys.of_users:
             exchange.client.vouch()
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gearshift.errors import GearshiftError, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
-from gearshift.serving.http.http_exchange import CLOSE, Headers, HttpExchange, Work, error_body
+from gearshift.serving.http.http_exchange import BEARER, CLOSE, Headers, HttpExchange, Work, error_body
 
 Refusal = tuple[int, str, Headers]
 """Status, text and further headers of an error answer."""
 
-RETRY_AFTER, BEARER = (b"retry-after", b"1"), (b"www-authenticate", b"Bearer")
+RETRY_AFTER = (b"retry-after", b"1")
 LONGEST_TEXT = 2000
 """Characters of an error's text, which may quote long values from the request."""
 

@@ -9,6 +9,7 @@ from gearshift.errors import TooLarge, printable
 from gearshift.runtime.service.room import Client as Held
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
+from gearshift.serving.door.open_exchanges import REVOKED
 from gearshift.serving.http.known_request import CONTENT_LENGTH, EXPECT, KnownHead
 from gearshift.v2 import json as v2_json
 from gearshift.v2.packing import Buffer
@@ -19,6 +20,7 @@ CONNECTION = b"connection"
 JSON = b"application/json"
 CLOSE = (CONNECTION, b"close")
 KEEP_ALIVE = b"keep-alive"
+BEARER = (b"www-authenticate", b"Bearer")
 _HEAD = b"%%b%%d\r\n%b: %%b\r\n%%b\r\n" % ID_HEADER
 SMALL_PART_BYTES = 1 << 10
 LARGE_BYTES = 64 << 10
@@ -78,12 +80,13 @@ class HttpExchange(Exchange):
     It is `begun` when its handler has received it, and `complete` when its body has arrived,
     perhaps earlier.  `then` receives the whole body; `measure` before that the size of each part,
     if the head does not give the length.  `release` is called once when the body is read, or will
-    not be; `on_gone` if the client leaves before the answer.
+    not be; `on_gone` if the client leaves before the answer.  `more` are headers of whatever answer
+    it gets.
     """
 
     __slots__ = (
         "answered", "begun", "chunks", "client", "complete", "gone", "headers", "keep_alive", "known_head", "measure",
-        "on_gone", "on_room", "parts", "refusal", "release", "streams", "then",
+        "more", "on_gone", "on_room", "parts", "refusal", "release", "streams", "then",
     )  # fmt: skip
 
     def __init__(self, client: Client, method: str, path: str, headers: dict[bytes, bytes], keep_alive: bool) -> None:
@@ -94,6 +97,7 @@ class HttpExchange(Exchange):
         self.begun = self.complete = self.answered = self.gone = self.streams = False
         self.chunks = True
         """Whether the client understands an answer in chunks: not with HTTP/1.0."""
+        self.more: Headers = ()
         self.known_head: KnownHead | None = None
         """Set if the client has sent the same head before."""
         self.then: Then | None = None
@@ -142,6 +146,8 @@ class HttpExchange(Exchange):
             extra = (*extra, CLOSE)
         elif not last and CONNECTION in self.headers and KEEP_ALIVE in self.headers[CONNECTION].lower():
             extra = (*extra, (CONNECTION, KEEP_ALIVE))  # else an HTTP/1.0 client waits for the end
+        if self.more:
+            extra = (*extra, *self.more)
         lines = b"".join([b"%b: %b\r\n" % pair for pair in extra]) if extra else b""
         head = _HEAD % (_head(status, content_type), size, self.id.encode(), lines)
         if self.method == "HEAD":
@@ -160,7 +166,9 @@ class HttpExchange(Exchange):
         self.end_reading()
         self.streams, self.then = True, None
         self.keep_alive = self.keep_alive and self.chunks and not self.client.ending
-        lines = [*extra, (TRANSFER_ENCODING, b"chunked")] if self.chunks else [*extra]
+        lines = [*extra, *self.more]
+        if self.chunks:
+            lines.append((TRANSFER_ENCODING, b"chunked"))
         if not self.keep_alive:
             lines.append(CLOSE)
         status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
@@ -178,6 +186,22 @@ class HttpExchange(Exchange):
         parts = (b"0\r\n\r\n" if self.chunks else b"",)
         self.client.answered(self, parts, last=not self.keep_alive or self.client.ending)
         self.end(status)
+
+    def revoke(self) -> None:
+        """End a request whose key is revoked: nobody works on it any more, and its connection is closed."""
+        if self.answered or self.gone:
+            return
+        on_gone, self.on_gone, self.keep_alive = self.on_gone, None, False
+        if on_gone is not None:
+            on_gone()
+        error = error_body(self.path, 401, REVOKED)
+        if self.streams:
+            if self.path.startswith(OPENAI):
+                self.stream(b"data: %b\n\n" % error)
+            self.end_stream(401)
+        else:
+            self.respond(401, error, extra=(BEARER, CLOSE))
+        self.gone = True  # for steps that go on
 
     def pass_on(self, answer: bytes, *, last: bool) -> None:
         """Send an answer, including its head, that another process made and logged."""

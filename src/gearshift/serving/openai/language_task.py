@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from hashlib import sha256
 from io import BufferedReader
@@ -30,6 +30,7 @@ from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.backends.local import assign_cores, available_cores, cores_beside_engines, cuda_places
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.own_key import key_of, own_key
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
@@ -39,6 +40,8 @@ from gearshift.support.decoding import UNREADABLE
 from gearshift.support.files import open_to_read, read_bytes
 
 LONGEST_LINE = 1 << 20
+Command = Callable[[int, str], list[str]]
+"""The words that start an engine on a port, with a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +148,12 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
             command = _emulated_command(task, replica, held)
-            make = _maker(task, replica, command, Path.cwd())
-            yield watched(replica.model, make=make, longest_start_s=60.0, origin=_origin(replica, command(0), make))
+            make = _maker(task, replica, command, Path.cwd(), own_key())
+            origin = _origin(replica, make)
+            yield watched(replica.model, make=make, key=own_key(), longest_start_s=60.0, origin=origin)
             continue
         engine = task.project.models[replica.model].engine
-        key = engine.key(f"{task.project_path}, models.{replica.model}.engine.api_key_env")
+        key = key_of(engine, f"{task.project_path}, models.{replica.model}.engine.api_key_env")
         common = partial(
             watched,
             engine.model,
@@ -159,8 +163,8 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         )
         if engine.command:
             command = partial(_command, engine, replica, _memory_share(task.plan, replica, held), held)
-            make = _maker(task, replica, command, task.project_path.parent)
-            yield common(make=make, origin=(*_origin(replica, command(0), make), engine.model, key))
+            make = _maker(task, replica, command, task.project_path.parent, key or "")
+            yield common(make=make, origin=(*_origin(replica, make), engine.model, engine.api_key_env))
         else:
             place = number - int(task.tables.replica_begin[task.tables.replica_model[number]])
             require(
@@ -173,9 +177,9 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
             yield common(url=url, origin=(url, engine.model, key))
 
 
-def _origin(replica: Replica, command: Sequence[str], make: "Maker") -> tuple[Hashable, ...]:
-    """All that decides how an engine is started, but for its port."""
-    return replica.model, tuple(command), make.folder, make.cores, tuple(sorted(make.environment.items()))
+def _origin(replica: Replica, make: "Maker") -> tuple[Hashable, ...]:
+    """All that decides how an engine is started, but for its port and key."""
+    return replica.model, tuple(make.command(0, "")), make.folder, make.cores, tuple(sorted(make.environment.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,23 +187,32 @@ class Maker:
     """Makes the process of a replica's engine."""
 
     id: str
-    command: Callable[[int], Sequence[str]]
+    command: Command
     folder: Path
     environment: Mapping[str, str]
     cores: frozenset[int]
+    key: str = field(repr=False)
 
     def __call__(self) -> EngineProcess:
-        return EngineProcess(self.id, self.command, folder=self.folder, environment=self.environment, cores=self.cores)
+        return EngineProcess(
+            self.id,
+            lambda port: self.command(port, self.key),
+            folder=self.folder,
+            environment=self.environment,
+            cores=self.cores,
+            key=self.key,
+        )
 
 
 def _command(
-    engine: EngineSettings, replica: Replica, memory_share: float, held: EngineProfile, port: int
+    engine: EngineSettings, replica: Replica, memory_share: float, held: EngineProfile, port: int, key: str
 ) -> list[str]:
     return engine.argv(
         port=port,
         memory_share=memory_share,
         kv_tokens=_kv_tokens(held),
         tensor_parallel=replica.tensor_parallel,
+        api_key=key,
     )
 
 
@@ -207,12 +220,12 @@ def _kv_tokens(held: EngineProfile) -> int:
     return held.kv_blocks * held.block_tokens
 
 
-def _emulated_command(task: LanguageTask, replica: Replica, held: EngineProfile) -> Callable[[int], list[str]]:
+def _emulated_command(task: LanguageTask, replica: Replica, held: EngineProfile) -> Command:
     command = [sys.executable, "-P", "-m", "gearshift.runtime.engines.emulated", str(task.folder)]
     command += ["--model", replica.model, "--device-kind", held.device_kind]
     command += ["--tensor-parallel", str(replica.tensor_parallel), "--kv-tokens", str(_kv_tokens(held))]
     command += _board(task, replica)
-    return lambda port: [*command, "--port", str(port)]
+    return lambda port, _: [*command, "--port", str(port)]
 
 
 def _board(task: LanguageTask, replica: Replica) -> list[str]:
@@ -252,7 +265,7 @@ def _memory_share(plan: GearPlan, replica: Replica, held: EngineProfile) -> floa
     return MEMORY_SHARE / len(beside)
 
 
-def _maker(task: LanguageTask, replica: Replica, command: Callable[[int], list[str]], folder: Path) -> Maker:
+def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path, key: str) -> Maker:
     """Raises `InvalidInput` where the replica's devices are absent."""
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
@@ -266,7 +279,7 @@ def _maker(task: LanguageTask, replica: Replica, command: Callable[[int], list[s
             assigned = assign_cores(hardware, task.available)
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
-    return Maker(replica.id, command, folder, environment, cores)
+    return Maker(replica.id, command, folder, environment, cores, key)
 
 
 def served_text(task: LanguageTask) -> TextPipeline:

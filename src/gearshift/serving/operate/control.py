@@ -10,7 +10,6 @@ import msgspec
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
 from gearshift.runtime.service.service import Service
-from gearshift.serving.door.keys import Keys
 from gearshift.serving.operate.in_force import Inference, InForce
 
 STATUS_PATH = "/v2/gearshift/status"
@@ -150,15 +149,13 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         raise InvalidInput(f"the body does not fit: {error}", remedy="see /openapi.json") from None
 
 
-def require_operator(keys: Keys | None, address: str | None, headers: Mapping[bytes, bytes]) -> None:
-    """Raise `NoAccess` without a valid key; without keys, `Forbidden` for other machines.
+def require_local(address: str | None, headers: Mapping[bytes, bytes]) -> None:
+    """Raise `Forbidden` for other machines, where no keys tell who may steer.
 
-    Without keys, browser pages on this machine are refused too (browsers send `Origin`), and so
-    are requests that a proxy on this machine forwards.
+    Browser pages on this machine are refused too (browsers send `Origin`), and so are requests that
+    a proxy on this machine forwards.
     """
-    if keys is not None:
-        keys.require_admin(headers)
-    elif not _is_local(address) or not OF_OTHERS.isdisjoint(headers):
+    if not _is_local(address) or not OF_OTHERS.isdisjoint(headers):
         raise Forbidden(
             "without keys only programs on the server's own machine may do this",
             remedy="do it there, or serve with --admin-keys",

@@ -66,7 +66,7 @@ kv_bytes_per_token = 6144
 #   url = "http://gpu-1:8000/v1"
 #   api_key_env = "MY_KEY"          # the environment variable with the key, if there is one
 # vLLM, started here on the devices that a plan gives it:
-#   command = "vllm serve org/model --port {port} --tensor-parallel-size {tp} --gpu-memory-utilization {memory_share}"
+#   command = "vllm serve org/model --host 127.0.0.1 --port {port} -tp {tp} --gpu-memory-utilization {memory_share}"
 #   longest_start_s = 600
 
 [profile]

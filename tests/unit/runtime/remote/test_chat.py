@@ -168,6 +168,8 @@ def test_at_most_so_many_requests_are_open_at_a_time():
         (as_json({"error": {"message": "slow down"}}, 429), "answered with status 429: .*slow down"),
         ((429, {"retry-after": "3600"}, b"slow down"), "status 429 and asks to wait 3600 s: slow down"),
         (as_json({"error": "key sk-secret is wrong"}, 401), r"status 401: .*key \*\*\* is wrong"),
+        (as_json({"error": " " * 1175 + "key sk-secret is wrong"}, 401), r"status 401: .*key \*\*\* is"),
+        (completion("your key is sk-secret"), "answered with none of the classes"),
         ((302, {"location": "/elsewhere"}, b""), "status 302, and redirects are not followed"),
         (as_json({"choices": []}), "without text or without the log-probabilities"),
         (as_json({"choices": [{"message": {"content": "good"}}]}), "without the log-probabilities"),

@@ -183,3 +183,82 @@ def test_a_model_is_found_however_its_path_is_encoded():
         return await statuses(server, "POST", ["/v2/models/%73ums/infer", "/v2/models%2fsums/infer"], {})
 
     assert serve(use) == [200, 404]
+
+
+# Pages of allowed hosts ----------------------------------------------------------------------------------------------
+
+PAGE = {"origin": "https://page.example:8443", "sec-fetch-site": "cross-site"}
+ASKS = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,authorization"}
+
+
+def at_a_server_with_keys(tmp_path, use):
+    (tmp_path / "users").write_text("a-longer-user-key\n")
+    (tmp_path / "admins").write_text("a-longer-admin-key\n")
+    keys = read_keys(str(tmp_path / "users"), str(tmp_path / "admins"))
+    return serve(use, keys=keys, names=OwnNames(allowed=["page.example"]))
+
+
+def allows(response) -> str | None:
+    return response.headers.get("access-control-allow-origin")
+
+
+def test_a_page_of_an_allowed_host_is_given_permission_without_a_key_and_reads_its_answers(tmp_path):
+    async def use(server: Server) -> Any:
+        key = {"authorization": "Bearer a-longer-user-key"}
+        return (
+            await server.ask("OPTIONS", INFER, headers=PAGE | ASKS),
+            await server.ask("POST", INFER, BODY, PAGE | key),
+            await server.ask("POST", INFER, BODY, PAGE),
+            await server.ask("GET", "/v2", headers=PAGE | key),
+        )
+
+    preflight, *answers = at_a_server_with_keys(tmp_path, use)
+    assert preflight.status == 200
+    assert preflight.headers["access-control-allow-methods"] == "POST"
+    assert preflight.headers["access-control-allow-headers"] == "content-type,authorization"
+    assert [answer.status for answer in answers] == [200, 401, 200]
+    for answer in (preflight, *answers):
+        assert allows(answer) == PAGE["origin"]
+        assert answer.headers["vary"] == "origin"
+        assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "https://page.example.evil.example", "page.example"]
+)
+def test_pages_of_other_hosts_get_no_permission_and_can_read_nothing(tmp_path, origin):
+    async def use(server: Server) -> Any:
+        page = PAGE | {"origin": origin}
+        key = {"authorization": "Bearer a-longer-user-key"}
+        return (
+            await server.ask("OPTIONS", INFER, headers=page | ASKS),
+            await server.ask("POST", INFER, BODY, page | key),
+            await server.ask("GET", "/v2", headers=page | key),
+        )
+
+    answers = at_a_server_with_keys(tmp_path, use)
+    assert [answer.status for answer in answers] == [401, 403, 200]
+    assert [allows(answer) for answer in answers] == [None] * 3
+
+
+@pytest.mark.parametrize("path", [GEAR_PATH, DRAIN_PATH, "/v2/repository/models/sums/load"])
+def test_pages_of_allowed_hosts_may_not_steer(tmp_path, path):
+    async def use(server: Server) -> Any:
+        key = {"authorization": "Bearer a-longer-admin-key"}
+        return (
+            await server.ask("OPTIONS", path, headers=PAGE | ASKS | key),
+            await server.ask("POST", path, b"{}", PAGE | key),
+        )
+
+    preflight, post = at_a_server_with_keys(tmp_path, use)
+    assert (allows(preflight), allows(post), post.status) == (None, None, 403)
+
+
+def test_headers_that_are_no_names_are_not_granted(tmp_path):
+    async def use(server: Server) -> Any:
+        asks = ASKS | {"access-control-request-headers": "a: b", "access-control-request-private-network": "true"}
+        return await server.ask("OPTIONS", INFER, headers=PAGE | asks)
+
+    response = at_a_server_with_keys(tmp_path, use)
+    assert "access-control-allow-headers" not in response.headers
+    assert response.headers["access-control-allow-private-network"] == "true"

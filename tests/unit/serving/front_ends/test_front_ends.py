@@ -31,8 +31,10 @@ from gearshift.serving.http.http_exchange import HttpExchange
 from tests.little_task import little_profile
 from tests.unit.serving.door.test_origins import (  # noqa: F401
     test_a_model_is_found_however_its_path_is_encoded,
+    test_a_page_of_an_allowed_host_is_given_permission_without_a_key_and_reads_its_answers,
     test_a_page_of_another_site_may_not_even_ask_for_an_inference,
     test_by_a_foreign_name_only_health_and_the_empty_live_page_are_told,
+    test_pages_of_allowed_hosts_may_not_steer,
     test_with_keys_of_administration_alone_the_name_matters,
     test_with_keys_of_users_the_name_does_not_matter_and_the_page_does,
 )
@@ -102,6 +104,7 @@ class Joined(FrontEnd):
     def __init__(self, serving: Serve, link: RouterLink, board: Board, options: dict[str, Any]) -> None:
         super().__init__(serving, link, board)
         self._application._keys = options.get("keys")
+        self._application._names = options.get("names", self._application._names)
         (model,) = self._application._handlers.models
         model._given_limits = options.get("limits", model._given_limits)
         self.board, self.link = board, link

@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from gearshift.runtime.service.room import Client
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving import serve
+from gearshift.serving.door import open_exchanges
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.keys import read_keys
 from gearshift.serving.door.settings import ServerSettings
@@ -127,6 +129,13 @@ def keys(tmp_path):
     return str(path)
 
 
+def write_keys(path: str, *letters: str) -> None:
+    new = Path(path).with_suffix(".new")
+    new.write_text("".join(letter * 32 + "\n" for letter in letters))
+    new.chmod(0o600)
+    new.rename(path)
+
+
 def samples(*numbers: int, outputs: tuple[str, ...] = (), **fields: Any) -> pb.ModelInferRequest:
     tensor = pb.ModelInferRequest.InferInputTensor(name="sample", datatype="INT64", shape=[len(numbers)])
     raw = np.array(numbers, dtype="<i8").tobytes()
@@ -156,6 +165,48 @@ def test_a_call_without_a_key_is_refused_before_its_message_has_come(keys, metho
     headers, sent_bytes = run(use, keys)
     assert b"an API key is needed" in headers
     assert sent_bytes <= 65_535
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["ModelInfer", "ModelStreamInfer", "/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/"
+     "ServerReflectionInfo"],
+)  # fmt: skip
+def test_a_call_whose_key_is_revoked_ends_though_no_message_comes(keys, method, monkeypatch):
+    monkeypatch.setattr(open_exchanges, "LOOK_S", 0.01)
+
+    async def use(served: Served) -> bytes:
+        async with await Http2.connect(served.address) as client:
+            call = await client.call(method, 100, {"authorization": "Bearer " + "k" * 32})
+            other = await client.call("ModelStreamInfer", 100, {"x-api-key": "l" * 32})
+            if method.endswith("Watch"):
+                await call.send(b"", last=True)
+            await served.until(lambda: len(served.server._keys.open) == 2)
+            write_keys(keys, "l")
+            await call.ended.wait()
+            assert not other.ended.is_set()
+            return call.headers
+
+    write_keys(keys, "k", "l")
+    assert b"no longer one that this server knows" in run(use, keys)
+
+
+def test_a_stream_whose_key_is_revoked_answers_nothing_more(keys, monkeypatch):
+    monkeypatch.setattr(open_exchanges, "LOOK_S", 0.01)
+
+    async def use(served: Served) -> tuple[grpc.StatusCode, int, int]:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            metadata = (("x-api-key", "k" * 32),)
+            call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(timeout=LONGEST_S, metadata=metadata)
+            await call.write(samples(0).SerializeToString())
+            assert await call.read() is not grpc.aio.EOF
+            await call.write(samples(*[0] * 5000).SerializeToString())
+            await served.until(lambda: served.service.waiting > 0)
+            write_keys(keys, "l")
+            code = await call.code()
+            return code, served.service.waiting, served.held_bytes
+
+    assert run(use, keys) == (grpc.StatusCode.UNAUTHENTICATED, 0, 0)
 
 
 def test_health_is_told_without_waiting_for_a_message(keys):

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
+from gearshift.serving.door import open_exchanges
 from gearshift.serving.door.keys import Keys, read_keys
 from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.application import Application
@@ -604,6 +606,63 @@ def test_a_browser_without_a_key_gets_a_form_for_it(keys, path):
     assert asked().headers["content-type"] == "application/json"
     whole = asked(accept="text/html", authorization="Bearer a-longer-user-key")
     assert (whole.status, b"sums" in whole.body) == (200, True)
+
+
+def revoke(path: Path) -> None:
+    new = path.with_suffix(".new")
+    new.write_text("another-longer-key\n")
+    new.rename(path)
+
+
+@pytest.mark.parametrize("path", [INFER, "/v2/repository/index"])
+def test_a_request_whose_key_is_revoked_is_401_whatever_it_waits_for(keys, tmp_path, monkeypatch, path):
+    monkeypatch.setattr(open_exchanges, "LOOK_S", 0.01)
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-api-key: a-longer-user-key\r\ncontent-length: 100\r\n\r\n"
+
+    async def use(server: Server) -> tuple[Response, bool]:
+        connection, wire = server.connect()
+        connection.data_received(head.encode())
+        while not keys.open:
+            await asyncio.sleep(0)
+        revoke(tmp_path / "user")
+        response = await answered(wire)
+        connection.connection_lost(None)
+        return response, wire.ended
+
+    response, ended = serve(use, keys=keys)
+    assert (response.status, response.headers["connection"], ended) == (401, "close", True)
+    assert "no longer" in response.json()["error"]
+
+
+def test_a_request_that_waits_for_its_answer_gives_its_place_up_when_its_key_is_revoked(keys, tmp_path, monkeypatch):
+    monkeypatch.setattr(open_exchanges, "LOOK_S", 0.01)
+    headers = {"x-api-key": "a-longer-user-key"}
+
+    async def use(server: Server) -> tuple[int, int]:
+        server.backend.run = lambda batch: None  # it never ends
+        asked = asyncio.ensure_future(server.infer(samples(*[0] * 200), headers))
+        while not server.service.pipeline.waiting:
+            await asyncio.sleep(0)
+        revoke(tmp_path / "user")
+        response = await asked
+        return response.status, server.service.pipeline.waiting
+
+    assert serve(use, keys=keys) == (401, 0)
+
+
+def test_a_request_with_a_key_is_forgotten_without_a_collection(keys):
+    async def use(server: Server) -> tuple[int, list[object]]:
+        gc.collect()
+        gc.disable()
+        gc.freeze()
+        try:
+            response = await server.infer(samples(0), {"x-api-key": "a-longer-user-key"})
+            await asyncio.sleep(0)  # for what a task leaves behind
+            return response.status, kept()
+        finally:
+            gc.enable()
+
+    assert serve(use, keys=keys) == (200, [])
 
 
 def test_a_server_may_have_no_live_page():

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_sockets
 from gearshift.serving.http.http_exchange import HttpExchange
@@ -61,8 +63,8 @@ def talking(handler: Streaming, talk: Talk) -> None:
         runner.run(main())
 
 
-def request(version: str = "1.1", more: str = "") -> bytes:
-    return f"GET / HTTP/{version}\r\nhost: a\r\n{more}\r\n".encode()
+def request(version: str = "1.1", more: str = "", path: str = "/") -> bytes:
+    return f"GET {path} HTTP/{version}\r\nhost: a\r\n{more}\r\n".encode()
 
 
 async def head_of(reader: asyncio.StreamReader) -> bytes:
@@ -93,6 +95,19 @@ def test_parts_are_chunks_and_the_connection_is_kept() -> None:
 
     talking(handler, talk)
     assert (handler.ended, handler.gone) == (2, 0)
+
+
+def test_headers_for_whatever_answer_stand_in_the_head_of_a_stream() -> None:
+    class Readable(Streaming):
+        def begun(self, exchange: HttpExchange) -> None:
+            exchange.more = ((b"x-more", b"too"),)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request())
+        assert b"\r\nx-more: too\r\n" in await head_of(reader)
+        assert await parts_of(reader) == [PART]
+
+    talking(Readable(1), talk)
 
 
 def test_requests_in_one_go_are_answered_one_after_another() -> None:
@@ -143,6 +158,30 @@ def test_a_client_that_leaves_is_told_of_once() -> None:
         writer.transport.abort()
         while not handler.gone:
             await asyncio.sleep(0.001)
+
+    talking(handler, talk)
+    assert (handler.ended, handler.gone) == (0, 1)
+
+
+@pytest.mark.parametrize("path", ["/live", "/v1/chat/completions"])
+def test_a_stream_that_is_revoked_ends_with_its_connection(path: str) -> None:
+    class Revoked(Streaming):
+        def completed(self, exchange: HttpExchange) -> None:
+            super().completed(exchange)
+            exchange.on_room = None
+            exchange.revoke()
+            exchange.stream(b"nothing more")
+            exchange.revoke()
+
+    handler = Revoked(3000)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request(path=path) * 2)
+        await head_of(reader)
+        parts = await parts_of(reader)
+        told = [part for part in parts if part != PART]
+        assert [b"no longer" in part and part.startswith(b"data: {") for part in told] == [True] * ("v1" in path)
+        assert await reader.read(-1) == b""
 
     talking(handler, talk)
     assert (handler.ended, handler.gone) == (0, 1)

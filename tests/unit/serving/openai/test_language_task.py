@@ -11,6 +11,7 @@ from gearshift.hardware import identical_devices
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
+from gearshift.runtime.engines.replicas.own_key import own_key
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
@@ -67,6 +68,16 @@ def commands(task: LanguageTask) -> list[list[str]]:
         return [list(one.origin[1]) for one in make_replicas(task, ServerSettings())]  # type: ignore[index]
 
     return asyncio.run(served())
+
+
+def test_what_tells_engines_apart_holds_no_key(tmp_path: Path) -> None:
+    task, _ = tasks(tmp_path, COMMAND.replace("--memory", "--api-key {api_key} --memory"), COMMAND)
+
+    async def origins() -> str:
+        return repr([one.origin for one in make_replicas(task, ServerSettings())])
+
+    assert own_key() not in asyncio.run(origins())
+    assert commands(task)[0][3:5] == ["--api-key", ""]
 
 
 def test_a_lone_replica_is_served_by_the_command_that_was_profiled(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ With SIGUSR1 it begins to break off every answer after its first token, and with
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.runtime.engines.emulated.board import Board
 from gearshift.runtime.engines.emulated.engine import EmulatedEngine
+from gearshift.runtime.engines.replicas.own_key import OWN_VARIABLE
 from gearshift.support.event_loop import allow_many_connections, loop_factory
 
 
@@ -48,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     async def serve() -> None:
         factors = [float(one) for one in options.factors.split(",")]
         board = Board(options.board, options.place, factors) if options.board is not None else None
-        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board)
+        key = os.environ.get(OWN_VARIABLE, "")
+        emulated = EmulatedEngine(profile, engine, name=options.name, speed=options.speed, board=board, key=key)
         port = await emulated.start(options.host, options.port)
 
         def break_off_or_not() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from hmac import compare_digest
 from itertools import count
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from gearshift.runtime.engines.emulated.replies import JSON, Body, Faults, Reply
 from gearshift.runtime.engines.requests.asked import CHAT, TEXT
 from gearshift.support.fine_timer import FineSleeper
 
-PREFIX = "/v1"
+PREFIX, HEALTH = "/v1", "/health"
 PIECE_NS = 5_000_000
 """A step beside others goes on for this long before it is looked who is at work."""
 
@@ -29,7 +30,7 @@ class EmulatedEngine:
     """Runs the steps of an engine in real time; `name` is its model's at this endpoint.
 
     With `speed` 2 it takes half the time. Steps are begun one after another without drift. With a
-    `board`, other engines on its devices slow it.
+    `board`, other engines on its devices slow it. With a `key`, requests need it.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class EmulatedEngine:
         name: str = "",
         speed: float = 1.0,
         board: Board | None = None,
+        key: str = "",
     ) -> None:
+        self._authorization = f"Bearer {key}".encode() if key else b""
         self._engine, self._speed, self._board = Engine(engine), speed, board
         self.answers, self.name = RecordedAnswers(profile, engine.model), name or engine.model
         self._replies: dict[Generation, Reply] = {}
@@ -72,6 +75,9 @@ class EmulatedEngine:
     def running(self) -> int:
         """Requests that it works on, or that wait."""
         return len(self._replies)
+
+    def lets_in(self, authorization: bytes) -> bool:
+        return not self._authorization or compare_digest(authorization, self._authorization)
 
     def begin(self, path: str, content: bytes, sender: "_Connection") -> Reply | None:
         """Take a request, or answer it with an error."""
@@ -171,7 +177,7 @@ class _Connection(asyncio.Protocol):
         self._engine = engine
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._path, self._body = b"", b""
+        self._path, self._body, self._authorization = b"", b"", b""
         self._reply: Reply | None = None
         self._chunked = False
 
@@ -192,13 +198,20 @@ class _Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         self._path += url
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"authorization":
+            self._authorization = value
+
     def on_body(self, part: bytes) -> None:
         self._body += part
 
     def on_message_complete(self) -> None:
         path, body = self._path.decode("latin-1").partition("?")[0], self._body
-        self._path = self._body = b""
-        if self._parser.get_method() == b"GET":
+        is_let_in = path == HEALTH or self._engine.lets_in(self._authorization)
+        self._path = self._body = self._authorization = b""
+        if not is_let_in:
+            self.refuse(401, "the key is missing or wrong", "invalid_api_key")
+        elif self._parser.get_method() == b"GET":
             self._get(path)
         elif path in (PREFIX + CHAT, PREFIX + TEXT):
             self._reply = self._engine.begin(path.removeprefix(PREFIX), body, self)
@@ -209,7 +222,7 @@ class _Connection(asyncio.Protocol):
         if path == f"{PREFIX}/models":
             models = [{"id": self._engine.name, "object": "model", "created": 0, "owned_by": "gearshift"}]
             self._whole(200, msgspec.json.encode({"object": "list", "data": models}))
-        elif path == "/health":
+        elif path == HEALTH:
             self._whole(200, msgspec.json.encode({"status": "ok", "running": self._engine.running}))
         else:
             self.refuse(404, "there is nothing here")

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from gearshift.runtime.engines.replicas.own_key import with_key
 from gearshift.runtime.engines.replicas.supervise import ANY_CORES, GRACE_S, kill
+from gearshift.runtime.remote.masking import Mask
 
 SUPERVISOR = "gearshift.runtime.engines.replicas.supervise"
 LAST_LINES = 20
@@ -28,7 +30,8 @@ class EngineProcess:
 
     Nobody keeps the port for it: another process may take it first.
 
-    `ended` is set when it has ended; `last_lines` are of its output.
+    It is told `key` by its environment. `ended` is set when it has ended; `last_lines` are of its
+    output, with the key hidden.
     """
 
     def __init__(
@@ -40,10 +43,12 @@ class EngineProcess:
         environment: Mapping[str, str],
         cores: frozenset[int] = frozenset(),
         find_port: Callable[[], int] | None = None,
+        key: str | None = None,
     ) -> None:
+        self._mask = Mask(key)
         self._find_port = find_port or free_port
         self._name, self._command, self._folder = name, command, folder
-        self._environment, self._cores = environment, cores
+        self._environment, self._cores = with_key(dict(environment), key), cores
         self.port = 0
         self.ended = asyncio.Event()
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -111,7 +116,7 @@ class EngineProcess:
         rest = b""
         assert process.stdout is not None
         while part := await process.stdout.read(1 << 16):
-            *lines, rest = (rest + part).split(b"\n")
+            *lines, rest = self._mask(rest + part).split(b"\n")  # before anything is cut off
             rest = rest[-LONGEST_LINE:]
             for line in lines:
                 text = line[:LONGEST_LINE].decode(errors="replace").rstrip()

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from gearshift.errors import GearshiftError, ModelFailed
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, is_taken
 from gearshift.runtime.engines.replicas.identity import LISTED, lacks, listed_as
+from gearshift.runtime.engines.replicas.reach import open_at
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.engines.upstream.link import EngineLink
 
@@ -19,6 +20,10 @@ Health = Literal["healthy", "busy", "unreachable", "refusing", "other"]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Between attempts to reach an endpoint, or to start one."""
 MOST_START_PROBE_S = 2.0
+OPEN_TO_OTHERS = (
+    "the engine of replica %r listens at %s too, port %d, where other machines may reach it past this server; let its "
+    "command listen on the loopback alone, such as by --host 127.0.0.1"
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +31,9 @@ log = logging.getLogger(__name__)
 class OnChange(Protocol):
     def lost(self, replica: int) -> None: ...
 
-    def found(self, replica: int) -> None: ...
+    def found(self, replica: int, *, restarted: bool = False) -> None:
+        """It is back; `restarted`: as another process."""
+        ...
 
     def said(self, replica: int, what: str, value: str) -> None:
         """The engine has told something of itself, which should stay the same."""
@@ -85,6 +92,8 @@ class EngineReplica:
             raise ModelFailed(f"the engine of replica {self.id!r} cannot be started: {error}") from None
         if why:
             raise ModelFailed(f"the engine of replica {self.id!r} does not answer: {why}")
+        if self.process is not None and (address := await open_at(self.process.port)):
+            log.warning(OPEN_TO_OTHERS, self.id, address, self.process.port)
 
     def watch(self, service: OnChange, number: int) -> None:
         """Tell the service from now on when the replica, which has this number there, is lost or found."""
@@ -140,12 +149,13 @@ class EngineReplica:
                 self._find()
                 continue
             self._lose()
-            if self.process is None:
+            restarts = self.process is not None
+            if restarts:
+                await self._restart()
+            else:
                 self.link.fail_all(Fault(f"{self.link.url} does not answer"))
                 await self._until_back()
-            else:
-                await self._restart()
-            self._find()
+            self._find(restarted=restarts)
 
     async def _until_suspect(self) -> Health:
         """Wait until the process has ended, somebody suspects the endpoint, or it answers no probe; its health then."""
@@ -192,17 +202,20 @@ class EngineReplica:
             self.is_lost = True
             self._tell("lost")
 
-    def _find(self) -> None:
+    def _find(self, *, restarted: bool = False) -> None:
         self._suspected.clear()
         if self.is_lost:
             self.is_lost = False
-            self._tell("found")
+            self._tell("found", restarted=restarted)
 
-    def _tell(self, what: Literal["lost", "found"]) -> None:
+    def _tell(self, what: Literal["lost", "found"], *, restarted: bool = False) -> None:
         """Tell all services, also where one raises."""
         for service, number in list(self._services.items()):
             try:
-                (service.lost if what == "lost" else service.found)(number)
+                if what == "lost":
+                    service.lost(number)
+                else:
+                    service.found(number, restarted=restarted)
             except Exception:
                 log.exception("fault when replica %r was %s", self.id, what)
 
@@ -235,7 +248,7 @@ class EngineReplica:
             if health == "healthy":
                 return ""
             if health == "refusing":
-                return "it takes no request with this key; see api_key_env"
+                return "it takes no request with this key; name its own by api_key_env, or give its command {api_key}"
             if health == "other":
                 why = f"{self.link.url} has another model: {self._lacks}"
                 if self.process is None:

@@ -32,8 +32,10 @@ class Availability:
         self.is_lost[replica] = True
         self.look(now_ns)
 
-    def found(self, replica: int, now_ns: int) -> None:
+    def found(self, replica: int, now_ns: int, *, restarted: bool = False) -> None:
         self.is_lost[replica] = False
+        if restarted:
+            self.ejections.restarted(replica)
         self.look(now_ns)
 
     def sent(self, replica: int, now_ns: int) -> None:

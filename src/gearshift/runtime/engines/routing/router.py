@@ -138,9 +138,9 @@ class EngineRouter:
         self.available.lost(replica, now_ns)
         self._move_waiting(self._model_of(replica), now_ns)
 
-    def found(self, replica: int, now_ns: int) -> None:
-        """A lost replica is back."""
-        self.available.found(replica, now_ns)
+    def found(self, replica: int, now_ns: int, *, restarted: bool = False) -> None:
+        """A lost replica is back; as another process, where it was `restarted`."""
+        self.available.found(replica, now_ns, restarted=restarted)
 
     def left(self, request: EngineRequest, now_ns: int) -> None:
         """Nobody waits for the answer any more."""

@@ -9,6 +9,7 @@ import httptools
 from gearshift.errors import printable
 from gearshift.runtime.engines.upstream.call import Call, Calls, Fault
 from gearshift.runtime.engines.upstream.server_sent import EventTooLarge, ServerSentEvents
+from gearshift.runtime.remote.masking import Mask
 from gearshift.support.retry_after import asked_pause_s
 
 LARGEST_ERROR_BYTES = 64 << 10
@@ -28,6 +29,7 @@ class Owner(Calls, Protocol):
     """The link that has the connection."""
 
     url: str
+    mask: Mask
     heard_s: float
     resting: dict["UpstreamConnection", float]
     """Connections whose answer is over but for its last bytes, and since when."""
@@ -206,11 +208,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         name = name.lower()
         if name == b"content-type":
-            self._content_type = value[:SAID_CHARACTERS].decode("latin-1")
+            self._content_type = self._link.mask(value)[:SAID_CHARACTERS].decode("latin-1")
             if value[: len(EVENT_STREAM)].lower() == EVENT_STREAM:
                 self._events = ServerSentEvents()
         elif name == b"content-encoding":
-            self._encoding = value[:SAID_CHARACTERS].decode("latin-1").lower()
+            self._encoding = self._link.mask(value)[:SAID_CHARACTERS].decode("latin-1").lower()
         elif name in (b"content-length", b"transfer-encoding"):
             self._length = value.decode("latin-1")
         elif name == b"retry-after":
@@ -265,7 +267,8 @@ class UpstreamConnection(asyncio.Protocol):
         url, kind = self._link.url, printable(self._content_type) or "no content type"
         if self._status == 200 and self._encoding not in PLAIN:
             return f"{url} answered in {self._encoding!r}, which it was not asked for; let it answer uncompressed"
-        said = " ".join(self._body[: 4 * SAID_CHARACTERS].decode(errors="replace").split())[:SAID_CHARACTERS]
+        begin = self._link.mask(bytes(self._body))[: 4 * SAID_CHARACTERS]  # a key that is cut in two would not be found
+        said = " ".join(begin.decode(errors="replace").split())[:SAID_CHARACTERS]
         told = f": {printable(said)}" if said and (self._status != 200 or kind.startswith("text/")) else ""
         if self._status == 200:
             return f"{url} answered with {kind}, {NO_STREAM}{told}"

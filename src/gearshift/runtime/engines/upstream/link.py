@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
 from gearshift.runtime.engines.upstream.connection import UpstreamConnection
+from gearshift.runtime.engines.upstream.masked import hiding
+from gearshift.runtime.remote.masking import Mask
 
 CONNECT_S = 5.0
 LONGEST_REST_S = 5.0
@@ -39,7 +41,7 @@ class EngineLink:
         trust: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
-        self.url, self._host = url, str(parts.hostname)
+        self.url, self._host, self.mask = url, str(parts.hostname), Mask(key)
         secure = parts.scheme == "https"
         self._port = parts.port or (443 if secure else 80)
         self._tls = (trust or ssl.create_default_context()) if secure else None
@@ -66,10 +68,11 @@ class EngineLink:
             f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}{named}content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        return self._send(Call(self, head.encode() + body, listener))
+        return self._send(Call(self, head.encode() + body, hiding(self.mask, listener)))
 
     def get(self, path: str, listener: Listener) -> Call:
-        return self._send(Call(self, f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode(), listener))
+        head = f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}\r\n"
+        return self._send(Call(self, head.encode(), hiding(self.mask, listener)))
 
     def look(self) -> None:
         """Fail the requests whose answers made no progress for too long."""

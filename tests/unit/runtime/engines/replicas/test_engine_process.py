@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 
 import psutil
@@ -29,9 +30,19 @@ time.sleep(600)
 """
 
 
+KEY = "sk-very-secret"
+TELLS_ITS_KEY = """
+import os, sys
+key = sys.argv[1]
+for part in ("x" * 495 + key + "y" * 495 + "\\n", "api_key: ", key[:5], key[5:], "\\n"):
+    os.write(1, part.encode())
+"""
+
+
 def with_engine(command: list[str], use: Callable[[EngineProcess], Awaitable[None]]) -> None:
     async def main() -> None:
-        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=engine_environment(None, 0))
+        environment = engine_environment(None, 0)
+        engine = EngineProcess("e-0", lambda port: command, folder=Path.cwd(), environment=environment, key=KEY)
         async with asyncio.timeout(30):
             await engine.start()
             try:
@@ -122,3 +133,29 @@ def test_a_supervisor_that_hangs_is_killed_with_its_engine() -> None:
         assert not lives(child)
 
     with_engine([sys.executable, "-c", LEAVES, "own session", "stays"], use)
+
+
+def test_an_engine_that_tells_its_key_is_heard_without_it() -> None:
+    async def use(engine: EngineProcess) -> None:
+        await engine.ended.wait()
+        assert list(engine.last_lines) == ["x" * 495 + "***yy", "api_key: ***"]
+
+    with_engine([sys.executable, "-c", TELLS_ITS_KEY, KEY], use)
+
+
+TELLS_WHERE = """
+import hashlib, os
+for name in ("GEARSHIFT_ENGINE_KEY", "VLLM_API_KEY", "LLAMA_API_KEY"):
+    print(hashlib.sha256(os.environ[name].encode()).hexdigest())
+"""
+
+
+def test_an_engine_is_told_its_key_by_variables_and_no_argument() -> None:
+    async def use(engine: EngineProcess) -> None:
+        arguments = " ".join(word for one in psutil.Process().children(recursive=True) for word in one.cmdline())
+        await engine.ended.wait()
+        assert list(engine.last_lines) == [sha256(KEY.encode()).hexdigest()] * 3
+        assert "GEARSHIFT_ENGINE_KEY" in arguments  # its own are among them
+        assert KEY not in arguments
+
+    with_engine([sys.executable, "-c", TELLS_WHERE], use)

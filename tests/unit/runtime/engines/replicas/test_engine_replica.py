@@ -22,6 +22,7 @@ from gearshift.runtime.engines.replicas.identity import (
     noted,
     said_before,
 )
+from gearshift.runtime.engines.replicas.reach import addresses
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.support.event_loop import loop_factory
 from tests.two_language_models import language_profile
@@ -39,7 +40,7 @@ class Service:
     def lost(self, replica: int) -> None:
         self.losses += 1
 
-    def found(self, replica: int) -> None:
+    def found(self, replica: int, *, restarted: bool = False) -> None:
         self.back.set()
 
     def said(self, replica: int, what: str, value: str) -> None:
@@ -337,3 +338,27 @@ def test_an_endpoint_that_is_waited_for_is_named_at_once_and_once(caplog: pytest
     assert [record.getMessage() for record in caplog.records] == [
         f"{url} of replica 'small-0' is unreachable, and is waited for, up to 0.3 s: start it, or mend its url"
     ]
+
+
+@pytest.mark.parametrize(("host", "told"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_an_engine_that_listens_beyond_the_loopback_is_told_of(
+    host: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if told and not [*addresses()]:
+        pytest.skip("this machine has no address but the loopback's")
+
+    async def use() -> None:
+        def make() -> EngineProcess:
+            return EngineProcess(
+                "small-0",
+                lambda port: [sys.executable, "-c", SERVER.replace("127.0.0.1", host), "small", str(port)],
+                folder=Path.cwd(),
+                environment=engine_environment(None, 0),
+            )
+
+        replica = EngineReplica("small-0", "small", make=make)
+        await replica.start()
+        await replica.stop()
+
+    run(use)
+    assert any("other machines may reach it" in record.getMessage() for record in caplog.records) == told

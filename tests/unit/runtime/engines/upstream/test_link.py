@@ -13,6 +13,7 @@ from gearshift.runtime.engines.upstream.link import EngineLink
 from gearshift.support.event_loop import loop_factory
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+KEY = "sk-very-secret"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -48,7 +49,7 @@ def with_server(serve: Serve, use: Callable[[EngineLink], Awaitable[None]], **op
         server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0)
         async with asyncio.timeout(20), server:
             port = server.sockets[0].getsockname()[1]
-            link = EngineLink(f"http://127.0.0.1:{port}/v1", key="secret", **options)
+            link = EngineLink(f"http://127.0.0.1:{port}/v1", key=KEY, **options)
             await use(link)
             link.close()
 
@@ -81,7 +82,7 @@ def test_events_come_one_by_one_and_the_connection_is_kept() -> None:
         for _ in range(2):
             request = await request_of(reader)
             assert request.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
-            assert b"authorization: Bearer secret\r\n" in request
+            assert f"authorization: Bearer {KEY}\r\n".encode() in request
             assert request.endswith(b'{"a":1}')
             for byte in HEAD + chunk("data: é€".encode()) + chunk(b"\n\ndata: [DONE]\n\n") + b"0\r\n\r\n":
                 writer.write(bytes([byte]))
@@ -337,5 +338,48 @@ def test_an_endpoint_that_wants_another_key_is_explained(status: int, told: bool
         await heard.over.wait()
         assert heard.fault is not None
         assert ("api_key_env" in heard.fault.reason) == told
+
+    with_server(serve, use)
+
+
+@pytest.mark.parametrize("status", [400, 401, 413, 422, 429, 500, 503])
+def test_an_error_that_repeats_the_key_is_heard_without_it(status: int) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = (await request_of(reader)).partition(b"authorization: ")[2].partition(b"\r\n")[0]
+        body = b'{"error": {"message": "%b%b"}}' % (b"x" * 165, sent)  # the log's part ends within the key
+        head = b"HTTP/1.1 %d no\r\ncontent-type: text/%b\r\ncontent-length: %d\r\n\r\n"
+        writer.write(head % (status, sent[7:], len(body)) + body)
+
+    async def use(link: EngineLink) -> None:
+        fault = (await ask(link)).fault
+        assert fault is not None
+        assert fault.status == status
+        assert fault.body.endswith(b'Bearer ***"}}')
+        assert KEY[:6] not in fault.reason
+        assert "***" in fault.reason
+
+    with_server(serve, use)
+
+
+def test_a_stream_that_repeats_the_key_is_heard_without_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = (await request_of(reader)).partition(b"authorization: ")[2].partition(b"\r\n")[0]
+        writer.write(HEAD + chunk(b'data: {"error": "bad: %b"}\n\n' % sent) + chunk(b"data: [DONE]\n\n"))
+
+    async def use(link: EngineLink) -> None:
+        assert (await ask(link)).events == [b'{"error": "bad: Bearer ***"}', b"[DONE]"]
+
+    with_server(serve, use)
+
+
+def test_a_content_type_that_repeats_the_key_is_told_without_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(whole(b"text/" + b"x" * 190 + KEY.encode(), b"{}"))
+
+    async def use(link: EngineLink) -> None:
+        fault = (await ask(link)).fault
+        assert fault is not None
+        assert KEY[:4] not in fault.reason
 
     with_server(serve, use)

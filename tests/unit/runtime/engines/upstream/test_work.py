@@ -16,6 +16,7 @@ from gearshift.runtime.engines.upstream.connection import (
     UpstreamConnection,
 )
 from gearshift.runtime.engines.upstream.server_sent import LARGEST_EVENT_BYTES, EventTooLarge, ServerSentEvents
+from gearshift.runtime.remote.masking import Mask
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -146,6 +147,7 @@ class Link:
     def __init__(self) -> None:
         self.heard_s, self.calls, self.resting = 0.0, set[Call](), dict[UpstreamConnection, float]()
         self.kept: list[UpstreamConnection] = []
+        self.mask = Mask(None)
         self.now_s = lambda: 0.0
 
     def keep(self, connection: UpstreamConnection) -> None:
