@@ -21,9 +21,9 @@ from gearshift.workload import Reading
 
 SCHEMA_VERSION = 2
 MOST_GEARS = 10_000
+"""Of a pipeline; planners make some tens."""
 MOST_BATCH = 1 << 16
 """No profile has run times of larger batches."""
-"""Of a pipeline; planners make some tens."""
 METER_BACKLOG = 0
 METER_ALPHA = 1
 SHARE_UNIT = 1 << 20

@@ -92,7 +92,7 @@ def test_a_value_out_of_range_is_refused_with_its_path_and_itself(tmp_path: Path
         content["pipelines"]["task"]["gears"][0]["replicas"][1]["largest_batch_size"] = 0
 
     sentence = refusal(changed(tmp_path / "plan.json", break_it))
-    assert "largest_batch_size is 0, needs at least 1" in sentence
+    assert "largest_batch_size is 0, needs 1 to 65536" in sentence
     assert "$.pipelines[...].gears[0].replicas[1]" in sentence
 
 
