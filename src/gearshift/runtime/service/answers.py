@@ -18,7 +18,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import BY_TIME, NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
-from gearshift.runtime.service.room import Client, HeldBytes, Room
+from gearshift.runtime.service.room import Client, HeldBytes, Room, bytes_of, has_room
 
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
@@ -64,6 +64,16 @@ class OpenRequest:
         """Count further bytes until the request ends."""
         self.held_bytes += more_bytes
         self.room.take(0, more_bytes, self.client)
+
+    def hold_result(self, row: Sample) -> bool:
+        """Count what a row has brought, until the last row has; False, with its error, where there is no room."""
+        outputs: Any = row.result
+        size_bytes = bytes_of(outputs or {})
+        if has_room(self.room.held, size_bytes):
+            self.hold(size_bytes)
+            return True
+        row.error, row.result = no_room(self.held_bytes + size_bytes, self.room.held), None
+        return False
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:

@@ -62,14 +62,14 @@ class InParts:
         if self._over:
             return
         self._open.pop(first, None)
-        whole = self.whole
+        whole, held = self.whole, self.whole.room.held
+        outputs: Mapping[str, NDArray[Any]] = answer.outputs or {}  # type: ignore[assignment]
+        size_bytes = bytes_of(outputs)
+        if not has_room(held, size_bytes) or any(map(unfit, answer.errors)):
+            self._end(unfit(no_room(whole.held_bytes + size_bytes, held)) or answer)
+            return
         if answer.outcome in ("refused", "failed"):
             self._end(answer)
-            return
-        outputs: Mapping[str, NDArray[Any]] = answer.outputs or {}  # type: ignore[assignment]
-        size_bytes, held = bytes_of(outputs), whole.room.held
-        if not has_room(held, size_bytes):
-            self._end(unfit(no_room(whole.held_bytes + size_bytes, held)) or answer)
             return
         self._answers[first] = answer
         whole.hold(size_bytes)

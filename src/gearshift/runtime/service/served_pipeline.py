@@ -33,6 +33,7 @@ from gearshift.runtime.service.answers import (
     answer_of,
     answer_to,
     rows_of,
+    unfit,
 )
 from gearshift.runtime.service.bulk_gear import bulk_gear_of
 from gearshift.runtime.service.driver import Driver
@@ -338,7 +339,9 @@ class ServedPipeline:
             self.adapting.answered(sample, gear)
         opened.missing -= 1
         self.open_requests.give_back_row(opened)
-        ends_request = sample.poisonous or bool(sample.error and sample.ending)
+        ends_request = sample.poisonous or bool(sample.error and (sample.ending or unfit(sample.error)))
+        if opened.missing and not sample.error and not opened.hold_result(sample):
+            ends_request = True
         if opened.missing == 0 or ends_request:
             self.open_requests.settle(opened, self._answer_of(opened, gear))
         if sample.poisonous or (ends_request and opened.missing):

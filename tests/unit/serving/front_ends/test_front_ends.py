@@ -103,7 +103,7 @@ class Joined(FrontEnd):
         super().__init__(serving, link, board)
         self._application._keys = options.get("keys")
         (model,) = self._application._handlers.models
-        model._given_limits = options.get("limits", model._given_limits)
+        model._limits = options.get("limits", model._limits)
         self.board, self.link = board, link
 
     def begun(self, exchange: HttpExchange) -> None:
