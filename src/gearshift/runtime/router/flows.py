@@ -160,8 +160,10 @@ class Flows:
     def _end_item(self, item: Sample, scope: Scope, now_ns: int) -> None:
         flow, asks = scope.flow, self._graph.conditional
         del flow.items[item.sequence]
-        item.payload = None
-        self._give_back(flow, flow.gathered_bytes.pop(item.sequence, 0))
+        gathered_bytes = flow.gathered_bytes.pop(item.sequence, 0)
+        if gathered_bytes:
+            item.payload = None  # others are only views of what is held
+            self._give_back(flow, gathered_bytes)
         if not item.error:
             flow.degraded_by = flow.degraded_by or item.degraded_by
             try:

@@ -88,7 +88,7 @@ class Router:
         self._flows: Flows | None = None
         if tables.graph.is_graph:
             require(passing is not None, "the plan has pipelines of several nodes, and nothing to pass data between")
-            assert passing is not None
+            assert passing
             self._flows = Flows(
                 tables,
                 passing,
@@ -220,9 +220,9 @@ class Router:
         return self._flows is not None and self._flows.unfinished
 
     def more(self, now_ns: int) -> None:
-        if self._flows is not None:
-            self._flows.more(now_ns)
-            self._start_on_touched(now_ns)
+        assert self._flows is not None
+        self._flows.more(now_ns)
+        self._start_on_touched(now_ns)
 
     def next_timer_ns(self) -> int:
         return self._dispatch.next_timer_ns()
@@ -281,7 +281,7 @@ class Router:
         return self._dispatch.lengths()
 
     def running_lengths(self) -> list[int]:
-        """Samples without a result in the batch that each replica runs."""
+        """Samples without a result in each replica's batch."""
         return [len(samples) for samples in self._dispatch.running]
 
     # Steps.
@@ -316,11 +316,11 @@ class Router:
         if flows is None:
             self._dispatch.start_on_touched(now_ns)
             return
-        goes_on = True
-        while goes_on:
+        while True:
             flows.go_on(now_ns)
             self._dispatch.start_on_touched(now_ns)
-            goes_on = bool(flows.ended)
+            if not flows.ended:
+                break
         flows.begin_event()
 
     def _start_on_all(self, now_ns: int) -> None:
