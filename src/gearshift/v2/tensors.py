@@ -6,8 +6,7 @@ Both decode tensors in their own way, check them here, and encode the plain Pyth
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import msgspec
@@ -40,15 +39,10 @@ class Limits:
     """Bounds on a request: rows, tensors given or asked for, elements of each, bytes of JSON."""
 
     most_rows: int | None = None
-    """None: as many as may wait."""
+    """None: as many as the bytes that may be held."""
     most_tensors: int = 1024
     most_elements: int = 1 << 24
     most_text_bytes: int = 48 << 20
-
-
-@lru_cache(maxsize=16)
-def limits_beside(limits: Limits, most_waiting: int) -> Limits:
-    return replace(limits, most_rows=min(most_waiting, limits.most_rows or most_waiting))
 
 
 # Requests ----------------------------------------------------------------------------------------

@@ -23,6 +23,13 @@ FIRST_ITEM = 1 << 40
 """Numbers of items, far above those of request rows."""
 
 
+STEP_ITEMS = 512
+"""Items of fan-outs that one event makes or withdraws: some milliseconds of work."""
+ITEM_BYTES = 2 << 10
+"""Memory of an item with its scope and inputs, besides its outputs."""
+DONE = object()
+
+
 class CannotPass(Exception):
     """The inputs of a node cannot be made from the outputs before it; the text says why."""
 
@@ -44,12 +51,28 @@ class Passing(Protocol):
         """The payload of the item of `node` in `scope`."""
 
 
+class Memory(Protocol):
+    """Counts the bytes of what rows make on their way through graphs."""
+
+    def hold(self, own_bytes: int, more_bytes: int) -> None:
+        """Count more for a row that has `own_bytes`; raises `CannotPass` where there is no room."""
+
+    def give_back(self, held_bytes: int) -> None: ...
+
+    def of_result(self, result: object) -> int: ...
+
+    def of_gathered(self, payload: object) -> int:
+        """Bytes of the inputs of a node that gathers the rows of a fan-out."""
+
+
 class Flows:
     """The request rows of all graphs.
 
     `route(item, model, now_ns)` puts an item into a queue; `answered(row)` takes each request row
     once, `told(item)` each item that ended while its row was open. Items that end are put on
-    `ended`, and `go_on` goes through them.
+    `ended`, and `go_on` goes through them. An event makes or withdraws at most `STEP_ITEMS` items of
+    fan-outs; what is left is done step by step by `more`, so that a large one gives way to others.
+    `memory` counts what is held between nodes.
     """
 
     def __init__(
@@ -64,12 +87,20 @@ class Flows:
         route: Route,
         answered: Answered,
         told: Answered | None,
+        memory: Memory | None = None,
     ) -> None:
         self._graph, self._passing = Graph(tables.graph), passing
         self._cascades, self._dispatch, self._log = cascades, dispatch, log
         self._numbers, self._route, self._answered, self._told = numbers, route, answered, told
         self._outputs = [pipeline.output for pipeline in tables.pipelines]
         self.ended: deque[Sample] = deque()
+        self._memory = memory
+        self._left = STEP_ITEMS
+        """Items that this event may still make or withdraw."""
+        self._unmade: deque[tuple[int, Scope, int]] = deque()
+        """Fan-outs of which items are to be made: the node, its scope, and the number of rows."""
+        self._leaving: deque[Iterator[None]] = deque()
+        """Rows that have ended, of which items and scopes are left."""
 
     # Rows.
 
@@ -93,9 +124,29 @@ class Flows:
 
     def cancel(self, row: Sample, now_ns: int) -> None:
         root: Scope = row.scope
-        self._withdraw(root.flow, now_ns)
-        root.clear()
+        self._withdraw(root.flow)
         row.scope = None
+        self._take_apart(root, now_ns)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `more` has something to do."""
+        return bool(self._unmade or self._leaving)
+
+    def begin_event(self) -> None:
+        self._left = STEP_ITEMS
+
+    def more(self, now_ns: int) -> None:
+        """Go on with what earlier events have left: a step of the fan-out whose turn it is, and of a row that ended."""
+        if self._leaving:
+            leaving = self._leaving.popleft()
+            if self._is_left(leaving):
+                self._leaving.append(leaving)
+        self._left = STEP_ITEMS
+        if self._unmade:
+            node, scope, rows = self._unmade.popleft()
+            if not scope.flow.ended:
+                self._unfold(node, scope, rows, now_ns)
 
     def go_on(self, now_ns: int) -> None:
         while self.ended:
@@ -109,12 +160,18 @@ class Flows:
     def _end_item(self, item: Sample, scope: Scope, now_ns: int) -> None:
         flow, asks = scope.flow, self._graph.conditional
         del flow.items[item.sequence]
+        gathered_bytes = flow.gathered_bytes.pop(item.sequence, 0)
+        if gathered_bytes:
+            item.payload = None  # others are only views of what is held
+            self._give_back(flow, gathered_bytes)
         if not item.error:
             flow.degraded_by = flow.degraded_by or item.degraded_by
             try:
+                if self._memory is not None:
+                    self._hold(flow, self._memory.of_result(item.result))
                 live = [not asks[edge] or self._passing.holds(edge, item) for edge in self._graph.edges(item.node)]
             except CannotPass as reason:
-                item.error = str(reason)
+                item.error, item.result = str(reason), None
         if self._told is not None:
             self._told(item)
         if item.error:
@@ -174,6 +231,7 @@ class Flows:
             self._log.write(now_ns, Decision.JOIN, row.sequence, node, scope.live_edges[node])
         try:
             rows = self._passing.rows(node, scope) if graph.fans_out[node] else 1
+            self._hold(scope.flow, rows * ITEM_BYTES)
         except CannotPass as reason:
             self._fail(node, scope, None, str(reason), Ending.ANSWERED, now_ns)
             return
@@ -182,8 +240,21 @@ class Flows:
             self._log.write(now_ns, Decision.REFUSE, row.sequence, Ending.INFEASIBLE, node)
             self._fail(node, scope, None, TOO_LATE[Ending.INFEASIBLE], Ending.INFEASIBLE, now_ns)
             return
-        for at in graph.fan_out(scope, node, rows) if graph.fans_out[node] else [scope]:
-            self._make(node, at, now_ns)
+        if not graph.fans_out[node]:
+            self._make(node, scope, now_ns)
+            return
+        graph.fan_out(scope, node, rows)
+        self._unfold(node, scope, rows, now_ns)
+
+    def _unfold(self, node: int, scope: Scope, rows: int, now_ns: int) -> None:
+        """Make the items of a fan-out that are not made yet, as many as this event may."""
+        made = scope.rows[node]
+        while len(made) < rows and not scope.flow.ended:
+            if not self._left:
+                self._unmade.append((node, scope, rows))
+                return
+            self._left -= 1
+            self._make(node, self._graph.open_row(scope, node), now_ns)
 
     def _make(self, node: int, scope: Scope, now_ns: int) -> None:
         flow = scope.flow
@@ -193,7 +264,12 @@ class Flows:
         self._log.write(now_ns, Decision.SPAWN, item.sequence, node, row.sequence)
         try:
             item.payload = self._passing.payload(node, scope)
+            if self._memory is not None and self._graph.gathers[node]:
+                size_bytes = self._memory.of_gathered(item.payload)
+                self._hold(flow, size_bytes)
+                flow.gathered_bytes[item.sequence] = size_bytes
         except CannotPass as reason:
+            item.payload = None
             item.error = str(reason)
             self.ended.append(item)
             return
@@ -219,19 +295,53 @@ class Flows:
 
     def _end(self, row: Sample, now_ns: int) -> None:
         root: Scope = row.scope
-        self._withdraw(root.flow, now_ns)
+        self._withdraw(root.flow)
         self._answered(row)
-        root.clear()
         row.scope = None
+        self._take_apart(root, now_ns)
 
-    def _withdraw(self, flow: Flow, now_ns: int) -> None:
-        """End a row: what waits of it leaves its queues, and what runs is forgotten."""
+    def _withdraw(self, flow: Flow) -> None:
+        """End a row: what runs of it is forgotten."""
         flow.ended = True
         flow.touched.clear()
-        for item in flow.items.values():
+
+    def _take_apart(self, root: Scope, now_ns: int) -> None:
+        """Take what waits of a row that has ended out of its queues, and let go of what it made."""
+        steps = self._parts(root, now_ns)
+        if self._is_left(steps):
+            self._leaving.append(steps)
+
+    def _parts(self, root: Scope, now_ns: int) -> Iterator[None]:
+        flow = root.flow
+        items = [*reversed(flow.items.values())]
+        flow.items.clear()
+        while items:
+            item = items.pop()
             item.error = item.error or WITHDRAWN
             self._dispatch.withdraw(item, now_ns)
-        flow.items.clear()
+            yield
+        yield from root.taken_apart()
+        self._give_back(flow, flow.held_bytes)
+
+    def _is_left(self, steps: Iterator[None]) -> bool:
+        """Go on with `steps` as far as this event may; True if some are left."""
+        while self._left:
+            if next(steps, DONE) is DONE:
+                return False
+            self._left -= 1
+        return True
+
+    # Memory.
+
+    def _hold(self, flow: Flow, more_bytes: int) -> None:
+        if self._memory is not None:
+            self._memory.hold(flow.held_bytes, more_bytes)
+            flow.held_bytes += more_bytes
+
+    def _give_back(self, flow: Flow, held_bytes: int) -> None:
+        if self._memory is not None and held_bytes:
+            self._memory.give_back(held_bytes)
+            flow.held_bytes -= held_bytes
 
 
 def _cause_of(item: Sample, graph: Graph) -> Sample | None:

@@ -9,6 +9,8 @@ of a fan-out. It counts the edges to its nodes:
       join                   is counted in the outer scope: an edge for each row
 """
 
+from collections.abc import Iterator
+
 from gearshift.pipeline import NO_SCOPE
 from gearshift.plans.graph_tables import GraphTables
 from gearshift.policies.graph import WAIT, node_begins
@@ -31,6 +33,9 @@ class Flow:
         self.degraded_by = ""
         self.ended = False
         self.waiting = 0
+        self.held_bytes = 0
+        """Of its items and their outputs, and of inputs that were gathered from rows (by item)."""
+        self.gathered_bytes: dict[int, int] = {}
         self.touched: dict[int, tuple[int, Scope]] = {}
         """Nodes whose edges have changed, and their scopes, by place in topological order."""
 
@@ -63,14 +68,15 @@ class Scope:
         self.rows: dict[int, list[Scope]] = {}
         self.causes: dict[int, Sample | None] = {}
 
-    def clear(self) -> None:
-        """Break the circles of references to and from items, so that nothing is left to collect."""
+    def taken_apart(self) -> Iterator[None]:
+        """Break the circles of references to and from items, so that nothing is left to collect: scope by scope."""
         for inner in self.rows.values():
-            for scope in inner:
-                scope.clear()
+            while inner:
+                yield from inner.pop().taken_apart()
         self.results.clear()
         self.rows.clear()
         self.causes.clear()
+        yield
 
 
 class Graph:
@@ -103,11 +109,13 @@ class Graph:
         """By fan-out, the nodes that close it, once for each edge to them from its rows."""
         self.joins = [count > 1 for count in edges_to]
         """Nodes with several edges, or with those of a fan-out's rows."""
+        self.gathers = [False for _ in nodes]
+        """Nodes with edges of a fan-out's rows."""
         for source in nodes:
             for edge in self.edges(source):
                 if self._crosses[edge]:
                     self._crossing[opener[source]].append(self._to[edge])
-                    self.joins[self._to[edge]] = True
+                    self.joins[self._to[edge]] = self.gathers[self._to[edge]] = True
 
     def edges(self, node: int) -> range:
         return range(self._begin[node], self._begin[node + 1])
@@ -132,12 +140,17 @@ class Graph:
         for edge in self.edges(node):
             self.turn(scope, edge, False)
 
-    def fan_out(self, scope: Scope, node: int, rows: int) -> list[Scope]:
-        """Open a scope for each row of a fan-out."""
+    def fan_out(self, scope: Scope, node: int, rows: int) -> None:
+        """Begin a fan-out: nodes that gather its rows wait for all of them, which `open_row` opens."""
         for closer in self._crossing[node]:
             self._count(scope, closer, rows - 1, True)
-        scope.rows[node] = [Scope(scope.flow, scope, node, row, self._open_edges[node]) for row in range(rows)]
-        return scope.rows[node]
+        scope.rows[node] = []
+
+    def open_row(self, scope: Scope, node: int) -> Scope:
+        """Open a scope for the next row of a fan-out."""
+        opened = scope.rows[node]
+        opened.append(Scope(scope.flow, scope, node, len(opened), self._open_edges[node]))
+        return opened[-1]
 
     def next_touched(self, flow: Flow) -> tuple[int, Scope, int] | None:
         """The first touched node in topological order that does not wait: whether it begins or is skipped."""

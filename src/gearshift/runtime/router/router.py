@@ -20,7 +20,7 @@ from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
 from gearshift.runtime.router.devices import Slowdown
 from gearshift.runtime.router.dispatch import Dispatch, Start
-from gearshift.runtime.router.flows import FIRST_ITEM, WITHDRAWN, Answered, Flows, Passing
+from gearshift.runtime.router.flows import FIRST_ITEM, WITHDRAWN, Answered, Flows, Memory, Passing
 from gearshift.runtime.router.pipeline import Pipeline
 from gearshift.runtime.router.retries import Retries
 
@@ -37,7 +37,7 @@ class Router:
     wanted.
 
     Rows of a pipeline of several nodes become items, numbered by `numbers`; `passing` says what
-    flows along the edges between them, and `item_ended(item)` takes each.
+    flows along the edges between them, `item_ended(item)` takes each, and `memory` counts what they hold.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Router:
         passing: Passing | None = None,
         item_ended: Answered | None = None,
         numbers: Iterator[int] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._tables = tables
         self._answered, self._shifted = answered, shifted
@@ -86,10 +87,8 @@ class Router:
             )
         self._flows: Flows | None = None
         if tables.graph.is_graph:
-            require(
-                passing is not None, "the plan has pipelines of several nodes, and nothing to pass data between them"
-            )
-            assert passing is not None
+            require(passing is not None, "the plan has pipelines of several nodes, and nothing to pass data between")
+            assert passing
             self._flows = Flows(
                 tables,
                 passing,
@@ -100,6 +99,7 @@ class Router:
                 route=self._route,
                 answered=answered,
                 told=item_ended,
+                memory=memory,
             )
 
     @property
@@ -114,10 +114,7 @@ class Router:
     @property
     def waiting(self) -> int:
         """The backlog of all pipelines together."""
-        waiting = 0
-        for pipeline in self.pipelines:
-            waiting += pipeline.waiting
-        return waiting
+        return sum([pipeline.waiting for pipeline in self.pipelines])
 
     # Events. At the same instant they are handled in this order.
 
@@ -217,6 +214,16 @@ class Router:
         if self._flows is not None and self._flows.ended:
             self._start_on_touched(now_ns)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether an event has left work for `more`, so that others get their turn."""
+        return self._flows is not None and self._flows.unfinished
+
+    def more(self, now_ns: int) -> None:
+        assert self._flows is not None
+        self._flows.more(now_ns)
+        self._start_on_touched(now_ns)
+
     def next_timer_ns(self) -> int:
         return self._dispatch.next_timer_ns()
 
@@ -274,7 +281,7 @@ class Router:
         return self._dispatch.lengths()
 
     def running_lengths(self) -> list[int]:
-        """Samples without a result in the batch that each replica runs."""
+        """Samples without a result in each replica's batch."""
         return [len(samples) for samples in self._dispatch.running]
 
     # Steps.
@@ -309,11 +316,12 @@ class Router:
         if flows is None:
             self._dispatch.start_on_touched(now_ns)
             return
-        flows.go_on(now_ns)
-        self._dispatch.start_on_touched(now_ns)
-        while flows.ended:
+        while True:
             flows.go_on(now_ns)
             self._dispatch.start_on_touched(now_ns)
+            if not flows.ended:
+                break
+        flows.begin_event()
 
     def _start_on_all(self, now_ns: int) -> None:
         self._dispatch.touched[:] = range(len(self._tables.device_ids))

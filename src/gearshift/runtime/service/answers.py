@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.request import BY_TIME, NO_DEADLINE_NS, Answer, ItemFacts, Outcome, Request, RowFacts, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
-from gearshift.runtime.service.room import Client, Room
+from gearshift.runtime.service.room import Client, HeldBytes, Room, bytes_of, has_room
 
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
@@ -31,6 +31,15 @@ Withdraw = Callable[[], None]
 
 TOO_MANY_ROWS = "too_many_rows"
 """The error of a request of which a fan-out has more rows than its node allows begins so."""
+
+
+MISFIT = "the models of this cascade answer outputs of different names or shapes"
+NO_ROOM, TOO_MUCH = "no_room", "too_much"
+"""The error of a request begins so where outputs of its nodes do not fit into memory: now, or ever."""
+
+
+class Parts(Protocol):
+    def withdraw(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +56,24 @@ class OpenRequest:
     """Of a pipeline of several nodes, the items that have ended."""
     timer: asyncio.TimerHandle | None = None
     """Ends bulk work at its deadline, and holds this until it is cancelled."""
+
+    parts: "Parts | None" = None
+    """Those of a request whose rows run as bulk work; then it has no samples of its own."""
+
+    def hold(self, more_bytes: int) -> None:
+        """Count further bytes until the request ends."""
+        self.held_bytes += more_bytes
+        self.room.take(0, more_bytes, self.client)
+
+    def hold_result(self, row: Sample) -> bool:
+        """Count what a row has brought, until the last row has; False, with its error, where there is no room."""
+        outputs: Any = row.result
+        size_bytes = bytes_of(outputs or {})
+        if has_room(self.room.held, size_bytes):
+            self.hold(size_bytes)
+            return True
+        row.error, row.result = no_room(self.held_bytes + size_bytes, self.room.held), None
+        return False
 
 
 def rows_of(inputs: Arrays, rows: int) -> list[dict[str, NDArray[Any]]]:
@@ -77,6 +104,9 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         reason = reason or s.degraded_by
     queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
     if errors:
+        no_memory = next(filter(None, map(unfit, errors)), None)
+        if no_memory is not None:
+            return msgspec.structs.replace(no_memory, gear=gear)
         outcome: Outcome = "refused" if all(s.refused or s.ending for s in samples if s.error) else "failed"
         if all(error.startswith(TOO_MANY_ROWS) for error in errors):
             return Answer(outcome="refused", reason=TOO_MANY_ROWS, errors=tuple(errors), gear=gear)
@@ -86,8 +116,7 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     try:
         outputs = stack_results(samples)
     except (KeyError, ValueError):
-        reason = "the models of this cascade answer outputs of different names or shapes"
-        return Answer(outcome="failed", reason=reason, errors=(reason,), gear=gear, queue_s=queue_s, run_s=run_s)
+        return Answer(outcome="failed", reason=MISFIT, errors=(MISFIT,), gear=gear, queue_s=queue_s, run_s=run_s)
     how: Outcome = "degraded" if reason else "answered"
     if not reason and any(row.by_time for row in rows):
         reason = BY_TIME
@@ -100,6 +129,25 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
         queue_s=queue_s,
         run_s=run_s,
     )
+
+
+def no_room(own_bytes: int, held: HeldBytes) -> str:
+    """The error of a request with outputs of `own_bytes`, for which there is no memory."""
+    if own_bytes > held.most_bytes:
+        return (
+            f"{TOO_MUCH}: the outputs of this request's nodes take {own_bytes} bytes in memory, at most "
+            f"{held.most_bytes} may be held; send fewer rows at once"
+        )
+    return (
+        f"{NO_ROOM}: requests and the outputs of their nodes hold {held.all_held_bytes} bytes already, and those of "
+        f"this one do not fit; send fewer rows at once, or try again later"
+    )
+
+
+def unfit(error: str) -> Answer | None:
+    """The refusal for an error of `no_room`; None for another error."""
+    code = error.partition(":")[0]
+    return Answer(outcome="refused", reason=code, errors=(error,)) if code in (NO_ROOM, TOO_MUCH) else None
 
 
 def judged(answer: Answer, request: Request, now_ns: int, *, refuses: bool) -> Answer:
@@ -135,6 +183,10 @@ def raise_if_refused(answer: Answer) -> Answer:
         raise DeadlinePassed(answer.errors[0])
     if answer.reason == TOO_MANY_ROWS:
         raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MANY_ROWS}: "))
+    if answer.reason == TOO_MUCH:
+        raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MUCH}: "))
+    if answer.reason == NO_ROOM:
+        raise QueueFull(answer.errors[0].removeprefix(f"{NO_ROOM}: "), answer.retry_after_s)
     if answer.reason == UNKNOWN:
         raise UnknownModel(answer.errors[0])
     if answer.reason == QUEUE_FULL:
@@ -143,6 +195,8 @@ def raise_if_refused(answer: Answer) -> Answer:
 
 
 def why_refused(answer: Answer) -> str:
+    if answer.reason in (NO_ROOM, TOO_MUCH):
+        return QUEUE_FULL
     return answer.reason if answer.reason in DEADLINE_REASONS or answer.reason == TOO_MANY_ROWS else NO_WORKER
 
 
@@ -225,7 +279,7 @@ class OpenRequests:
             self.metrics.late(self._operator)
         expected_end_ns = 0
         if not request.is_bulk and (outcome in ("answered", "late") or answer.reason == EXECUTION):
-            expected_end_ns = max([sample.expected_end_ns for sample in opened.samples])
+            expected_end_ns = max([sample.expected_end_ns for sample in opened.samples], default=0)
         self.settled.append((opened.done, answer, expected_end_ns))
         self._deliver_soon()
 

@@ -18,7 +18,7 @@ from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.cores.vertical import VerticalScaling
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.flows import Answered, Passing
+from gearshift.runtime.router.flows import Answered, Memory, Passing
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import shift_facts
@@ -52,6 +52,7 @@ class Driver:
         metrics: Metrics,
         journal: Journal,
         spans: Mapping[int, RequestSpan],
+        memory: Memory | None = None,
     ) -> None:
         self._tables, self.backend, self.vertical, self.adapting = tables, backend, vertical, adapting
         self._node_names = [name for pipeline in tables.pipelines for name in pipeline.nodes]
@@ -72,7 +73,9 @@ class Driver:
             deadlines=deadlines,
             passing=passing,
             item_ended=item_ended,
+            memory=memory,
         )
+        self._goes_on = False
         self._batch_ids = itertools.count(1)
         self._started_ns: dict[int, int] = {}
         self.replicas = ReadyReplicas(tables, metrics, journal)
@@ -96,6 +99,15 @@ class Driver:
 
     def arm_timer(self) -> None:
         self.pulse.wake_by(self.router.next_timer_ns())
+        if self.router.unfinished and not self._goes_on:
+            self._goes_on = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Do a step of what an event has left; others get their turn before the next one."""
+        self._goes_on = False
+        self.router.more(self._clock.now_ns())
+        self.arm_timer()
 
     def take_over_from(self, before: "Driver") -> None:
         """Report to the metrics of `before`, which reports no more, and take over its load."""

@@ -1,9 +1,11 @@
 """Bounds on what a service holds: waiting samples of each pipeline, and bytes of requests."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from gearshift.errors import QueueFull, TooLarge
 from gearshift.model import STRING_BYTES, Arrays
@@ -25,6 +27,16 @@ def memory_of(inputs: Arrays, rows: int, payload_bytes: int) -> int:
     return rows * ROW_BYTES + max(payload_bytes, tensor_bytes, text_bytes)
 
 
+def bytes_of(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Bytes in memory of outputs of models."""
+    size_bytes = 0
+    for array in arrays.values():
+        size_bytes += array.nbytes
+        if array.dtype.hasobject:
+            size_bytes += sum(STRING_BYTES + len(text) for text in array.flat)
+    return size_bytes
+
+
 class Client:
     """A client connection: the rows of its unanswered requests in each room, and their bytes."""
 
@@ -36,6 +48,7 @@ class Client:
 
 
 FEWER = "send fewer rows at once"
+UNBOUNDED = 1 << 62
 
 
 class Queues(Protocol):
@@ -80,6 +93,11 @@ class HeldBytes:
     @property
     def all_held_bytes(self) -> int:
         return self.held_bytes + self.elsewhere.held_bytes
+
+
+def has_room(held: HeldBytes, more_bytes: int) -> bool:
+    """Whether requests that are let in may grow: to twice the bound at which new ones are refused."""
+    return held.all_held_bytes + more_bytes <= 2 * held.most_bytes
 
 
 class Room:
@@ -207,6 +225,37 @@ class BulkRoom(Room):
         self._open.waiting -= rows
         self._held_bytes -= held_bytes
         super().give_back(rows, held_bytes, client)
+
+
+class WideRoom(Room):
+    """Room for a request of more rows than may wait in the `beside` room: one at a time, up to the bound on bytes."""
+
+    def __init__(self, beside: Room, refused: Callable[[], None], capacity_qps: float) -> None:
+        self._open, self._beside, self._rate_qps = OpenRows(), beside, capacity_qps
+        super().__init__(self._open, UNBOUNDED, beside.held, refused, capacity_qps)
+
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        return not self._open.waiting and super().admits(rows, held_bytes, client)
+
+    def take(self, rows: int, held_bytes: int, client: Client) -> None:
+        self._open.waiting += rows
+        super().take(rows, held_bytes, client)
+
+    def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
+        self._open.waiting -= rows
+        super().give_back(rows, held_bytes, client)
+
+    def full(self, rows: int, held_bytes: int) -> QueueFull:
+        left = self._open.waiting
+        if not left:
+            return super().full(rows, held_bytes)
+        self._refused()
+        again_s = retry_after_s(left, 0, 0, 0, 0, self.held.most_bytes, self._rate_qps)
+        return QueueFull(
+            f"requests of more than {self._beside.most_requests} rows are taken one at a time, and one has {left} rows "
+            f"left; try again in {again_s} s, or send fewer rows at once",
+            again_s,
+        )
 
 
 class Reading:

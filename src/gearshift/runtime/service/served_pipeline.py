@@ -17,7 +17,7 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Known, Metrics
 from gearshift.observability.tracing import RequestSpan
 from gearshift.plans.plan_tables import PipelineTables, PlanTables
-from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, ItemFacts, Request, Sample
+from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, Request, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.router.status import PipelineStatus, pipeline_status
 from gearshift.runtime.service.answers import (
@@ -33,11 +33,13 @@ from gearshift.runtime.service.answers import (
     answer_of,
     answer_to,
     rows_of,
+    unfit,
 )
 from gearshift.runtime.service.bulk_gear import bulk_gear_of
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.graph_answers import facts_of, graph_answer
-from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Reading, Room, memory_of
+from gearshift.runtime.service.in_parts import InParts
+from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Reading, Room, WideRoom, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
 REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
@@ -108,6 +110,7 @@ class ServedPipeline:
             options.capacity_qps,
         )
         self._bulk_room = BulkRoom(options.most_waiting_requests, shared.held, options.capacity_qps)
+        self._wide_room = WideRoom(self.room, partial(self._count_refused, QUEUE_FULL), options.capacity_qps)
         self._bulk_accuracy = options.bulk_accuracy
         self.open_requests = OpenRequests(
             tables.name,
@@ -156,11 +159,14 @@ class ServedPipeline:
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None, *, bulk: bool = False) -> None:
         """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
+        self._require(self._bulk_room if bulk else self.room, rows, held_bytes, client)
+
+    def _require(self, room: Room, rows: int, held_bytes: int, client: Client | None) -> None:
         if not self._shared.accepting:
             self._refuse("the server is not accepting requests; try another one, or again later")
         if lacking := self._router.lacking(self.number):
             self._refuse(f"no worker of model {lacking!r} is running; try again later")
-        (self._bulk_room if bulk else self.room).require(rows, held_bytes, client)
+        room.require(rows, held_bytes, client)
 
     def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
         self.require_room(1, announced_bytes, bulk=bulk)
@@ -185,44 +191,75 @@ class ServedPipeline:
         for the pipeline's default; times are on the service's clock (`now_ns`). The returned
         function withdraws the request: its waiting samples leave their queues, and unless it is
         answered already, `done` is never called. `bulk` work is not metered, and waits behind all others, in
-        a room of its own. Raises `NotReady`, `QueueFull` and `TooLarge`, and `UnknownModel` for bulk work
-        that asks for a gear which the plan does not have.
+        a room of its own. So do the rows of a request of more rows than may wait (`in_parts.py`). Raises `NotReady`,
+        `QueueFull` and `TooLarge`, and `UnknownModel` for bulk work that asks for a gear which the plan does not have.
         """
         rows = len(next(iter(inputs.values())))
         client, held_bytes = client or Client(), memory_of(inputs, rows, payload_bytes)
-        bulk_gear, limit_ns = NOT_BULK, NO_DEADLINE_NS
+        priority = priority or self._default_priority
+        asked: dict[str, Any] = {"priority": priority, "sent_ns": sent_ns, "payload_bytes": payload_bytes}
         if bulk is not None:
-            bulk_gear = bulk_gear_of(bulk, self._accuracies, self._tables.gears, self._bulk_accuracy)
-            deadline_ns, limit_ns = NO_DEADLINE_NS, deadline_ns
-        self.require_room(rows, held_bytes, client, bulk=bulk is not None)
-        arrived_ns, shared = self._clock.now_ns(), self._shared
-        request = Request(
-            id=next(shared.request_ids),
+            room: Room = self._bulk_room
+            gear = bulk_gear_of(bulk, self._accuracies, self._tables.gears, self._bulk_accuracy)
+            request = self._request(rows, bulk_gear=gear, **asked)
+        else:
+            room, within_ns = self.room, self._answer_within_ns
+            if rows > room.most_requests:
+                room, within_ns = self._wide_room, NO_DEADLINE_NS
+            request = self._request(rows, deadline_ns=deadline_ns, answer_within_ns=within_ns, **asked)
+        self._require(room, rows, held_bytes, client)
+        opened = OpenRequest(request, [], rows, done, client, rows, held_bytes, room)
+        self.open_requests.add(opened, span)
+        if room is self._wide_room:
+            self._run_in_parts(opened, inputs)
+        else:
+            self._run(opened, inputs)
+        if room is self.room:
+            self.adapting.trace.arrived += rows
+        elif bulk is not None or self._shared.deadlines.refuses:
+            self._limit(opened, deadline_ns)
+        return partial(self._abandon, opened)
+
+    def _request(self, rows: int, *, answer_within_ns: int = NO_DEADLINE_NS, **asked: Any) -> Request:
+        arrived_ns = self._clock.now_ns()
+        return Request(
+            id=next(self._shared.request_ids),
             operator=self.name,
             arrived_ns=arrived_ns,
             rows=rows,
-            sent_ns=sent_ns,
-            deadline_ns=deadline_ns,
-            answer_by_ns=NO_DEADLINE_NS if bulk else min(NO_DEADLINE_NS, arrived_ns + self._answer_within_ns),
-            priority=priority or self._default_priority,
-            payload_bytes=payload_bytes,
+            answer_by_ns=min(NO_DEADLINE_NS, arrived_ns + answer_within_ns),
             pipeline=self.number,
-            bulk_gear=bulk_gear,
+            **asked,
         )
-        sequence = shared.sequence
-        samples = [Sample(request, row, next(sequence), payload) for row, payload in enumerate(rows_of(inputs, rows))]
-        room = self.room if bulk is None else self._bulk_room
-        items: list[ItemFacts] | None = [] if self._is_graph else None
-        opened = OpenRequest(request, samples, rows, done, client, rows, held_bytes, room, items)
-        self.open_requests.add(opened, span)
-        if bulk is None:
-            self.adapting.trace.arrived += rows
-        elif limit_ns != NO_DEADLINE_NS:
-            left_s = (limit_ns - arrived_ns) / NS_PER_S
-            opened.timer = asyncio.get_running_loop().call_later(left_s, self._expire, opened)
-        self._router.arrive(samples, arrived_ns)
+
+    def _run(self, opened: OpenRequest, inputs: Arrays, first: int = 0) -> None:
+        """Hand the rows of a request to the router, the first with number `first`."""
+        request, sequence = opened.request, self._shared.sequence
+        rows = enumerate(rows_of(inputs, request.rows), first)
+        opened.samples = [Sample(request, row, next(sequence), payload) for row, payload in rows]
+        opened.items = [] if self._is_graph else None
+        self._router.arrive(opened.samples, request.arrived_ns)
         self._driver.arm_timer()
-        return partial(self._abandon, opened)
+
+    def _run_in_parts(self, whole: OpenRequest, inputs: Arrays) -> None:
+        """Run the rows of a request as bulk work, some at a time."""
+        gear = bulk_gear_of(BulkWork(), self._accuracies, self._tables.gears, self._bulk_accuracy)
+
+        def open_part(part: Arrays, first: int, rows: int, done: Done) -> Withdraw:
+            request = self._request(rows, bulk_gear=gear, priority=whole.request.priority)
+            opened = OpenRequest(request, [], rows, done, whole.client, 0, 0, whole.room)
+            self.open_requests.add(opened, None)
+            self._run(opened, part, first)
+            return partial(self._abandon, opened)
+
+        whole.parts = InParts(whole, inputs, open_part, partial(self.open_requests.settle, whole))
+        whole.parts.begin(graph=self._is_graph)
+
+    def _limit(self, opened: OpenRequest, limit_ns: int) -> None:
+        """Refuse a request at `limit_ns` if it is not answered by then; the router does not know of that."""
+        if limit_ns != NO_DEADLINE_NS:
+            left_s = (limit_ns - opened.request.arrived_ns) / NS_PER_S
+            opened.timer = asyncio.get_running_loop().call_later(left_s, self._expire, opened)
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `answer_to` by `submit`."""
@@ -240,7 +277,6 @@ class ServedPipeline:
             self._withdraw(opened)
 
     def _expire(self, opened: OpenRequest) -> None:
-        """Refuse bulk work at its deadline, if it is not answered; the router does not know of that."""
         if opened.request.id in self.open_requests.by_id:
             expired = Ending.EXPIRED_IN_QUEUE
             self._withdraw(opened)
@@ -249,6 +285,9 @@ class ServedPipeline:
             )
 
     def _withdraw(self, opened: OpenRequest) -> None:
+        if opened.parts is not None:
+            opened.parts.withdraw()
+            return
         self._router.cancel(opened.samples, self._clock.now_ns())
         self._driver.arm_timer()
 
@@ -300,7 +339,9 @@ class ServedPipeline:
             self.adapting.answered(sample, gear)
         opened.missing -= 1
         self.open_requests.give_back_row(opened)
-        ends_request = sample.poisonous or bool(sample.error and sample.ending)
+        ends_request = sample.poisonous or bool(sample.error and (sample.ending or unfit(sample.error)))
+        if opened.missing and not sample.error and not opened.hold_result(sample):
+            ends_request = True
         if opened.missing == 0 or ends_request:
             self.open_requests.settle(opened, self._answer_of(opened, gear))
         if sample.poisonous or (ends_request and opened.missing):

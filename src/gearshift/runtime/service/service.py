@@ -17,6 +17,7 @@ from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
+from gearshift.runtime.service.between import BetweenNodes
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.room import HeldBytes
 from gearshift.runtime.service.served_pipeline import PipelineOptions, ServedPipeline, Shared
@@ -31,7 +32,8 @@ class Service:
     `pipelines` are the options of each, by default those of `PipelineOptions`; the service has a
     `ServedPipeline` of each name, which takes the requests. `passing` makes the inputs of the nodes
     of graphs. `most_waiting_bytes` bounds the bytes
-    of all requests together that are being read or not answered yet. `retries` decides what
+    of all requests together that are being read or not answered yet, with what they make between
+    nodes. `retries` decides what
     happens to samples that were on a lost worker. `deadlines` decides what clients' deadlines do
     apart from ordering queues; without it late answers are wanted. `vertical` changes the cores of
     replicas.
@@ -60,6 +62,7 @@ class Service:
         adapting = [each.adapting or Adapting(tables, number) for number, each in enumerate(options)]
         deadlines, metrics = deadlines or DeadlineRules(tables, late="answer"), metrics or Metrics(names)
         spans: dict[int, RequestSpan] = {}
+        self.held = HeldBytes(most_waiting_bytes)
         self.driver = Driver(
             tables,
             backend,
@@ -74,8 +77,9 @@ class Service:
             metrics=metrics,
             journal=self._journal,
             spans=spans,
+            memory=BetweenNodes(self.held),
         )
-        self.router, self.held = self.driver.router, HeldBytes(most_waiting_bytes)
+        self.router = self.driver.router
         self._shared = Shared(
             tables=tables,
             driver=self.driver,

@@ -11,7 +11,7 @@ from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.observability.metrics import Totals
 from gearshift.serving.door.signature import Signature
-from gearshift.v2.tensors import MODEL_VERSION, SERVER_NAME
+from gearshift.v2.tensors import MODEL_VERSION, SERVER_NAME, Limits
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -120,6 +120,11 @@ def model_metadata(served: Signature) -> ModelMetadata:
         inputs=list(served.inputs),
         outputs=list(served.outputs),
     )
+
+
+def most_rows(limits: Limits, most_waiting: int) -> int:
+    """The most rows that clients are told to send at once: larger requests are taken, and run as bulk work."""
+    return min(most_waiting, limits.most_rows or most_waiting)
 
 
 def model_config(served: Signature, most_rows: int) -> ModelConfiguration:

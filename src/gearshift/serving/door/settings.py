@@ -71,7 +71,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     largest_body_bytes: Annotated[int, _from(1, (1 << 31) - 1, "The largest request body.")] = 64 << 20
     largest_header_bytes: Annotated[int, _from(1, 16 << 20, "The largest request head.")] = 64 << 10
     most_rows: Annotated[
-        int | None, _from(1, 1 << 20, "The most rows of a request; by default as many as may wait.")
+        int | None, _from(1, 1 << 20, "The most rows of a request; by default as many as there is memory for.")
     ] = None
     most_tensors: Annotated[int, _from(1, 10**6, "The most inputs, and the most outputs, of a request.")] = 1024
     most_elements: Annotated[int, _from(1, 1 << 40, "The most elements of an input.")] = 1 << 24

@@ -53,11 +53,8 @@ class Messages:
         self._served = {each.name: each for each in served}
         self._specs = {each.name: {spec.name: spec for spec in each.inputs} for each in served}
         self._output_names = {each.name: tuple(spec.name for spec in each.outputs) for each in served}
-        self._largest_bytes, self._given_limits = largest_bytes, limits
+        self._largest_bytes, self.limits = largest_bytes, limits
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="grpc-reader")
-
-    def limits(self, model: str) -> v2.Limits:
-        return v2.limits_beside(self._given_limits, self._control.service.pipelines[model].most_waiting)
 
     def end(self) -> None:
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -105,7 +102,7 @@ class Messages:
             split = await self._in_thread(partial(Split, data, self._most_fields))
             message, raw = await self._in_thread(partial(parsed, pb.ModelInferRequest, split.rest)), split.raw
         exchange.offer(message.id)
-        name, limits = self.model(message.model_name, message.model_version).name, self.limits(message.model_name)
+        name, limits = self.model(message.model_name, message.model_version).name, self.limits
         v2.require_few_tensors(len(message.inputs), len(message.outputs), limits)
         reading.hold(memory_bytes(message, raw, self._specs[name], len(data)) - len(data))
         parse = partial(parse_request, message, raw, self._specs[name], self._output_names[name], limits)
@@ -114,7 +111,7 @@ class Messages:
 
     @property
     def _most_fields(self) -> int:
-        return max(MOST_FIELDS, FIELDS_PER_TENSOR * self._given_limits.most_tensors)
+        return max(MOST_FIELDS, FIELDS_PER_TENSOR * self.limits.most_tensors)
 
     def model(self, name: str, version: str) -> Signature:
         """Raises `UnknownModel` for one that is not served, or not in this version."""

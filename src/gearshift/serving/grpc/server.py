@@ -224,7 +224,7 @@ class GrpcServer:
 
     def _model_config(self, asked: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         model = self._messages.model(asked.name, asked.version)
-        most_rows = self._messages.limits(model.name).most_rows or self._service.pipelines[model.name].most_waiting
+        most_rows = metadata.most_rows(self._messages.limits, self._service.pipelines[model.name].most_waiting)
         return pb.ModelConfigResponse(config=msgspec.to_builtins(metadata.model_config(model, most_rows)))
 
     def _model_statistics(self, asked: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:

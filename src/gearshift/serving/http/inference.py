@@ -69,15 +69,8 @@ class ModelHandlers:
         self._specs = {spec.name: spec for spec in served.inputs}
         self._output_names = tuple(spec.name for spec in served.outputs)
         self._largest_body_bytes, self._large = largest_body_bytes, large
-        self._given_limits = self._limits_now = limits
+        self._limits = limits
         self._model_metadata = v2_json.encode(metadata.model_metadata(served))
-
-    @property
-    def _limits(self) -> v2.Limits:
-        most_waiting = self._pipeline.inference.most_waiting
-        if most_waiting != self._limits_now.most_rows:
-            self._limits_now = v2.limits_beside(self._given_limits, most_waiting)
-        return self._limits_now
 
     # Inference -----------------------------------------------------------------------------------
 
@@ -223,7 +216,7 @@ class ModelHandlers:
         exchange.respond(200, self._model_metadata)
 
     def config(self, exchange: HttpExchange) -> None:
-        most_rows = self._limits.most_rows or self._pipeline.inference.most_waiting
+        most_rows = metadata.most_rows(self._limits, self._pipeline.inference.most_waiting)
         exchange.respond(200, v2_json.encode(metadata.model_config(self.served, most_rows)))
 
     def statistics(self, exchange: HttpExchange) -> None:

@@ -41,7 +41,10 @@ class InForce:
         self.shadow: Shadow | None = None
 
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
-        """Infer as `ServedPipeline.infer`; a shadow is offered a copy of each answered request, bulk work apart."""
+        """Infer as `ServedPipeline.infer`; a shadow is offered a copy of each answered request.
+
+        Not of bulk work, nor of requests that run as it.
+        """
         return await answer_to(self.submit, inputs, **asked)
 
     @property
@@ -50,7 +53,8 @@ class InForce:
 
     def _submit_to_both(self, inputs: Arrays, done: Done, **asked: Any) -> Withdraw:
         inference, shadow = self.inference, self.shadow
-        if asked.get("bulk") is not None:
+        rows = len(next(iter(inputs.values())))
+        if asked.get("bulk") is not None or rows > inference.most_waiting:
             return inference.submit(inputs, done, **asked)
         began_ns = inference.now_ns()
 

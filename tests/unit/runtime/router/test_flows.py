@@ -17,7 +17,7 @@ from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Sample
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.flows import CannotPass
+from gearshift.runtime.router.flows import ITEM_BYTES, STEP_ITEMS, CannotPass
 from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.retries import Retries
 from tests.conformance.plans import MS
@@ -582,3 +582,151 @@ def test_every_request_row_is_answered_once_whatever_happens_to_its_items(
     assert sorted(bench.answered) == [number for number in arrived if number not in bench.cancelled]
     assert (bench.router.waiting, sum(bench.router.queue_lengths())) == (0, 0)
     assert len({number for _, number in bench.ended}) == len(bench.ended), "each item ends once"
+
+
+# Large fan-outs, and what is held between nodes ----------------------------------------------------------------------
+
+
+class Held:
+    """Memory of `most` bytes, where an answer is one of 100 bytes, and gathered inputs are of 10."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held, self.steps = most, 0, list[int]()
+
+    def hold(self, own_bytes: int, more_bytes: int) -> None:
+        if self.held + more_bytes > self.most:
+            raise CannotPass(f"no_room: {own_bytes + more_bytes}")
+        self.held += more_bytes
+
+    def give_back(self, held_bytes: int) -> None:
+        self.held -= held_bytes
+
+    def of_result(self, result: object) -> int:
+        return 100
+
+    def of_gathered(self, payload: object) -> int:
+        return 10
+
+
+def remember(bench: Graphs, most: int = 1 << 40) -> Held:
+    memory = Held(most)
+    assert bench.router._flows is not None
+    bench.router._flows._memory = memory
+    return memory
+
+
+def wide(rows: int) -> Graphs:
+    return Graphs(ROWS, edges(*ROWS_EDGES), rows={"part": rows}, largest=10_000)
+
+
+def steps_of(bench: Graphs, longest: int = 1000) -> list[int]:
+    """The items that each step makes."""
+    made = [len(bench.spawned())]
+    while bench.router.unfinished and len(made) < longest:
+        bench.router.more(MS)
+        made.append(len(bench.spawned()))
+    return [after - before for before, after in itertools.pairwise(made)]
+
+
+def test_a_large_fan_out_is_made_in_steps() -> None:
+    bench = wide(2 * STEP_ITEMS + 7)
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    assert len(bench.spawned()) == 1 + STEP_ITEMS
+    assert steps_of(bench) == [STEP_ITEMS, 7]
+    assert bench.answered == []
+
+
+def test_large_fan_outs_take_turns() -> None:
+    bench = wide(3 * STEP_ITEMS)
+    bench.arrive(0)
+    bench.arrive(1)
+    bench.finish("a0", 1)
+    bench.router.executor_free(bench.index("a0"), MS)
+    while "a0" in bench.running:
+        bench.finish("a0", 1)
+    steps_of(bench)
+    first_of = [row for _, name, row in bench.spawned() if name == "part"][::STEP_ITEMS]
+    assert sorted(first_of) == [0, 0, 0, 1, 1, 1]
+    assert first_of != sorted(first_of)
+
+
+def test_rows_of_a_large_fan_out_are_gathered_only_once_all_were_made() -> None:
+    bench = wide(STEP_ITEMS + 1)
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    started = len(bench.running)
+    for _ in range(20):
+        for replica in [*bench.running]:
+            if replica != "d0":
+                bench.finish(replica, 2)
+    assert bench.joined() == []
+    assert steps_of(bench) == [1]
+    for _ in range(20):
+        for replica in [*bench.running]:
+            bench.finish(replica, 3)
+    assert (started > 0, bench.answered) == (True, [0])
+
+
+def test_what_waits_of_a_withdrawn_large_fan_out_leaves_in_steps() -> None:
+    bench = wide(4 * STEP_ITEMS)
+    memory = remember(bench)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    steps_of(bench)
+    waited = sum(bench.router.queue_lengths())
+    bench.router.cancel([row], MS)
+    left = [sum(bench.router.queue_lengths())]
+    while bench.router.unfinished:
+        bench.router.more(MS)
+        left.append(sum(bench.router.queue_lengths()))
+    assert waited - left[0] <= STEP_ITEMS
+    assert max(before - after for before, after in itertools.pairwise(left)) <= STEP_ITEMS
+    assert (left[-1], memory.held, bench.router.waiting, bench.answered) == (0, 0, 0, [])
+
+
+def test_items_and_their_outputs_are_held_until_their_row_ends() -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES))
+    memory = remember(bench)
+    bench.arrive(0)
+    assert memory.held == ITEM_BYTES
+    bench.finish("a0", 5)
+    assert memory.held == 3 * ITEM_BYTES + 100
+    bench.finish("b0", 7)
+    bench.finish("c0", 9)
+    assert memory.held == 4 * ITEM_BYTES + 300
+    bench.finish("d0", 12)
+    assert (memory.held, bench.answered) == (0, [0])
+
+
+@pytest.mark.parametrize("most", [3 * ITEM_BYTES - 1, ITEM_BYTES + 99])
+def test_a_row_whose_items_or_outputs_do_not_fit_fails_and_gives_back_all(most: int) -> None:
+    bench = Graphs(FORK, edges(*FORK_EDGES))
+    memory = remember(bench, most)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 5)
+    assert row.error.startswith("no_room: ")
+    assert (memory.held, bench.answered, bench.router.waiting) == (0, [0], 0)
+
+
+def test_a_fan_out_of_which_the_items_do_not_fit_makes_none() -> None:
+    bench = wide(1_000_000)
+    memory = remember(bench, 1000 * ITEM_BYTES)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    assert row.error == f"no_room: {1_000_001 * ITEM_BYTES + 100}"
+    assert (len(bench.spawned()), memory.held, bench.router.unfinished) == (1, 0, False)
+
+
+def test_gathered_inputs_are_held_while_their_node_runs() -> None:
+    bench = wide(2)
+    memory = remember(bench)
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    held = list[int]()
+    for _ in range(20):
+        for replica in [*bench.running]:
+            bench.finish(replica, 2)
+            held.append(memory.held % 100 if ITEM_BYTES % 100 == 0 else memory.held)
+    assert bench.answered == [0]
+    assert (10 in {(amount % ITEM_BYTES) % 100 for amount in held}, held[-1]) == (True, 0)

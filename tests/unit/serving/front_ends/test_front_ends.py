@@ -106,7 +106,7 @@ class Joined(FrontEnd):
         self._application._keys = options.get("keys")
         self._application._names = options.get("names", self._application._names)
         (model,) = self._application._handlers.models
-        model._given_limits = options.get("limits", model._given_limits)
+        model._limits = options.get("limits", model._limits)
         self.board, self.link = board, link
 
     def begun(self, exchange: HttpExchange) -> None:

@@ -122,12 +122,15 @@ def test_the_description_names_the_tensors_of_each_and_leads_everywhere(tmp_path
     serve_several(tmp_path, use)
 
 
-def test_full_queues_of_one_refuse_its_own_requests_alone(tmp_path: Path) -> None:
+def test_more_rows_than_may_wait_are_answered_one_request_of_each_at_a_time(tmp_path: Path) -> None:
     async def use(server: SeveralServer) -> None:
         most = server.service.pipelines["numbers"].most_waiting
-        beyond = await ask(server, "numbers", *[0] * (most + 1))
-        assert beyond.status == 400  # more rows than may wait at all
-        assert (await ask(server, "sums", *[0] * (most + 1))).status == 200
+        wide = [0] * (most + 1)
+        asked = (ask(server, name, *wide) for name in ("numbers", "sums", "numbers"))
+        first, other, second = await asyncio.gather(*asked)
+        assert (first.status, other.status, second.status) == (200, 200, 429)
+        assert second.headers["retry-after"] == "1"
+        assert len(json.loads(first.body)["outputs"][0]["data"]) == most + 1
         text = (await server.ask("GET", "/metrics")).body.decode()
         assert 'gearshift_waiting_requests{operator="sums"} 0.0' in text
 

@@ -10,14 +10,14 @@ from gearshift.runtime.engines.answers.endings import Ending, ending_of
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
 from gearshift.runtime.engines.answers.halves import Halves
-from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, MOST_HELD_CHUNKS, Held, NoRoom, has_room
+from gearshift.runtime.engines.answers.held import LARGEST_HELD_BYTES, MOST_HELD_CHUNKS, Held, NoRoom
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, NOWHERE, EngineRequest, Sent
 from gearshift.runtime.engines.upstream.call import Call, Fault
 from gearshift.runtime.engines.upstream.chunk import NULL, BadAnswer, Chunk, Usage, decode_chunk
 from gearshift.runtime.engines.upstream.connection import LARGEST_ERROR_BYTES
-from gearshift.runtime.service.room import HeldBytes
+from gearshift.runtime.service.room import HeldBytes, has_room
 
 DONE = b"[DONE]"
 LONGEST_SAID, LONGEST_REASON = 200, 100

@@ -1,6 +1,6 @@
 """Chunks that are held until a stage has decided, and the room that there is for them."""
 
-from gearshift.runtime.service.room import HeldBytes
+from gearshift.runtime.service.room import HeldBytes, has_room
 
 CHUNK_BYTES = 64
 """Memory of a held chunk beside its bytes."""
@@ -38,11 +38,6 @@ class Held:
         self._memory.held_bytes -= self._bytes
         chunks, self._chunks, self._bytes = self._chunks, [], 0
         return chunks
-
-
-def has_room(memory: HeldBytes, more_bytes: int) -> bool:
-    """Whether answers that are under way may grow: to twice the bound at which requests are refused."""
-    return memory.all_held_bytes + more_bytes <= 2 * memory.most_bytes
 
 
 class NoRoom(Exception):
