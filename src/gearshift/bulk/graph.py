@@ -18,7 +18,7 @@ from gearshift.runtime.router.decision_log import DecisionLog
 from gearshift.runtime.router.dispatch import Dispatch
 from gearshift.runtime.router.flows import Flows
 from gearshift.runtime.router.pipeline import Pipeline
-from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.service.passing import OutputPassing
 
 NO_ANSWER = "it has no answer in time, or none from its endpoint"

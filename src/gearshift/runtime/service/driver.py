@@ -17,9 +17,9 @@ from gearshift.policies.watch.lost_workers import is_silent
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Answered, Passing
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import shift_facts
 from gearshift.runtime.watch.adapting import Adapting

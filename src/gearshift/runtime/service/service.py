@@ -13,9 +13,9 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, all_ended
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Passing
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.room import HeldBytes

@@ -21,8 +21,8 @@ from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend, Leaving, Recorded
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineQueues
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, Status
 from gearshift.runtime.service.room import ROW_BYTES
 from gearshift.runtime.service.served_pipeline import STOPPED, PipelineOptions

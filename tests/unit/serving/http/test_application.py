@@ -18,7 +18,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.keys import Keys, read_keys

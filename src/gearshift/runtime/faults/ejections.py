@@ -45,8 +45,8 @@ class RetryBudget:
     def __init__(self, least: int = 0) -> None:
         self._recent, self._least = Recent(), least
 
-    def arrived(self, now_ns: int) -> None:
-        self._recent.add(now_ns, all=1)
+    def arrived(self, now_ns: int, requests: int = 1) -> None:
+        self._recent.add(now_ns, all=requests)
 
     def take(self, now_ns: int) -> bool:
         """Whether a failed try may be repeated, which then counts."""
@@ -84,6 +84,15 @@ class Ejections:
     def failing(self) -> list[bool]:
         """Those that failed until they were taken out, and have answered nothing since."""
         return [one.failing for one in self._replicas]
+
+    @property
+    def paces(self) -> list[float]:
+        """The times that tries took over expected ones; 0 before the first."""
+        return [one.pace for one in self._replicas]
+
+    def tries(self, replica: int) -> bool:
+        """Whether the next try shows whether a replica that was taken out is back."""
+        return self._replicas[replica].ejected
 
     def sent(self, replica: int) -> None:
         """A try began; it shows whether a replica that was taken out is back."""
