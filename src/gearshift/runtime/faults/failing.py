@@ -13,8 +13,9 @@ from gearshift.policies.watch.ejection import share_when_slow
 from gearshift.request import Sample
 from gearshift.runtime.faults.ejections import Ejections, OnChange, RetryBudget
 
-NO_ANSWER, RAISED = "no_answer", "raised"
-"""Why a batch failed: nothing came back for any row, or the model raised on all of them."""
+NO_ANSWER, RAISED, LOST = "no_answer", "raised", "lost"
+"""Why a batch failed: nothing came back for any row, the model raised on all of them, or its worker ended."""
+REASONS = NO_ANSWER, RAISED, LOST
 OnFailure = Callable[[int, str], None]
 """Called with a replica, and why its batch failed."""
 WHOLE_SHARE, LEAST_CHANGE = 1000, 100

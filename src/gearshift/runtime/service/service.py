@@ -168,8 +168,13 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are accepted, and every model has a replica and answers."""
+        """Whether new requests of every pipeline are accepted and answered, perhaps by fewer models than planned."""
         return all(pipeline.ready for pipeline in self._of)
+
+    @property
+    def degraded(self) -> list[str]:
+        """The models without a replica that answers."""
+        return sorted({model for pipeline in self._of for model in pipeline.degraded})
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -185,7 +190,7 @@ class Service:
             state="serving" if self.accepting else stopped,
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self.driver.replicas.numbers,
-            silent=self.driver.silence.models,
+            degraded=self.degraded,
             held_bytes=self.held.all_held_bytes,
             most_held_bytes=self.held.most_bytes,
             pipelines=[pipeline.status() for pipeline in self._of],

@@ -34,6 +34,14 @@ class OperatedLanguage:
     def ready(self) -> bool:
         return self._service.ready
 
+    @property
+    def degraded(self) -> list[str]:
+        """The models without a live replica."""
+        tables, lost = self._service.tables, self._service.router.is_lost
+        of = [int(model) for model in tables.replica_model]
+        living = {model for number, model in enumerate(of) if not lost[number]}
+        return [name for model, name in enumerate(tables.models) if model not in living]
+
     def refuse_new(self) -> None:
         self._service.refuse_new()
 
