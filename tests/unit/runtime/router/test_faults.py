@@ -146,3 +146,14 @@ def test_a_worker_that_was_restarted_begins_in_service() -> None:
     bench.lose("a0", ms=21)
     bench.ready("a0", ms=22)
     assert bench.failing() == []
+
+
+def test_what_a_model_refuses_is_no_failure() -> None:
+    bench = Bench(ONE)
+    for number in range(10):
+        bench.arrive(number, ms=number)
+        (samples,) = bench.running.values()
+        samples[0].error = "the endpoint refused it"
+        bench.finish("a0", number)
+    assert bench.failing() == []
+    assert bench.router.can_answer(0)
