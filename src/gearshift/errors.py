@@ -118,6 +118,10 @@ class ModelFailed(GearshiftError):
     http_status = 500
 
 
+class RowsRefused(ModelFailed):
+    """An endpoint refused the rows of a batch: a fault of the rows or of their number, not of the endpoint."""
+
+
 class WorkerDied(GearshiftError):
     """A worker process ended while it held requests."""
 

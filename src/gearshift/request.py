@@ -89,6 +89,14 @@ class Sample(msgspec.Struct, eq=False):
     """Whether its model had no answer, for example because a remote endpoint failed."""
     unreached: bool = False
     """Whether that was because the endpoint sent nothing, not because of an unusable answer."""
+    raised: bool = False
+    """Whether `error` is that the model raised on it, and did not refuse it."""
+    tried_again: bool = False
+    """Whether a second replica of the same model runs it, as the first gave no answer."""
+    raised_at: int = -1
+    """The first of these replicas, if the model raised there."""
+    skipped: int = 0
+    """The models among `visited` that gave no answer, where a later stage runs it instead."""
     refused: bool = False
     """Whether `error` is that a model had no worker or no answer: not the request's fault."""
     ending: Ending = Ending.ANSWERED
@@ -113,6 +121,11 @@ class Sample(msgspec.Struct, eq=False):
     """Of a request row, the fan-outs that took a part of their rows, each with the number that there were."""
     missing: tuple[tuple[int, str], ...] = ()
     """Of a request row, the nodes that failed and are not required, each with the reason."""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether an earlier stage has answered it."""
+        return self.visited != self.skipped
 
 
 class RowFacts(msgspec.Struct, frozen=True, kw_only=True):

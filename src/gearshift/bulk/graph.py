@@ -12,13 +12,14 @@ from gearshift.gear import GearPlan
 from gearshift.model import Arrays, TensorSpec
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
+from gearshift.runtime.faults.failing import FailingReplicas
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.cascades import Cascades
 from gearshift.runtime.router.decision_log import DecisionLog
 from gearshift.runtime.router.dispatch import Dispatch
 from gearshift.runtime.router.flows import Flows
 from gearshift.runtime.router.pipeline import Pipeline
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.passing import OutputPassing
 
 NO_ANSWER = "it has no answer in time, or none from its endpoint"
@@ -56,7 +57,7 @@ class GraphRun:
             pipeline_of,
             DeadlineRules(tables, late="answer"),
             Retries(tables.models),
-            [False] * len(tables.replica_ids),
+            FailingReplicas(tables, [False] * len(tables.replica_ids)),
             self._log,
             start=lambda replica, samples, reason: None,
             end=lambda sample, replica, ending, now_ns: None,

@@ -146,6 +146,11 @@ class Serving(Protocol):
         ...
 
     @property
+    def degraded(self) -> list[str]:
+        """The models of the pipeline without a replica that answers."""
+        ...
+
+    @property
     def waiting(self) -> int:
         """The samples of the pipeline that wait."""
         ...
@@ -250,9 +255,13 @@ class Metrics:
             "gearshift_rows_by_time", "Rows answered with what they had, as their time to refine ended.", by
         )
         self._restarts = counter("gearshift_restarts", "Workers that ended.", ["replica"])
+        self._failures = counter(
+            "gearshift_replica_failures", "Batches that failed as a whole, by why.", ["model", "replica", "reason"]
+        )
         self._late = counter("gearshift_late", "Requests answered after their deadline.", ["operator"])
         self._dropped = counter("gearshift_dropped", "Requests refused, by why.", [*by, "reason"])
-        self._ready = gauge("gearshift_ready", "1 when requests are let in and no model lacks a worker.")
+        self._ready = gauge("gearshift_ready", "1 when requests are let in and answered.")
+        self._degraded = gauge("gearshift_degraded", "1 while some model has no replica that answers.")
         self._last_gear = gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", by)
         self._replicas = gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"])
         self._swaps = counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"])
@@ -304,6 +313,7 @@ class Metrics:
 
         self._serving[operator] = serving
         self._ready.set_function(lambda: all(each.ready for each in self._serving.values()))
+        self._degraded.set_function(lambda: any(each.degraded for each in self._serving.values()))
         own(self._last_gear).set(last_gear)
         own(self._gear).set_function(lambda: pipeline.gear)
         own(self._accuracy).set_function(lambda: accuracies[pipeline.gear] if accuracies else math.nan)
@@ -394,6 +404,9 @@ class Metrics:
 
     def restarted(self, replica: str) -> None:
         self._restarts.labels(replica).inc()
+
+    def replica_failed(self, model: str, replica: str, reason: str) -> None:
+        self._failures.labels(model, replica, reason).inc()
 
     def replicas_ready(self, model: str, count: int) -> None:
         self._replicas.labels(model).set(count)

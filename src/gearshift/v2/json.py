@@ -322,5 +322,5 @@ def encode_error(text: str) -> bytes:
     return _ENCODER.encode({"error": printable(text)})
 
 
-def encode_readiness(name: str, ready: bool) -> bytes:
-    return _ENCODER.encode({"name": name, "ready": ready})
+def encode_readiness(name: str, ready: bool, *, degraded: bool = False) -> bytes:
+    return _ENCODER.encode({"name": name, "ready": ready} | ({"degraded": True} if ready and degraded else {}))

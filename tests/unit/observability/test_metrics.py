@@ -96,6 +96,7 @@ def test_what_is_written_is_what_prometheus_client_writes(counted, observed):
 
 class Pipeline:
     gear, pinned, rate_qps, ready, waiting = 0, False, 0.0, True, 0
+    degraded: tuple[str, ...] = ()
 
     def __init__(self, gear: int, waiting: int) -> None:
         self.gear, self.waiting = gear, waiting

@@ -7,9 +7,9 @@ from gearshift.decisions import LogRow
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.request import Request, Sample
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Passing
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from tests.conformance.plans import MS
 

@@ -23,8 +23,8 @@ server_options = in_order(
 
 
 def moved(status: Status) -> Iterator[str]:
-    for model in status.silent_models:
-        yield f"model {model!r} gives no answers: is its endpoint down?"
+    for model in status.degraded_models:
+        yield f"model {model!r} has no replica that answers: is its endpoint down?"
     slow: dict[str, float] = {}
     for one in status.replicas:
         slow[one.model] = max(one.slowdown, slow.get(one.model, 0.0))
@@ -68,7 +68,7 @@ def show_status(output: Output, url: str, status: Status) -> None:
         output.say(line)
     rows = table("replicas", "replica", "model", "devices", "ready", "waiting", "running")
     for one in status.replicas:
-        ready = "yes" if one.ready else "NO"
+        ready = "NO" if not one.ready else "FAILING" if one.failing else "yes"
         rows.add_row(one.id, one.model, " ".join(one.devices), ready, str(one.waiting), str(one.running))
     output.show(rows)
 

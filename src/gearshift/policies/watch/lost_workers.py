@@ -14,9 +14,6 @@ FAIL = 3
 
 HANG_FACTOR = 20
 
-SILENT_AFTER = 3
-SILENCE_LASTS_NS = 30_000_000_000
-
 
 def after_loss(attempt: int, companions: int, now_ns: int, run_by_ns: int) -> int:
     """Whether a sample that was running when its worker ended runs again.
@@ -55,14 +52,6 @@ def without_replica(has_answer: bool, refuses: bool, now_ns: int, run_by_ns: int
     if has_answer:
         return REFUSE if refuses else DEGRADE
     return WAIT if now_ns <= run_by_ns else FAIL
-
-
-def is_silent(batches: int, last_ns: int, now_ns: int) -> bool:
-    """Whether a model gives no answers: its latest `batches`, ended by `last_ns`, had none.
-
-    `SILENCE_LASTS_NS` after the last one the model counts as answering again.
-    """
-    return batches >= SILENT_AFTER and now_ns - last_ns < SILENCE_LASTS_NS
 
 
 def hangs_after_ns(run_ns: int, shortest_hang_ns: int) -> int:

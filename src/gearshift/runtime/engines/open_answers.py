@@ -303,7 +303,7 @@ class OpenAnswers:
         stream.fault = fault if fault.for_clients else fault.of(f"replica {self.tables.replicas[replica]!r}")
         now_ns = self._clock.now_ns()
         if kind is Kind.ENGINE:
-            self._note_failure(replica, fault, now_ns)
+            self._note_failure(replica, fault)
         if stream.second is not None and kind is not Kind.REQUEST:
             self._go_on_with_second(stream, first_failed=kind is Kind.ENGINE and not fault.is_limit)
             return
@@ -324,10 +324,10 @@ class OpenAnswers:
                 self.router.failed(request, now_ns, of_model=kind.of_model)
         self.dispatch_soon()
 
-    def _note_failure(self, replica: int, fault: Fault, now_ns: int) -> None:
+    def _note_failure(self, replica: int, fault: Fault) -> None:
         if fault.unreachable:
             self._engines.suspect(replica, fault)
-        self.failures.failed(replica, fault, now_ns)
+        self.failures.failed(replica, fault)
 
     # Late first tokens ---------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class OpenAnswers:
         if hedge is None:
             return
         if kind_of(fault) is Kind.ENGINE and not fault.is_limit:
-            self._note_failure(hedge.replica, fault, now_ns)
+            self._note_failure(hedge.replica, fault)
             self.router.hedging.failed(stream.request, now_ns)
         else:
             self.router.hedging.dropped(stream.request, now_ns)

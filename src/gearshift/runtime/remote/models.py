@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import ModelFailed, require
+from gearshift.errors import ModelFailed, RowsRefused, require
 from gearshift.model import LABEL, Arrays, Predicted
 from gearshift.models.classes import class_name, class_names
 from gearshift.models.config import PROJECT_FILE, ModelSettings, Project
@@ -22,7 +22,9 @@ from gearshift.runtime.remote.endpoint import PASSING, Asked, Asking, Endpoint
 from gearshift.v2.binary import INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
-WORTH_SPLITTING = frozenset({400, 413, 422, 500})
+REFUSED = frozenset({400, 413, 422})
+"""Statuses by which an endpoint refuses a sample, or the batch's size."""
+WORTH_SPLITTING = REFUSED | {500}
 """Statuses that one sample of a batch, or the batch's size, may have caused."""
 
 
@@ -43,7 +45,7 @@ def open_remote(project: Project, directory: Path, name: str, *, profiling: bool
     if settings.remote.protocol == "v2":
         passing = PASSING - WORTH_SPLITTING
         asking = Asking(endpoint, settings.remote, profiling=profiling, passing=passing)
-        model = RemoteV2(name, settings.remote, endpoint, asking)
+        model = RemoteV2(name, settings.remote, endpoint, asking, profiling=profiling)
         try:
             model.find()
         except ModelFailed:
@@ -78,8 +80,11 @@ class _Server(msgspec.Struct):
 class RemoteV2:
     """A model of a server that speaks V2 with binary tensors: one request per batch."""
 
-    def __init__(self, name: str, settings: RemoteSettings, endpoint: Endpoint, asking: Asking) -> None:
+    def __init__(
+        self, name: str, settings: RemoteSettings, endpoint: Endpoint, asking: Asking, *, profiling: bool = False
+    ) -> None:
         self._name, self._settings, self.endpoint, self._asking = name, settings, endpoint, asking
+        self._profiling = profiling
         self._path = f"/v2/models/{quote(settings.model, safe='')}"
         self._inputs: list[str] = []
 
@@ -111,8 +116,11 @@ class RemoteV2:
         n = len(next(iter(inputs.values())))
         (reply,) = self._asking.ask([self._request(inputs)])
         if reply.failure or reply.status != 200:
-            if reply.status in WORTH_SPLITTING:
-                raise ModelFailed(f"model {self._name!r} failed: {self.endpoint.told(reply)}")
+            told = f"model {self._name!r} failed: {self.endpoint.told(reply)}"
+            if reply.status in REFUSED:
+                raise RowsRefused(told)
+            if reply.status in WORTH_SPLITTING and (n > 1 or self._profiling):
+                raise ModelFailed(told)
             return without_answers(n, self.endpoint.told(reply))
         try:
             outputs, _ = read_answer(reply.body, reply.headers)

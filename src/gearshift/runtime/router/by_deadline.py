@@ -91,7 +91,7 @@ class DeadlineRules:
         return aimed_ns(request.deadline_ns, self.margin_ns)
 
     def may_drop(self, sample: Sample) -> bool:
-        return self.refuses or sample.visited != 0
+        return self.refuses or sample.has_answer
 
 
 def end_early(sample: Sample, ending: Ending) -> Sample:
@@ -203,14 +203,14 @@ class DeadlineQueues:
         """`chosen`, or a replica of `device` whose samples go first (`goes_first`); its reason."""
         queue, largest = self._queues[chosen], self._settings.largest_batch_size
         head, size = queue.head(), batch_size(len(queue), largest[chosen])
-        if not head.visited:
+        if not head.has_answer:
             return chosen, reason
         for replica in self._devices.on_device[device]:
             waiting, most = len(self._queues[replica]), largest[replica]
             if waiting == 0 or self._devices.any_busy(replica):
                 continue
             first, run_ns = self._queues[replica].head(), self.run_ns[replica][batch_size(waiting, most)]
-            urgent = not first.visited and first.request.priority <= head.request.priority
+            urgent = not first.has_answer and first.request.priority <= head.request.priority
             deadline_ns = self._rules.aimed_ns(first.request)
             if urgent and goes_first(now_ns, self.run_ns[chosen][size], waiting, most, run_ns, deadline_ns):
                 return replica, DEADLINE
@@ -280,4 +280,4 @@ class DeadlineQueues:
 
     def _drop(self, sample: Sample, replica: int, now_ns: int) -> None:
         ending = why_dropped(sample.request.deadline_ns, now_ns)
-        self._end(sample, replica, Ending.DEGRADED if sample.visited else Ending(ending), now_ns)
+        self._end(sample, replica, Ending.DEGRADED if sample.has_answer else Ending(ending), now_ns)

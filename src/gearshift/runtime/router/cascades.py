@@ -1,6 +1,7 @@
 """Which model an item goes to: in its node's cascade of the gear in force."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.next_step import ANSWER, next_step
@@ -64,6 +65,31 @@ class Cascades:
             self._thresholds,
             choice * self._most_stages,
         )
+
+    def after_skipping(self, sample: Sample, model: int, is_closed: Callable[[int], bool], now_ns: int) -> int:
+        """Skip `model`, which gives no answer to a sample without one; the later model to ask, or `ANSWER`.
+
+        Models that are closed are skipped, too. Where no later one is open, nothing is skipped.
+        """
+        before = sample.visited, sample.model, sample.certainty
+        while True:
+            sample.visited, sample.model, sample.certainty = sample.visited | 1 << model, model, -math.inf
+            model = self.next_step(sample, now_ns)
+            if model == ANSWER:
+                sample.visited, sample.model, sample.certainty = before
+                return ANSWER
+            if not is_closed(model):
+                sample.skipped = sample.visited
+                sample.stage = sample.visited.bit_count()
+                sample.unanswered = sample.unreached = sample.tried_again = False
+                sample.raised_at = -1
+                return model
+
+    def stages(self, node: int) -> list[int]:
+        """The models of a node in its gear in force, by the first cascade that it allows."""
+        choice = self._choice_begin[self._first_row[node] + self._pipeline_of[node].gear]
+        base = choice * self._most_stages
+        return self._stage_models[base : base + self._stage_count[choice]]
 
     def _kept(self, node: int, request: Request) -> int:
         """The cascade that bulk work keeps at a node: of its gear's the last, which is the most accurate."""

@@ -10,6 +10,8 @@ from gearshift.policies.bulk import bulk_batch_size
 from gearshift.policies.order import is_starving, replica_key
 from gearshift.policies.refine import REFINE, URGENT
 from gearshift.request import Sample
+from gearshift.runtime.faults.failing import FailingReplicas
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, End
 from gearshift.runtime.router.decision_log import DecisionLog
 from gearshift.runtime.router.devices import Devices, Slowdown
@@ -17,7 +19,6 @@ from gearshift.runtime.router.graph import Scope
 from gearshift.runtime.router.pipeline import GearSettings, Pipeline
 from gearshift.runtime.router.queue import BulkQueues, WaitingQueue
 from gearshift.runtime.router.refining import Refining, Release
-from gearshift.runtime.router.retries import Retries
 
 Start = Callable[[int, list[Sample], int], None]
 
@@ -27,9 +28,9 @@ class Dispatch:
 
     `start(replica, samples, reason)` hands a batch to the backend, `end(sample, replica, ending,
     now_ns)` takes what is dropped. Devices that an event `touched` are looked at once it has been
-    handled. `lost` replicas start nothing. Backlog is counted in `pipeline_of` (nodes,). Where gears
-    order by gain, `release(sample, ending, now_ns)` takes what is answered for lack of time, and
-    alike replicas share the queues of the first of them.
+    handled. Replicas that are lost or fail start nothing (`failing`). Backlog is counted in
+    `pipeline_of` (nodes,). Where gears order by gain, `release(sample, ending, now_ns)` takes what is
+    answered for lack of time, and alike replicas share the queues of the first of them.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Dispatch:
         pipeline_of: Sequence[Pipeline],
         rules: DeadlineRules,
         retries: Retries,
-        lost: list[bool],
+        failing: FailingReplicas,
         log: DecisionLog,
         *,
         start: Start,
@@ -49,7 +50,8 @@ class Dispatch:
         self._pipeline_of: list[Pipeline] = [*pipeline_of]
         self._only = pipelines[0] if len(pipeline_of) == 1 else None
         """The only pipeline, if it has one node: its samples need not be looked at to count them."""
-        self._retries, self._lost, self._log, self._start = retries, lost, log, start
+        self._retries, self._failing, self._log, self._start = retries, failing, log, start
+        self._barred = failing.barred
         self._model_of: list[int] = tables.replica_model.tolist()
         self._starvation_ns: list[int] = tables.starvation_ns.tolist()
         self.devices, self.slowdown = Devices(tables), Slowdown(tables, on=rules.learns_slowdown)
@@ -57,7 +59,7 @@ class Dispatch:
         self._spans = self.devices.spans
         self.settings = GearSettings(tables, pipelines)
         self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
-        self.bulk = BulkQueues(tables, lost)
+        self.bulk = BulkQueues(tables, failing.skipped)
         turns = [pipeline.turns for pipeline in pipelines]
         self.by_deadline = DeadlineQueues(rules, self.settings, self.queues, turns, self.devices, end)
         replicas = len(tables.replica_ids)
@@ -113,7 +115,7 @@ class Dispatch:
         """Queue a sample for all replicas that are like `replica`."""
         leader = refining.queue_of[replica]
         sample.replica = leader
-        if sample.visited:
+        if sample.has_answer:
             if not refining.wait(sample, leader, now_ns):
                 return
         else:
@@ -123,7 +125,7 @@ class Dispatch:
         for other in refining.alike[leader]:
             self.touched.extend(self._spans[other])
         self._log.write(now_ns, Decision.ROUTE, sample.sequence, leader, sample.stage)
-        if sample.visited:
+        if sample.has_answer:
             refining.bound(leader, now_ns)
 
     def queue_bulk(self, sample: Sample, replica: int, now_ns: int) -> None:
@@ -165,7 +167,7 @@ class Dispatch:
 
     def _clear_alike(self, refining: Refining, replica: int, now_ns: int) -> list[Sample]:
         leader = refining.queue_of[replica]
-        if not all(self._lost[other] for other in refining.alike[leader]):
+        if not all(self._barred[other] for other in refining.alike[leader]):
             return self.bulk.clear(replica)
         queued = self.queues[leader].clear() + self.bulk.clear(replica)
         self.by_deadline.watch(leader, now_ns)
@@ -287,7 +289,7 @@ class Dispatch:
         urgent, until_ns, urgent_reason = -1, NEVER_NS, NOT_YET
         refines, best_level, best_until_ns = -1, 0, 0
         for replica in self.devices.on_device[device]:
-            if self._lost[replica]:
+            if self._barred[replica]:
                 continue
             leader = refining.queue_of[replica]
             queue, gains = self.queues[leader], refining.queues[leader]
@@ -376,7 +378,7 @@ class Dispatch:
     def _start_group(self, device: int, now_ns: int) -> bool:
         for replica in self.devices.on_device[device]:
             model = self._model_of[replica]
-            if self._retries.has_group(model) and not self._lost[replica] and not self.devices.any_busy(replica):
+            if self._retries.has_group(model) and not self._barred[replica] and not self.devices.any_busy(replica):
                 group = self._retries.take_group(model)
                 self.waits_no_more(group)
                 self._run(replica, group, RETRY, now_ns)
@@ -391,7 +393,7 @@ class Dispatch:
             if any(len(self._refining.queues[leader]) for leader in leaders):
                 return False
             others = leaders
-        if self._lost[replica] or self.devices.any_busy(replica) or any(len(self.queues[r]) for r in others):
+        if self._barred[replica] or self.devices.any_busy(replica) or any(len(self.queues[r]) for r in others):
             return False
         self._run(replica, [sample], reason, now_ns)
         return True
@@ -409,6 +411,7 @@ class Dispatch:
             sample.expected_end_ns = now_ns + run_ns
             if self._log.wanted:
                 self._log.write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
+        self._failing.sent(replica)
         self._start(replica, samples, reason)
         if self._refining is not None:
             self._refining.begun(replica, now_ns)

@@ -8,7 +8,7 @@ from gearshift.policies.gear_shift import gear_asked_for, gear_in_force, metered
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS, arrival_rate_qps
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE, load_bin, load_factor
 from gearshift.policies.sharing import settings_in_force
-from gearshift.runtime.router.turns import Turns
+from gearshift.runtime.router.turns import Turns, Weigh
 
 
 class LoadScaling:
@@ -82,10 +82,13 @@ class Meter:
 class Pipeline:
     """Meters arrivals, chooses the gear, and takes turns, of pipeline `number` of the plan.
 
-    `waiting` counts its request rows of which something waits. Its turns skip the `lost` replicas.
+    `waiting` counts its request rows of which something waits. Its turns leave `skipped` replicas out,
+    and `weigh` the shares of the others.
     """
 
-    def __init__(self, tables: PlanTables, number: int = 0, lost: Sequence[bool] = ()) -> None:
+    def __init__(
+        self, tables: PlanTables, number: int = 0, skipped: Sequence[bool] = (), weigh: Weigh | None = None
+    ) -> None:
         self.tables, self.number = tables.pipelines[number], number
         self.name = self.tables.name
         self._most_stages = tables.most_stages
@@ -93,10 +96,11 @@ class Pipeline:
         self._choice_begin: list[int] = tables.choice_begin.tolist()
         self._range_starts: list[float] = self.tables.range_starts.tolist()
         begin, end = tables.graph.entry_begin[number : number + 2]
+        self.entries: list[int] = tables.graph.entries[begin:end].tolist()
         self._entry_rows: list[int] = tables.first_row[tables.graph.entries[begin:end]].tolist()
         self.first_node = self.tables.first_node
         self.is_graph = len(self.tables.nodes) > 1
-        self.turns = Turns(tables, number, lost or [False] * len(tables.replica_ids))
+        self.turns = Turns(tables, number, skipped or [False] * len(tables.replica_ids), weigh)
         self.meter = Meter()
         self.waiting = 0
         self._eased_ticks = 0

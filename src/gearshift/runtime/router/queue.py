@@ -223,19 +223,19 @@ class BulkQueues:
 
     Neither meter nor backlog counts what is in them.
 
-    `waiting` counts the samples in all of them; `lost` marks replicas that take none.
+    `waiting` counts the samples in all of them; `skipped` marks replicas that take none.
     """
 
-    def __init__(self, tables: PlanTables, lost: list[bool]) -> None:
+    def __init__(self, tables: PlanTables, skipped: list[bool]) -> None:
         self.queues = [WaitingQueue(0) for _ in tables.replica_ids]
         self._model_begin: list[int] = tables.model_begin.tolist()
-        self._lost = lost
+        self._skipped = skipped
         self.waiting = 0
 
     def choose(self, model: int) -> int:
-        """The replica of `model` with the shortest queue, -1 if all are lost."""
+        """The replica of `model` with the shortest queue, -1 if all are skipped."""
         begin, end = self._model_begin[model : model + 2]
-        lengths = [-1 if self._lost[replica] else len(self.queues[replica]) for replica in range(begin, end)]
+        lengths = [-1 if self._skipped[replica] else len(self.queues[replica]) for replica in range(begin, end)]
         place = shortest_queue(lengths, 0, end - begin)
         return place if place < 0 else begin + place
 

@@ -14,15 +14,18 @@ from gearshift.errors import require
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.next_step import ANSWER
 from gearshift.request import NOT_BULK, Sample
+from gearshift.runtime.faults.ejections import OnChange
+from gearshift.runtime.faults.failing import FailingReplicas, OnFailure
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineQueues, DeadlineRules, end_early
 from gearshift.runtime.router.cascades import Cascades
 from gearshift.runtime.router.choosing import Chooser
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
 from gearshift.runtime.router.devices import Slowdown
 from gearshift.runtime.router.dispatch import Dispatch, Start
+from gearshift.runtime.router.faults import Faults
 from gearshift.runtime.router.flows import FIRST_ITEM, WITHDRAWN, Answered, Flows, Memory, Passing
 from gearshift.runtime.router.pipeline import Pipeline
-from gearshift.runtime.router.retries import Retries
 
 Shifted = Callable[[int, int, int], None]
 
@@ -34,7 +37,8 @@ class Router:
     each request row once, with its result or error; `log(row)` and `shifted(pipeline, from, to)`
     report decisions. `retries` decides what happens to samples whose replica is lost, `deadlines`
     what clients' deadlines do; without it batches count as taking no time, and late answers are
-    wanted.
+    wanted. `failed` and `changed` are told of failing replicas, and slow ones get less if the router
+    `weighs` them (`FailingReplicas`).
 
     Rows of a pipeline of several nodes become items, numbered by `numbers`; `passing` says what
     flows along the edges between them, `item_ended(item)` takes each, and `memory` counts what they hold.
@@ -54,6 +58,9 @@ class Router:
         item_ended: Answered | None = None,
         numbers: Iterator[int] | None = None,
         memory: Memory | None = None,
+        failed: OnFailure | None = None,
+        changed: OnChange | None = None,
+        weighs: bool = False,
     ) -> None:
         self._tables = tables
         self._answered, self._shifted = answered, shifted
@@ -63,7 +70,10 @@ class Router:
         self._model_of: list[int] = tables.replica_model.tolist()
         self._model_begin: list[int] = tables.model_begin.tolist()
         self._lost = [False] * len(tables.replica_ids)
-        self.pipelines = tuple(Pipeline(tables, number, self._lost) for number in range(len(tables.pipelines)))
+        self.failing = failing = FailingReplicas(tables, self._lost, failed=failed, changed=changed, weighs=weighs)
+        self.pipelines = tuple(
+            Pipeline(tables, number, failing.skipped, failing.weigh) for number in range(len(tables.pipelines))
+        )
         self._pipeline_of: list[Pipeline] = [self.pipelines[number] for number in tables.pipeline_of.tolist()]
         self._cascades = Cascades(tables, self._pipeline_of)
         rules = deadlines or DeadlineRules(tables, late="answer")
@@ -73,7 +83,7 @@ class Router:
             self._pipeline_of,
             rules,
             self._retries,
-            self._lost,
+            failing,
             self._log,
             start=start,
             end=self._drop,
@@ -85,6 +95,18 @@ class Router:
             self._cascades.chooser = Chooser(
                 tables, self._pipeline_of, rules, dispatch.settings, dispatch.queues, dispatch.devices, self._log
             )
+        self._faults = Faults(
+            tables,
+            self.pipelines,
+            self._cascades,
+            self._dispatch,
+            self._retries,
+            failing,
+            self._lost,
+            route=self._route,
+            answer=self._answer,
+            done=self._done,
+        )
         self._flows: Flows | None = None
         if tables.graph.is_graph:
             require(passing is not None, "the plan has pipelines of several nodes, and nothing to pass data between")
@@ -121,21 +143,23 @@ class Router:
     def stage_ended(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
         """Answer or forward samples; start batches here only if theirs goes on."""
         model = self._model_of[replica]
-        whole = self._dispatch.leave_batch(replica, samples, now_ns)
+        whole, why = self._dispatch.leave_batch(replica, samples, now_ns), ""
+        if not whole:
+            self.failing.partly_ended(replica, samples)
+        elif not (why := self.failing.why_failed(replica, samples)):
+            self._faults.judge(replica, samples, "", now_ns)
         if whole and self._dispatch.slowdown.on and not any(sample.error or sample.unanswered for sample in samples):
             self._dispatch.learn_slowdown(replica, now_ns)
         for sample in samples:
             if sample.over:
                 continue
-            if sample.error:
-                self._done(sample)
-                continue
-            if sample.unanswered:
-                self._retries.end_unanswered(sample, model, now_ns)
-                self._end(sample, now_ns)
+            if sample.error or sample.unanswered:
+                if not why or not self._faults.goes_on(sample, replica, now_ns):
+                    self._faults.end_failed(sample, model, now_ns)
                 continue
             sample.visited |= 1 << model
             sample.model = model
+            sample.tried_again, sample.raised_at = False, -1
             following = self._cascades.next_step(sample, now_ns)
             if following == ANSWER:
                 self._answer(sample, now_ns)
@@ -144,6 +168,8 @@ class Router:
             else:
                 sample.stage += 1
                 self._route(sample, following, now_ns)
+        if why:
+            self._faults.judge(replica, samples, why, now_ns)
         if self._flows is not None:
             self._flows.go_on(now_ns)
         if not whole:
@@ -161,6 +187,9 @@ class Router:
             gear = pipeline.tick(self._longest_first_stage_queue(pipeline), now_ns, slowdown.of_load)
             shifted |= self._shift(pipeline, gear, now_ns)
             pipeline.scaling.ticked(pipeline.rate_qps)
+        if self.failing.ticked(now_ns):
+            self._faults.share_anew(now_ns)
+            shifted = True
         if shifted:
             self._start_on_all(now_ns)
 
@@ -190,6 +219,7 @@ class Router:
         else:
             first = self._cascades.first_model(pipeline.first_node, request, now_ns)
             late = self.by_deadline.misses_anyway(request, first, now_ns)
+        self.failing.budget.arrived(now_ns, len(samples))
         for sample in samples:
             if request.bulk_gear == NOT_BULK:
                 pipeline.meter.arrived(now_ns)
@@ -210,7 +240,7 @@ class Router:
             ended = self._retries.end_expired(now_ns)
             self._dispatch.waits_no_more(ended)
             for sample in ended:
-                self._end(sample, now_ns)
+                self._faults.end(sample, now_ns)
         if self._flows is not None and self._flows.ended:
             self._start_on_touched(now_ns)
 
@@ -231,24 +261,11 @@ class Router:
 
     def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
         """Move queued samples to other replicas; run running ones again, apart from others."""
-        for replica in replicas:
-            self._lost[replica] = True
-        self._share_among_the_living()
-        for replica in replicas:
-            for sample in self._dispatch.clear(replica, now_ns):
-                self._place(sample, now_ns)
-            was_running = self._dispatch.running[replica]
-            self._dispatch.leave_batch(replica, was_running, now_ns)
-            self._run_apart(replica, [sample for sample in was_running if not sample.over], now_ns)
-            self._dispatch.free(replica)
-            self._dispatch.touch(replica)
+        self._faults.replicas_lost(replicas, now_ns)
         self._start_on_touched(now_ns)
 
     def replica_ready(self, replica: int, now_ns: int) -> None:
-        self._lost[replica] = False
-        self._share_among_the_living()
-        self._place_stranded(now_ns)
-        self._dispatch.touch(replica)
+        self._faults.replica_ready(replica, now_ns)
         self._start_on_touched(now_ns)
 
     def cancel(self, samples: Sequence[Sample], now_ns: int) -> None:
@@ -263,11 +280,11 @@ class Router:
 
     def lacking(self, pipeline: int) -> str:
         """A model with which requests of `pipeline` begin, and which has no replica; empty if each has one."""
-        of = self.pipelines[pipeline]
-        for model in of.first_models:
-            if not of.turns.lives(model):
-                return str(self._tables.models[model])
-        return ""
+        return self._faults.lacking(self.pipelines[pipeline])
+
+    def can_answer(self, pipeline: int) -> bool:
+        """Whether new requests of `pipeline` get an answer, perhaps from another stage than planned."""
+        return self._faults.can_answer(self.pipelines[pipeline])
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
@@ -305,12 +322,22 @@ class Router:
         replica = self._dispatch.bulk.choose(model) if bulk else self._pipeline_of[sample.node].turns.choose(model)
         if replica >= 0:
             (self._dispatch.queue_bulk if bulk else self._dispatch.queue)(sample, replica, now_ns)
+        elif failing := self.failing.living(model):
+            self._faults.route_past(sample, model, failing, now_ns)
         elif self._retries.keep(sample, model, now_ns):
             self._dispatch.waits((sample,))
         else:
-            self._end(sample, now_ns)
+            self._faults.end(sample, now_ns)
 
     def _start_on_touched(self, now_ns: int) -> None:
+        """Start batches; then those of samples that waited for a replica whose probe has started."""
+        self._start_and_go_on(now_ns)
+        while self.failing.probes:
+            self.failing.probes.clear()
+            self._faults.share_anew(now_ns)
+            self._start_and_go_on(now_ns)
+
+    def _start_and_go_on(self, now_ns: int) -> None:
         """Start batches; where samples are dropped meanwhile, what follows from that, too."""
         flows = self._flows
         if flows is None:
@@ -336,7 +363,7 @@ class Router:
         self._log.write(now_ns, Decision.SHIFT, before, gear, pipeline.number)
         if self._shifted is not None:
             self._shifted(pipeline.number, before, gear)
-        self._place_stranded(now_ns)
+        self._faults.place_stranded(now_ns)
         return True
 
     def _longest_first_stage_queue(self, pipeline: Pipeline) -> int:
@@ -356,46 +383,6 @@ class Router:
         """Answer a row with what it has, as its time to refine ended."""
         kind = Decision.DEGRADE if ending == Ending.DEGRADED else Decision.RELEASE
         self._answer(end_early(sample, ending), now_ns, kind)
-
-    # Steps after a loss.
-
-    def _place(self, sample: Sample, now_ns: int) -> None:
-        following = (self._cascades.next_step if sample.visited else self._cascades.begin)(sample, now_ns)
-        if following == ANSWER:
-            sample.stage = sample.visited.bit_count() - 1
-            self._answer(sample, now_ns)
-        else:
-            sample.stage = sample.visited.bit_count()
-            self._route(sample, following, now_ns)
-
-    def _place_stranded(self, now_ns: int) -> None:
-        stranded = self._retries.take_stranded(now_ns)
-        self._dispatch.waits_no_more(stranded)
-        for sample in stranded:
-            self._place(sample, now_ns)
-
-    def _run_apart(self, replica: int, samples: Sequence[Sample], now_ns: int) -> None:
-        """Run the samples of a lost replica again in halves, apart from others if possible."""
-        model = self._model_of[replica]
-        self._dispatch.waits(samples)
-        ended = self._retries.keep_batch(replica, model, samples, now_ns)
-        if all(self._lost[other] for other in self._replicas_of(model)):
-            ended += self._retries.end_answered(model, now_ns)
-        self._dispatch.waits_no_more(ended)
-        for sample in ended:
-            self._end(sample, now_ns)
-        for other in self._replicas_of(model):
-            self._dispatch.touch(other)
-
-    def _end(self, sample: Sample, now_ns: int) -> None:
-        if sample.degraded_by:
-            self._answer(sample, now_ns)
-        else:
-            self._done(sample)
-
-    def _share_among_the_living(self) -> None:
-        for pipeline in self.pipelines:
-            pipeline.turns.share_among_the_living(pipeline.gear)
 
     def _replicas_of(self, model: int) -> range:
         return range(self._model_begin[model], self._model_begin[model + 1])

@@ -23,8 +23,9 @@ class ServedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica: its samples, and whether its worker is ready and its model answers.
+    """A replica: its samples, and whether its worker is ready.
 
+    A `failing` one is out of service, because too many of its batches, or requests, failed.
     `slowdown` is its observed over its profiled run time, shared with those that are alike; 1 where
     that is not learnt.
     """
@@ -36,6 +37,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     running: int
     slowdown: float = 1.0
+    failing: bool = False
 
 
 class DisagreementStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting` counts samples in queues, `open_requests` accepted requests that are not answered
     yet, both of all pipelines; `held_bytes` are the bytes of requests being read or not answered,
-    beyond `most_held_bytes` requests are refused. `silent_models` have given no answers of late.
+    beyond `most_held_bytes` requests are refused. `degraded_models` have no replica that answers.
     The fields of a `PipelineStatus` are repeated here where there is only one; `operator` is its
     name, and `cascade` that of its only node.
     """
@@ -142,7 +144,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int
     most_waiting: int | UnsetType = UNSET
     most_held_bytes: int
-    silent_models: list[str] = []
+    degraded_models: list[str] = []
     adapting: AdaptingStatus | None = None
     replan: ReplanStatus | None = None
     pipelines: list[PipelineStatus] = []
@@ -156,7 +158,7 @@ def status_of(
     state: State,
     uptime_s: float,
     ready: AbstractSet[int],
-    silent: AbstractSet[str],
+    degraded: list[str],
     held_bytes: int,
     most_held_bytes: int,
     pipelines: list[PipelineStatus],
@@ -165,13 +167,13 @@ def status_of(
         plan=plan,
         state=state,
         uptime_s=uptime_s,
-        replicas=_replicas(tables, router, ready, silent),
+        replicas=_replicas(tables, router, ready),
         waiting=router.waiting,
         open_requests=sum(each.open_requests for each in pipelines),
         held_bytes=held_bytes,
         most_held_bytes=most_held_bytes,
         pipelines=pipelines,
-        silent_models=sorted(silent),
+        degraded_models=degraded,
     )
     return with_only_pipeline(status) if len(pipelines) == 1 else status
 
@@ -221,19 +223,18 @@ def pipeline_status(
     )
 
 
-def _replicas(
-    tables: PlanTables, router: Router, ready: AbstractSet[int], silent: AbstractSet[str]
-) -> list[ReplicaStatus]:
-    waiting, running = router.queue_lengths(), router.running_lengths()
+def _replicas(tables: PlanTables, router: Router, ready: AbstractSet[int]) -> list[ReplicaStatus]:
+    waiting, running, failing = router.queue_lengths(), router.running_lengths(), router.failing.ejections.is_failing
     return [
         ReplicaStatus(
             id=replica_id,
             model=tables.model_of(replica),
             devices=tables.devices_of(replica),
-            ready=replica in ready and tables.model_of(replica) not in silent,
+            ready=replica in ready,
             waiting=waiting[replica],
             running=running[replica],
             slowdown=router.slowdown.of(replica),
+            failing=failing(replica),
         )
         for replica, replica_id in enumerate(tables.replica_ids)
     ]

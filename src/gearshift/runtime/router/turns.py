@@ -1,17 +1,23 @@
-"""Chooses replicas in turn (`policies/routing.py`), by the shares of those that are alive."""
+"""Chooses replicas in turn (`policies/routing.py`), by the shares of those in service."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gearshift.plans.plan_tables import PlanTables, whole_shares
 from gearshift.policies.routing import carry_turns, choose_replica
 
+Weigh = Callable[[int, int], int]
+"""A replica's share, given its planned one."""
+
 
 class Turns:
-    """One pipeline's rings of all models, in the last gear that was shared out; `lost` marks replicas to skip."""
+    """One pipeline's rings of all models, in the last gear that was shared out.
 
-    def __init__(self, tables: PlanTables, number: int, lost: Sequence[bool]) -> None:
-        self._tables, self._number, self._lost = tables, number, lost
+    `skipped` marks replicas that get nothing; `weigh` gives slow ones less.
+    """
+
+    def __init__(self, tables: PlanTables, number: int, skipped: Sequence[bool], weigh: Weigh | None = None) -> None:
+        self._tables, self._number, self._skipped, self._weigh = tables, number, skipped, weigh
         self._first_gear = tables.pipelines[number].first_gear
         self._replicas, self._models = len(tables.replica_ids), len(tables.models)
         self._model_begin: list[int] = tables.model_begin.tolist()
@@ -29,23 +35,25 @@ class Turns:
     def sharing(self, model: int) -> list[int]:
         return [r for r in range(self._model_begin[model], self._model_begin[model + 1]) if self._stride[r] > 0]
 
-    def lives(self, model: int) -> bool:
-        return self._last[model] >= 0
-
     def share(self, gear: int) -> None:
         base = (self._first_gear + gear) * self._replicas
         for model, (begin, end) in enumerate(pairwise(self._model_begin)):
             carry_turns(self._shares, base, model, begin, end, self._last, self._following, self._due, self._stride)
 
-    def share_among_the_living(self, gear: int) -> None:
-        """Divide lost replicas' shares among the others in proportion, or evenly if all are 0."""
+    def share_anew(self, gear: int) -> None:
+        """Divide skipped replicas' shares among the others in proportion, or evenly if all are 0."""
         for g in range(self._tables.pipelines[self._number].gears):
             base = (self._first_gear + g) * self._replicas
             for begin, end in pairwise(self._model_begin):
                 if not any(self._planned[base + begin : base + end]):
                     continue
-                planned = [0 if self._lost[r] else self._planned[base + r] for r in range(begin, end)]
-                weights = planned if any(planned) else [not self._lost[r] for r in range(begin, end)]
+                planned = [
+                    0 if self._skipped[r] else self._share_of(r, self._planned[base + r]) for r in range(begin, end)
+                ]
+                weights = planned if any(planned) else [not self._skipped[r] for r in range(begin, end)]
                 shares = whole_shares(weights) if any(weights) else [0] * len(weights)
                 self._shares[base + begin : base + end] = shares
         self.share(gear)
+
+    def _share_of(self, replica: int, planned: int) -> int:
+        return planned if self._weigh is None or planned == 0 else self._weigh(replica, planned)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from gearshift.clock import NEVER_NS, NS_PER_S, Clock
@@ -13,13 +13,14 @@ from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan, trace_batch
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.load import METER_WINDOW_NS
-from gearshift.policies.watch.lost_workers import is_silent
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, Batch
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.failing import LOST
+from gearshift.runtime.faults.failure_log import FailureLog
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Answered, Memory, Passing
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import shift_facts
 from gearshift.runtime.watch.adapting import Adapting
@@ -74,12 +75,15 @@ class Driver:
             passing=passing,
             item_ended=item_ended,
             memory=memory,
+            failed=self._batch_failed,
+            changed=self._failing_changed,
+            weighs=True,
         )
+        self._failures = FailureLog(tables.replica_ids, self._model_names)
         self._goes_on = False
         self._batch_ids = itertools.count(1)
         self._started_ns: dict[int, int] = {}
         self.replicas = ReadyReplicas(tables, metrics, journal)
-        self.silence = Silence(tables.models)
         self.pulse = Pulse(clock, self._tick, self._timer)
         self.ticked: Callable[[], None] = lambda: None
         for pipeline, watch in zip(tables.pipelines, adapting, strict=True):
@@ -145,7 +149,6 @@ class Driver:
         now_ns = self._clock.now_ns()
         if self._spans:
             self._trace(batch, samples, now_ns)
-        self.silence.samples_finished(self._model_names[batch.replica], samples, now_ns)
         self.router.stage_ended(batch.replica, samples, now_ns)
         if len(samples) < len(batch.samples):  # else `batch_finished` arms it
             self.arm_timer()
@@ -178,6 +181,7 @@ class Driver:
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
         for replica in replicas:
             self._metrics.restarted(self._tables.replica_ids[replica])
+            self._batch_failed(replica, LOST)
             self.replicas.lost(replica, how)
         if self.vertical is not None:
             self.vertical.replicas_lost(replicas)
@@ -198,17 +202,26 @@ class Driver:
         self.router.tick(now_ns := self._clock.now_ns())
         for watch in self.adapting:
             watch.ticked(self.router, now_ns)
-        self._tell_silence(now_ns)
+        self._failures.ticked(now_ns)
         self.ticked()
         self.arm_timer()
 
-    def _tell_silence(self, now_ns: int) -> None:
-        for model, silent in self.silence.ticked(now_ns):
-            self._journal.write("model_silent" if silent else "model_answers", model=model)
-            if silent:
-                log.warning("model %r gives no answers: is its endpoint down? `gearshift status` says so too", model)
-            else:
-                log.warning("model %r is taken to answer again", model)
+    def degraded(self, models: AbstractSet[str]) -> list[str]:
+        """Those of `models` without a replica that answers: all have lost their worker, or fail."""
+        answer = self.router.failing.answer
+        return [model for number, model in enumerate(self._tables.models) if model in models and not answer(number)]
+
+    def _batch_failed(self, replica: int, why: str) -> None:
+        self._metrics.replica_failed(self._model_names[replica], self._tables.replica_ids[replica], why)
+        self._failures.failed(replica, why)
+
+    def _failing_changed(self, replica: int, failing: bool) -> None:
+        model, name = self._model_names[replica], self._tables.replica_ids[replica]
+        self._journal.write("replica_failing" if failing else "replica_answers", replica=name, model=model)
+        if failing:
+            log.warning("replica %s of model %r fails: it is out of service until it answers a probe", name, model)
+        else:
+            log.warning("replica %s of model %r is in service again", name, model)
 
     def _timer(self) -> None:
         self.router.timer(self._clock.now_ns())
@@ -271,9 +284,6 @@ class ReadyReplicas:
         self._model_names = [tables.model_of(replica) for replica in range(len(tables.replica_ids))]
         self.numbers: set[int] = set()
 
-    def have_all(self, models: AbstractSet[str]) -> bool:
-        return models <= {self._model_names[replica] for replica in self.numbers}
-
     def came(self, replica: int) -> bool:
         """Note that a replica is ready; False if it was."""
         if replica in self.numbers:
@@ -297,31 +307,3 @@ class ReadyReplicas:
         if self._metrics is not None:
             model = self._model_names[replica]
             self._metrics.replicas_ready(model, sum(self._model_names[other] == model for other in self.numbers))
-
-
-class Silence:
-    """Models that have given no answers of late, such as those behind an endpoint that is down.
-
-    Counts consecutive batches without an answer, by model, and judges them at each tick.
-    """
-
-    def __init__(self, models: Sequence[str]) -> None:
-        self._models = tuple(models)
-        self._batches = dict.fromkeys(self._models, 0)
-        self._last_ns = dict.fromkeys(self._models, 0)
-        self.models: frozenset[str] = frozenset()
-        """The models that are silent now."""
-
-    def samples_finished(self, model: str, samples: Sequence[Sample], now_ns: int) -> None:
-        if not all(sample.unreached for sample in samples):
-            self._batches[model] = 0
-        else:
-            self._batches[model] += 1
-            self._last_ns[model] = now_ns
-
-    def ticked(self, now_ns: int) -> Iterator[tuple[str, bool]]:
-        """The models that became silent or stopped being so."""
-        silent = {model for model in self._models if is_silent(self._batches[model], self._last_ns[model], now_ns)}
-        changed, self.models = self.models ^ silent, frozenset(silent)
-        for model in sorted(changed):
-            yield model, model in silent

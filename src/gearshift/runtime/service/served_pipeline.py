@@ -139,13 +139,13 @@ class ServedPipeline:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are accepted, and each model of the pipeline has a replica and answers."""
-        driver = self._driver
-        return self._shared.accepting and driver.replicas.have_all(self.models) and not self.silent_models
+        """Whether new requests are accepted and answered, perhaps by fewer models than planned (`degraded`)."""
+        return self._shared.accepting and self._router.can_answer(self.number)
 
     @property
-    def silent_models(self) -> list[str]:
-        return sorted(self._driver.silence.models & self.models)
+    def degraded(self) -> list[str]:
+        """The models of the pipeline without a replica that answers."""
+        return self._driver.degraded(self.models)
 
     @property
     def lacking(self) -> str:

@@ -13,9 +13,9 @@ from gearshift.plans.plan_tables import PlanTables
 from gearshift.request import Sample
 from gearshift.runtime.backends.base import Backend, all_ended
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Passing
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
 from gearshift.runtime.service.between import BetweenNodes
 from gearshift.runtime.service.driver import Driver
@@ -172,8 +172,13 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are accepted, and every model has a replica and answers."""
+        """Whether new requests of every pipeline are accepted and answered, perhaps by fewer models than planned."""
         return all(pipeline.ready for pipeline in self._of)
+
+    @property
+    def degraded(self) -> list[str]:
+        """The models without a replica that answers."""
+        return sorted({model for pipeline in self._of for model in pipeline.degraded})
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -189,7 +194,7 @@ class Service:
             state="serving" if self.accepting else stopped,
             uptime_s=self._clock.now_ns() / NS_PER_S,
             ready=self.driver.replicas.numbers,
-            silent=self.driver.silence.models,
+            degraded=self.degraded,
             held_bytes=self.held.all_held_bytes,
             most_held_bytes=self.held.most_bytes,
             pipelines=[pipeline.status() for pipeline in self._of],

@@ -95,7 +95,8 @@ def settle(samples: Sequence[Sample], done: Done, body: memoryview, model: str) 
             samples[row].unanswered = True
             samples[row].unreached = row not in done.unusable
         elif not samples[row].over:
-            samples[row].error = f"model {model!r} failed on this sample"
+            samples[row].error = samples[row].error or f"model {model!r} failed on this sample"
+            samples[row].raised = row not in done.unusable
     return [samples[row] for row in sorted(rows)]
 
 

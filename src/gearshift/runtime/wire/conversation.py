@@ -124,6 +124,8 @@ class Conversation:
             _take_rows(running, done.failed)
         if done.unanswered and not set(done.unanswered) <= set(done.failed):
             raise FrameError("rows without an answer that have not failed")
+        if done.unusable and not set(done.unusable) <= set(done.failed):
+            raise FrameError("unusable rows that have not failed")
         if not (_is_time(done.run_s) and all(map(_is_time, done.segment_s))):
             raise FrameError("a time that is none")
         if len(done.segment_s) not in (0, running.segments * running.through):

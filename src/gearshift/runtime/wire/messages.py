@@ -194,7 +194,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A batch is done: its rows are in `parts`, or in `failed` if the model failed on that row.
 
     `unanswered` are the rows of `failed` for which the model said why it has no answer
-    (`Predicted.failure`); `unusable` are those of them whose answer does not count. With `more`,
+    (`Predicted.failure`); `unusable` are rows of `failed` that tell nothing of the model: its answer does
+    not count, or it refused the row (`RowsRefused`). With `more`,
     these rows have left a model with learned caches early, and others of the batch go on. `run_s`
     is the time in the model, `segment_s` that of each segment of a batch run `through`; neither
     includes `waited_s`, in which a remote model waited to ask again while profiling.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.errors import GearshiftError, ModelFailed
+from gearshift.errors import GearshiftError, ModelFailed, RowsRefused
 from gearshift.model import Arrays, Predicted
 from gearshift.models.function_model import FunctionModel
 from gearshift.models.user_model import EarlyExitModel, UserModel
@@ -34,7 +34,7 @@ def run_batch(name: str, model: UserModel, message: Run, body: memoryview, send:
         offset += part_bytes(part)
     if attempt.first_failure:
         samples = sum(len(part.rows) for part in message.parts)
-        silent = len(attempt.unanswered) - len(attempt.unusable) == samples  # so will later batches
+        silent = len(set(attempt.unanswered) - set(attempt.unusable)) == samples  # so will later batches
         told, failed = FAILED.format(name.replace("%", "%%")), len(attempt.failed)
         log.warning(told, failed, samples, attempt.first_failure, extra=SELDOM if silent else None)
     attempt.tell()
@@ -133,6 +133,8 @@ class Attempt:
 
     def _fail(self, error: Exception, inputs: Arrays, rows: Sequence[int]) -> None:
         self.first_failure = self.first_failure or describe(self._name, error)
+        if len(rows) == 1 and isinstance(error, RowsRefused):
+            self.unusable.append(rows[0])
         self._split(inputs, rows)
 
     def _timed(self, inputs: Arrays, rows: int) -> Predicted:

@@ -150,7 +150,7 @@ def repository_index(ready: Mapping[str, bool], *, ready_only: bool = False) -> 
 
 
 def _entry(name: str, ready: bool) -> IndexEntry:
-    reason = "" if ready else "some model has no worker, or the server is ending"
+    reason = "" if ready else "a model with which requests begin has no worker, or the server is ending"
     return IndexEntry(name=name, version=MODEL_VERSION, state="READY" if ready else "UNAVAILABLE", reason=reason)
 
 

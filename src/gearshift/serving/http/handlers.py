@@ -134,8 +134,8 @@ class Handlers:
         exchange.respond(200, b'{"live":true}')
 
     def ready(self, exchange: HttpExchange) -> None:
-        if self._control.ready:
-            exchange.respond(200, b'{"ready":true}')
+        if self._control.ready:  # which models lack replicas is for operators, and anybody may ask this
+            exchange.respond(200, b'{"ready":true,"degraded":true}' if self._control.degraded else b'{"ready":true}')
         else:
             exchange.respond(503, b'{"ready":false}', extra=[RETRY_AFTER])
 

@@ -224,8 +224,9 @@ class ModelHandlers:
         exchange.respond(200, v2_json.encode(statistics))
 
     def ready(self, exchange: HttpExchange) -> None:
-        ready = self._control.service.pipelines[self._name].ready
-        body = v2_json.encode_readiness(self._name, ready)
+        pipeline = self._control.service.pipelines[self._name]
+        ready = pipeline.ready
+        body = v2_json.encode_readiness(self._name, ready, degraded=bool(pipeline.degraded))
         exchange.respond(200 if ready else 503, body, extra=[] if ready else [RETRY_AFTER])
 
 

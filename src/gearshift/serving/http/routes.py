@@ -53,10 +53,11 @@ class Live(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
-    """Requests are accepted, and every model has a replica."""
+    """Requests are let in and answered; `degraded` while some model has no replica that answers."""
 
     ready: bool
     name: str | UnsetType = UNSET
+    degraded: bool | UnsetType = UNSET
 
 
 class BinarySize(msgspec.Struct):
@@ -183,7 +184,7 @@ def model_routes(name: str) -> tuple[Route, ...]:
 _statistics = partial(Route, summary="What was answered, in Triton's form", answer=Statistics)
 _health = partial(Route, who="anybody", still_answered=True)
 _live = partial(_health, handler=Handlers.alive, summary="Whether the process is alive", answer=Live)
-_ready = partial(_health, handler=Handlers.ready, summary="Whether requests are let in", answer=Ready, unready=Ready)
+_ready = partial(_health, handler=Handlers.ready, summary="Whether requests are answered", answer=Ready, unready=Ready)
 _steering = partial(Route, methods=POST, who="operator", most_body_bytes=MOST_BODY_BYTES)
 
 HEALTH = (

@@ -34,6 +34,10 @@ class OperatedLanguage:
     def ready(self) -> bool:
         return self._service.ready
 
+    @property
+    def degraded(self) -> list[str]:
+        return self._service.degraded
+
     def refuse_new(self) -> None:
         self._service.refuse_new()
 
@@ -70,6 +74,7 @@ class OperatedLanguage:
                         model=placed[id].model,
                         devices=list(placed[id].device_ids),
                         ready=service.replica_ready(number),
+                        failing=router.available.ejections.is_failing(number),
                         waiting=len(router.queues[int(tables.replica_model[number])]),
                         running=router.outstanding[number],
                     )

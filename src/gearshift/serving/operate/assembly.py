@@ -18,8 +18,8 @@ from gearshift.runtime.backends.emulated import EmulatedBackend
 from gearshift.runtime.backends.local import LocalBackend, available_cores
 from gearshift.runtime.backends.ray import RayBackend
 from gearshift.runtime.backends.workers_backend import OperatorSource, WorkersBackend, WorkersOptions
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting

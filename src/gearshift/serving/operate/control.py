@@ -46,6 +46,9 @@ class Operated(Protocol):
     def ready(self) -> bool: ...
 
     @property
+    def degraded(self) -> list[str]: ...
+
+    @property
     def pipelines(self) -> Mapping[str, "Readable"]: ...
 
     def status(self, plan: ServedPlan) -> Status: ...
@@ -61,7 +64,14 @@ class Operated(Protocol):
 
 class Readable(Protocol):
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Whether new requests are let in and answered, perhaps by fewer models than planned."""
+        ...
+
+    @property
+    def degraded(self) -> list[str]:
+        """The models without a replica that answers."""
+        ...
 
 
 NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
@@ -109,6 +119,10 @@ class Control:
     @property
     def ready(self) -> bool:
         return self.operated.ready
+
+    @property
+    def degraded(self) -> list[str]:
+        return self.operated.degraded
 
     def ready_by_name(self) -> dict[str, bool]:
         return {name: pipeline.ready for name, pipeline in self.operated.pipelines.items()}

@@ -292,9 +292,9 @@ async def _try(service: Service, task: ServingTask) -> None:
 
 
 def _require_ready(service: Service, task: ServingTask) -> None:
-    lacking = [replica.id for replica in service.status(task.served).replicas if not replica.ready]
+    lacking = [replica.id for replica in service.status(task.served).replicas if replica.failing or not replica.ready]
     if lacking:
-        raise ModelFailed(f"its replicas {lacking} have no worker")
+        raise ModelFailed(f"its replicas {lacking} have no worker, or do not answer")
 
 
 def needed_bytes(task: ServingTask) -> int:

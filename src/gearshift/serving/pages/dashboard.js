@@ -136,7 +136,7 @@ function movedOf(each, status) {
   if (world?.load_drifts) told.push(`load has drifted: ${percent(world.load_distance)} of the time it is elsewhere than planned`);
   if (world && world.load_factor !== 1) told.push(`load is multiplied by ${world.load_factor.toFixed(2)}`);
   for (const model of world?.slow_or_fast_models || []) told.push(`run times of ${model} are not as profiled`);
-  for (const model of status.silent_models || []) told.push(`${model} gives no answers`);
+  for (const model of status.degraded_models || []) told.push(`${model} has no replica that answers`);
   if (each.replan?.running) told.push("a plan for the load of now is being made");
   if (each.replan?.offered) told.push(`a plan for the load of now is offered: ${each.replan.offered}`);
   return told.join("; ");
@@ -209,7 +209,7 @@ function showReplicas(status, busy) {
   if (!changes(byId("replicas"), [status.replicas, busy])) return;
   const share = (device) => (device in busy ? percent(busy[device]) : "-");
   byId("replicas").replaceChildren(...status.replicas.map((one) => rowOf(
-    [one.id, one.model, one.devices.join(", "), { text: one.ready ? "yes" : "no", bad: !one.ready }, number(one.waiting), number(one.running), one.devices.map(share).join(", ")], REPLICA)));
+    [one.id, one.model, one.devices.join(", "), { text: !one.ready ? "no" : one.failing ? "failing" : "yes", bad: !one.ready || one.failing }, number(one.waiting), number(one.running), one.devices.map(share).join(", ")], REPLICA)));
 }
 
 function showEvents() {

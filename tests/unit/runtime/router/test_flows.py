@@ -16,10 +16,10 @@ from gearshift.gear import GearPlan
 from gearshift.pipeline import Edge, FanOut, Node, When
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Sample
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import ITEM_BYTES, STEP_ITEMS, CannotPass
 from gearshift.runtime.router.graph import Scope
-from gearshift.runtime.router.retries import Retries
 from tests.conformance.plans import MS
 from tests.conformance.small import small_graph, small_graph_gear
 from tests.often import often

@@ -11,8 +11,8 @@ from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import REFINES
 from gearshift.request import BY_TIME, Sample
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.service.answers import answer_of
 from gearshift.workload import Workload
 from tests.conformance.plans import MS

@@ -9,7 +9,7 @@ from gearshift.clock import NEVER_NS
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Sample
-from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.faults.retries import Retries
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan
 from tests.unit.runtime.driven import Driven

@@ -13,7 +13,7 @@ from gearshift.gear import Gear, GearPlan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS
-from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.faults.retries import Retries
 from gearshift.workload import Workload
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan, small_plan_of, small_workload

@@ -16,13 +16,13 @@ from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.cores.demand import Scaling, SharedCores
-from gearshift.policies.watch.lost_workers import SILENT_AFTER
+from gearshift.policies.watch.ejection import MAX_FAILURES_IN_A_ROW
 from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EmulatedBackend, Leaving, Recorded
 from gearshift.runtime.cores.vertical import VerticalScaling
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineQueues
-from gearshift.runtime.router.retries import Retries
 from gearshift.runtime.router.status import ServedPlan, Status
 from gearshift.runtime.service.room import ROW_BYTES
 from gearshift.runtime.service.served_pipeline import STOPPED, PipelineOptions
@@ -683,7 +683,7 @@ def test_nobody_is_told_of_a_request_that_was_withdrawn():
     assert serve(use) == 0
 
 
-def test_a_model_that_gives_no_answers_makes_the_service_unready_until_one_comes(tmp_path: Path):
+def test_a_later_model_that_gives_no_answers_degrades_the_service_which_stays_ready(tmp_path: Path):
     class Away(EmulatedBackend):
         down = True
 
@@ -692,25 +692,25 @@ def test_a_model_that_gives_no_answers_makes_the_service_unready_until_one_comes
                 sample.unanswered = sample.unreached = self.down and sample.visited != 0
             super().run(batch)
 
-    async def until(holds: Callable[[], bool]) -> None:
-        while not holds():
-            await asyncio.sleep(0.001)
-
     async def use(service: Service, backend: Away) -> tuple[list[str], Status]:
-        outcomes = [(await service.pipeline.infer(samples(1))).outcome for _ in range(SILENT_AFTER)]
-        await until(lambda: not service.ready)
+        outcomes = [(await service.pipeline.infer(samples(1))).outcome for _ in range(MAX_FAILURES_IN_A_ROW + 1)]
+        assert (service.ready, service.degraded) == (True, ["large"])
         status = service.status(ServedPlan(path="plan.json", sha256=""))
         backend.down = False
-        outcomes.append((await service.pipeline.infer(samples(1))).outcome)
-        await until(lambda: service.ready)
+        while service.degraded:  # until its pause of a second is over
+            outcomes.append((await service.pipeline.infer(samples(1))).outcome)
+            await asyncio.sleep(0.02)
         return outcomes, status
 
     journal = JournalFile(tmp_path / "journal.jsonl")
     outcomes, status = serve(use, backend_class=Away, journal=journal)
     journal.close()
-    assert outcomes == ["degraded"] * SILENT_AFTER + ["answered"]
-    assert status.silent_models == ["large"]
-    assert {one.model: one.ready for one in status.replicas} == {"small": True, "large": False}
+    assert outcomes == ["degraded"] * (len(outcomes) - 1) + ["answered"]
+    assert status.degraded_models == ["large"]
+    assert {one.model: (one.ready, one.failing) for one in status.replicas} == {
+        "small": (True, False),
+        "large": (True, True),
+    }
     events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    told = [(one["event"], one["model"]) for one in events if "model" in one["event"]]
-    assert told == [("model_silent", "large"), ("model_answers", "large")]
+    told = [(one["event"], one["model"]) for one in events if one["event"] in ("replica_failing", "replica_answers")]
+    assert told == [("replica_failing", "large"), ("replica_answers", "large")]

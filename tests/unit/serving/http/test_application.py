@@ -19,7 +19,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import NO_DEADLINE_NS, Request
 from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, EmulatedBackend, emulated_outputs
-from gearshift.runtime.router.retries import Retries
+from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door import open_exchanges
@@ -397,6 +397,8 @@ def test_the_index_names_the_operator_and_its_state(body, ready_only):
     async def use(server: Server) -> Any:
         before = (await server.ask("POST", "/v2/repository/index", body)).json()
         server.backend.lose(0)
+        assert (await server.ask("POST", "/v2/repository/index", body)).json() == before, "the first stage answers"
+        server.backend.lose(1)
         return before, (await server.ask("POST", "/v2/repository/index", body)).json()
 
     ready, lost = serve(use)

@@ -241,7 +241,9 @@ def test_a_new_plan_that_loses_a_worker_while_it_is_tried_is_given_up(tmp_path: 
     async def use(world: World) -> None:
         before = world.control.service
         world.lose.append(0)
-        with pytest.raises(SwapFailed, match=r"its replicas \['large-0'\] have no worker; .*plan.json goes on"):
+        with pytest.raises(
+            SwapFailed, match=r"its replicas \['large-0'\] have no worker, or do not answer; .*plan.json goes on"
+        ):
             await world.swaps.swap(SwapBody(plan="other.json"))
         assert world.control.service is before
         assert await world.infer(1) == ["large-1"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gearshift.clock import NEVER_NS
 from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
-from gearshift.runtime.watch.ejections import Ejections
+from gearshift.runtime.faults.ejections import Ejections
 
 
 class Availability:

@@ -7,7 +7,7 @@ from gearshift.runtime.engines.routing.availability import Availability
 from gearshift.runtime.engines.routing.expected import Expected
 from gearshift.runtime.engines.routing.gear_in_force import GearInForce
 from gearshift.runtime.engines.routing.work import Work
-from gearshift.runtime.watch.ejections import RetryBudget
+from gearshift.runtime.faults.ejections import RetryBudget
 
 
 class Hedging:

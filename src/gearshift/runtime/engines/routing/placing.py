@@ -6,7 +6,7 @@ from gearshift.policies.watch.lost_workers import retry_until_ns
 from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest
 from gearshift.runtime.engines.routing.availability import Availability
 from gearshift.runtime.engines.routing.gear_in_force import GearInForce
-from gearshift.runtime.watch.ejections import RetryBudget
+from gearshift.runtime.faults.ejections import RetryBudget
 
 LONGEST_RETRY_NS = 30_000_000_000
 

@@ -21,8 +21,8 @@ from gearshift.runtime.engines.routing.hedging import Hedging
 from gearshift.runtime.engines.routing.placing import LONGEST_RETRY_NS, Placing
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.routing.work import Work
+from gearshift.runtime.faults.ejections import RetryBudget
 from gearshift.runtime.router.decision_log import DecisionLog, TakeRow
-from gearshift.runtime.watch.ejections import RetryBudget
 
 Certainty = Callable[[int], float] | float | None
 """By `decide_at_tokens`, `DECIDES_AT_END` for that of the whole answer; None: unknown, so not sure."""

@@ -45,8 +45,8 @@ class RetryBudget:
     def __init__(self, least: int = 0) -> None:
         self._recent, self._least = Recent(), least
 
-    def arrived(self, now_ns: int) -> None:
-        self._recent.add(now_ns, all=1)
+    def arrived(self, now_ns: int, requests: int = 1) -> None:
+        self._recent.add(now_ns, all=requests)
 
     def take(self, now_ns: int) -> bool:
         """Whether a failed try may be repeated, which then counts."""
@@ -90,6 +90,10 @@ class Ejections:
     def is_failing(self, replica: int) -> bool:
         """Whether it failed until it was taken out, and has answered nothing since."""
         return self._replicas[replica].failing
+
+    def tries(self, replica: int) -> bool:
+        """Whether the next try shows whether a replica that was taken out is back."""
+        return self._replicas[replica].ejected
 
     def sent(self, replica: int) -> None:
         """A try began; it shows whether a replica that was taken out is back."""

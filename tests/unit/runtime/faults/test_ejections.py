@@ -1,5 +1,5 @@
 from gearshift.clock import NS_PER_S
-from gearshift.runtime.watch.ejections import Ejections, Recent, RetryBudget
+from gearshift.runtime.faults.ejections import Ejections, Recent, RetryBudget
 
 S = NS_PER_S
 

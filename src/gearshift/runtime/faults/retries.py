@@ -113,14 +113,14 @@ class Retries:
 
     def end_answered(self, model: int, now_ns: int) -> list[Sample]:
         """End the already answered samples in groups of `model`, which has no replica left."""
-        answered = [sample for group in self._groups[model] for sample in group if sample.visited]
+        answered = [sample for group in self._groups[model] for sample in group if sample.has_answer]
         for sample in answered:
             self.remove(sample)
             self._end(sample, self._no_worker(model), now_ns)
         return _waited(answered, now_ns)
 
     def end_unanswered(self, sample: Sample, model: int, now_ns: int) -> None:
-        """End a sample that `model` gave no answer to, as if its time to run were over."""
+        """End a sample to which `model` gave, or gives, no answer, as if its time to run were over."""
         sample.run_by_ns = now_ns - 1
         self._end(sample, f"model {self._models[model]!r} gave no answer", now_ns)
 
@@ -153,7 +153,7 @@ class Retries:
 
     def _end(self, sample: Sample, reason: str, now_ns: int) -> bool:
         """Give a sample its last answer or its error; False if it may wait."""
-        verdict = without_replica(sample.visited != 0, self._refuse_lost_stage, now_ns, _run_by_ns(sample))
+        verdict = without_replica(sample.has_answer, self._refuse_lost_stage, now_ns, _run_by_ns(sample))
         if verdict == WAIT:
             return False
         if verdict == DEGRADE:
@@ -169,7 +169,7 @@ class Retries:
 
     def _limit(self, sample: Sample, run_ns: int, now_ns: int) -> None:
         deadline_ns = sample.request.deadline_ns
-        if self.by_objective and sample.visited:
+        if self.by_objective and sample.has_answer:
             deadline_ns = min(deadline_ns, sample.request.answer_by_ns)
         sample.run_by_ns = retry_until_ns(now_ns, self._longest_retry_ns, deadline_ns, run_ns)
 
