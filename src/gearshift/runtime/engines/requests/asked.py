@@ -20,14 +20,15 @@ class Asked:
     """`fields` are those of the body, as they came; `choices` counts the answers that are wanted.
 
     `top_logprobs` is None where no log-probabilities are wanted. `most_tokens` bounds the answer.
-    `prompt_bytes` is about the size of the prompt, `held_bytes` the memory that the request takes
-    until it is answered.
+    `prompt_bytes` is about the size of the prompt's text; `media` counts the pictures, sounds and
+    files in it. `held_bytes` is the memory that the request takes until it is answered.
     """
 
     path: str
     fields: dict[str, msgspec.Raw]
     prompt_bytes: int
     held_bytes: int
+    media: int = 0
     most_tokens: int = NO_MOST_TOKENS
     choices: int = 1
     top_logprobs: int | None = None
