@@ -17,6 +17,8 @@ TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margi
 PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens"})
 MEMORY_SHARE = 0.9
 """The share of a device's memory for the engines on it, where nothing else is said; vLLM refuses all of it."""
+PICTURE_TOKENS = 1000
+"""Of a picture, where nothing else is said: models of vision take some 250 to 1,500."""
 OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
     | {"stream", "stream_options", "n"}
@@ -38,7 +40,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     on one device; without, each has its own. A `command` may have several `tensor_parallel`, such as
     [1, 2]: each is timed, the first is asked for answers, and plans choose. An engine of kind
     `cpu` is profiled on `cores` processors for each device, as it is served on those of the plan's
-    hardware, by default one. `body` has further fields for the requests that profiling sends.
+    hardware, by default one. A picture, sound or file in a prompt counts as `picture_tokens` until
+    the engine has counted some. `body` has further fields for the requests that profiling sends.
     """
 
     url: str | tuple[str, ...] = ()
@@ -57,6 +60,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     weights_bytes: int = 0
     kv_bytes_per_token: int = 0
     cores: int = 1
+    picture_tokens: int = PICTURE_TOKENS
     body: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -80,6 +84,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "largest_batched_tokens",
             "block_tokens",
             "cores",
+            "picture_tokens",
         )
         for name in counts:
             value = getattr(self, name)

@@ -62,7 +62,7 @@ class OpenAnswers:
         self.certainties = Certainties(
             tables.models, self.router, certainty_of=certainty_of, drift=drift, metrics=metrics, journal=journal
         )
-        self.sizes = PromptSizes(len(tables.models))
+        self.sizes = PromptSizes.of(tables)
         self._stages = Stages(tables, clock, metrics)
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
@@ -81,7 +81,7 @@ class OpenAnswers:
         request = EngineRequest(
             self._next_number,
             asked.by_id,
-            self.sizes.tokens(asked.prompt_bytes),
+            self.sizes.tokens(asked),
             asked.most_tokens,
             asked.choices,
             asked.whole,
@@ -236,7 +236,7 @@ class OpenAnswers:
     def stage_ended(self, stream: AnswerStream) -> None:
         request, model = stream.request, stream.request.model
         if stream.usage is not None and stream.usage.prompt_tokens > 0:
-            self.sizes.learn(model, stream.asked.prompt_bytes, stream.usage.prompt_tokens)
+            self.sizes.learn(request, stream.asked, stream.usage)
         stream.call = None
         if request.answered:
             self._left(stream, "answered")

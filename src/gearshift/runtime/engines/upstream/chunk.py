@@ -134,6 +134,13 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: Any = None
     completion_tokens_details: Any = None
 
+    @property
+    def cached_tokens(self) -> int:
+        """The tokens of the prompt that the engine had read before."""
+        details = self.prompt_tokens_details
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        return max(0, min(cached, self.prompt_tokens)) if isinstance(cached, int) else 0
+
     def counted(self) -> dict[str, Any]:
         """As clients get it."""
         counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
