@@ -135,6 +135,7 @@ class OpenAnswers:
         stream.let_go()
         stream.call = None
         self._held.held_bytes -= stream.asked.held_bytes
+        stream.asked.let_go()
         if stream.deadline is not None:
             stream.deadline.cancel()
         if not self._streams:

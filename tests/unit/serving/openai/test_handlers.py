@@ -1,7 +1,11 @@
 """Large bodies: read one at a time, while others are answered, and kept no longer than they are counted."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
+
+import pytest
 
 from gearshift.models.language_config import PICTURE_TOKENS
 from gearshift.serving.door.deadline_headers import SendingTimes
@@ -113,3 +117,25 @@ def test_a_picture_is_no_more_load_than_a_model_reads_of_it() -> None:
         await client.over.wait()
 
     served(language_plan([SMALL_ALONE], load_unit="queued_tokens"), use)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_body_is_not_kept_when_its_request_is_answered(stream: bool) -> None:
+    async def use(service: EmulatedService) -> None:
+        handlers = handlers_of(service)
+        gc.disable()
+        tracemalloc.start()
+        try:
+            client, _, work = asked(handlers, body_of("record 1", metadata=["x" * (4 << 20)], stream=stream))
+            assert work is not None
+            await work
+            assert tracemalloc.get_traced_memory()[0] > 4 << 20
+            await client.over.wait()
+            assert client.got[9:12] == b"200"
+            await asyncio.sleep(0)
+            assert tracemalloc.get_traced_memory()[0] < 1 << 20
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+    served(language_plan([SMALL_ALONE]), use)

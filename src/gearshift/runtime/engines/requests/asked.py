@@ -38,15 +38,19 @@ class Asked:
     """From now, where the client has one."""
     visited: Callable[[StageVisit], None] | None = None
     """Called for each stage when it has ended."""
+    echoes: bool = field(init=False)
+    """Whether the answer may repeat its prompt: its first tokens then tell nothing of how sure a model is."""
+
+    def __post_init__(self) -> None:
+        self.echoes = bytes(self.fields.get("echo", b"null")) not in (b"false", b"null")
 
     @property
     def is_chat(self) -> bool:
         return self.path == CHAT
 
-    @property
-    def echoes(self) -> bool:
-        """Whether the answer may repeat its prompt: its first tokens then tell nothing of how sure a model is."""
-        return bytes(self.fields.get("echo", b"null")) not in (b"false", b"null")
+    def let_go(self) -> None:
+        """Keep the body no longer than it is counted: a stream and its reader, which know each other, live on."""
+        self.fields = {}
 
     @property
     def by_id(self) -> float:
