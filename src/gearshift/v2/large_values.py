@@ -28,6 +28,7 @@ _QUOTE, _COMMA, _LIST, _OBJECT, _END = 1, 2, 3, 4, 5
 _KINDS = np.zeros(256, np.uint8)
 for _kind, _characters in ((_QUOTE, b'"'), (_COMMA, b","), (_LIST, b"["), (_OBJECT, b"{"), (_END, b"]}")):
     _KINDS[list(_characters)] = _kind
+_NOWHERE, _NO_KINDS = np.empty(0, np.int64), np.empty(0, np.uint8)
 _DEEPER = np.array([0, 0, 0, 1, 1, -1], np.int64)
 _OPEN = {_LIST: b"[", _OBJECT: b'{"":'}
 _CLOSE = {_LIST: b"]", _OBJECT: b"}"}
@@ -98,6 +99,8 @@ class _Walk:
 
     def _structure(self, piece: bytes) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """The places and kinds of brackets and commas outside strings."""
+        if self._in_string and b'"' not in piece:
+            return _NOWHERE, _NO_KINDS
         kinds = _KINDS[np.frombuffer(without_escapes(piece), np.uint8)]
         at = np.flatnonzero(kinds)
         kinds = kinds[at]
