@@ -44,7 +44,7 @@ def elements(text: memoryview, *, most: int, most_values: int, called: str = "pa
     """Find the elements of a list, or the members of an object, with the blanks around them.
 
     Raises `TooMany` as soon as there are more than `most`, or `most_values` with all inside them, and
-    `InvalidInput` for what is no JSON. From the comma before it, a name ends within a step.
+    `InvalidInput` for what is no JSON.
     """
     walk = _Walk(most, most_values, called)
     blank_steps = begin = 0
@@ -71,7 +71,7 @@ class _Walk:
         self.borders: list[int] = []
         self._most, self._called, self._most_values, self._values = most, called, most_values, 1
         self._open: list[int] = []
-        self._in_string = self._after_comma = False
+        self._in_string = self._in_name = self._follows_colon = self._after_comma = False
 
     def take(self, piece: bytes, begin: int, *, last: bool) -> int:
         """Check the piece that begins there; returns where the next does."""
@@ -88,6 +88,7 @@ class _Walk:
         if not self.borders and len(kinds):
             borders = np.concatenate([at[:1], borders])
         self._open_after(kinds, depth)
+        self._in_name = not self._follows_colon and self._open[-1:] == [_OBJECT]
         _check(b"".join((before, piece, b"" if last else self._after())))
         end = begin + len(piece)
         self.borders += (borders + begin).tolist()
@@ -101,13 +102,16 @@ class _Walk:
         """The places and kinds of brackets and commas outside strings."""
         if self._in_string and b'"' not in piece:
             return _NOWHERE, _NO_KINDS
-        kinds = _KINDS[np.frombuffer(without_escapes(piece), np.uint8)]
+        plain = without_escapes(piece)
+        kinds = _KINDS[np.frombuffer(plain, np.uint8)]
         at = np.flatnonzero(kinds)
         kinds = kinds[at]
         is_quote = kinds == _QUOTE
         in_string = (np.cumsum(is_quote) + self._in_string) % 2 == 1
         if len(kinds):
             self._in_string = bool(in_string[-1])
+        if self._in_string and is_quote.any():  # else it began in an earlier piece
+            self._follows_colon = plain[: plain.rfind(b'"')].rstrip()[-1:] == b":"
         outside = ~(is_quote | in_string)
         return at[outside], kinds[outside]
 
@@ -125,6 +129,8 @@ class _Walk:
         """The text that makes what is open, up to the next piece."""
         outer, inner = self._open[:-1], self._open[-1:]
         parts = [_OPEN[kind] for kind in outer]
+        if self._in_string and self._in_name:
+            return b"".join(parts) + b'{"'
         parts += [(_BEFORE_COMMA if self._after_comma else _OPEN)[kind] for kind in inner]
         return b"".join(parts) + (b'"' if self._in_string else b"")
 
@@ -132,7 +138,7 @@ class _Walk:
         """The text that closes what is open, after the last piece."""
         parts = [_CLOSE[kind] for kind in reversed(self._open)]
         if self._in_string:
-            return b'"' + b"".join(parts)
+            return (b'":0' if self._in_name else b'"') + b"".join(parts)
         if not parts:
             return b",0"  # a comma after the whole value
         return b"".join([_AFTER_COMMA[self._open[-1]], *parts[1:]])

@@ -19,7 +19,7 @@ STEP_BYTES = 64
 TEXT = st.text(max_size=40) | st.sampled_from(['","' * 30, "\\" * 99, "é€😀" * 30, '\\"]}' * 20, "a" * 200])
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 10**6) | TEXT,
-    lambda inner: st.lists(inner, max_size=12) | st.dictionaries(st.text(max_size=2), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=12) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
 )
 
@@ -46,7 +46,7 @@ def test_the_elements_of_a_list_are_those_that_a_parser_finds(
     assert [json.loads(one) for one in found(text)] == values
 
 
-@given(st.dictionaries(st.text(max_size=4), VALUE, max_size=8), st.booleans())
+@given(st.dictionaries(TEXT, VALUE, max_size=8), st.booleans())
 def test_the_members_of_an_object_are_those_that_a_parser_finds(values: dict[str, Any], ascii: bool) -> None:
     members = found(json.dumps(values, ensure_ascii=ascii).encode())
     assert [json.loads(b"{%b}" % one) for one in members] == [{name: value} for name, value in values.items()]
@@ -79,9 +79,8 @@ def test_what_is_no_json_is_refused_wherever_it_is_cut(values: list[Any], ascii:
         b"[" * STEP_BYTES * 12 + b"]" * STEP_BYTES * 12,
         b'["' + b'"," ' * 1000 + b"]",
         b"[0," * 2000 + b"0" + b"]" * 2000,
-        b'[{"' + b"name" * STEP_BYTES + b'":1}]',
     ],
-    ids=["blanks", "number", "nested", "quotes", "deep", "name"],
+    ids=["blanks", "number", "nested", "quotes", "deep"],
 )
 def test_what_has_no_end_is_refused_before_its_end(text: bytes) -> None:
     with pytest.raises(InvalidInput):
