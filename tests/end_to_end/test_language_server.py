@@ -84,6 +84,19 @@ def test_under_load_the_gear_shifts_and_the_small_model_answers_alone(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_bodies_that_take_long_to_read_are_refused_and_large_ones_are_answered(server: LanguageServer) -> None:
+    hostile = {"model": "chat", "prompt": [[]] * 1_000_000}
+    large = chat(1, metadata={"picture": "x" * 3_000_000})
+    with ThreadPoolExecutor(8) as threads:
+        refused = [threads.submit(server.post, "/v1/completions", hostile) for _ in range(4)]
+        answered = [threads.submit(server.post, "/v1/chat/completions", body) for body in (large, chat(2)) * 2]
+        assert [one.result()[0] for one in answered] == [200] * 4
+        for one in refused:
+            status, said = one.result()
+            assert (status, said["error"]["param"]) == (400, "prompt")
+            assert "more than 128 texts" in said["error"]["message"]
+
+
 def test_the_request_that_it_prints_works_and_is_shown(server: LanguageServer) -> None:
     (call,) = re.findall(r"try: (curl .*)", server.said)
     said = subprocess.run(["sh", "-c", call.replace("curl ", "curl -s ")], capture_output=True, check=True).stdout

@@ -18,6 +18,8 @@ TextCertainty = Literal["mean_logprob", "least_logprob", "first_logprob", "margi
 PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens", "api_key"})
 MEMORY_SHARE = 0.9
 """The share of a device's memory for the engines on it, where nothing else is said; vLLM refuses all of it."""
+PICTURE_TOKENS = 1000
+"""Of a picture, where nothing else is said: models of vision take some 250 to 1,500."""
 OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
     | {"stream", "stream_options", "n"}
@@ -40,7 +42,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     without, each has its own. A `command` may have several `tensor_parallel`, such as [1, 2]: each
     is timed, the first is asked for answers, and plans choose. An engine of kind `cpu` is profiled
     on `cores` processors for each device, as it is served on those of the plan's hardware, by
-    default one. `body` has further fields for the requests that profiling sends. A server sends
+    default one. A picture, sound or file in a prompt counts as `picture_tokens` until the engine has
+    counted some. `body` has further fields for the requests that profiling sends. A server sends
     all replicas of the model together at most `requests_per_minute` and `tokens_per_minute`, of
     prompts and answers, where these are given; predictions do not know of them.
     """
@@ -63,6 +66,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cores: int = 1
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    picture_tokens: int = PICTURE_TOKENS
     body: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -86,6 +90,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "largest_batched_tokens",
             "block_tokens",
             "cores",
+            "picture_tokens",
         )
         for name in counts:
             value = getattr(self, name)

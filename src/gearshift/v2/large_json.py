@@ -12,7 +12,7 @@ everything but the data of its tensors must be small, and data is parsed step by
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,11 +26,11 @@ from gearshift.request import Answer
 from gearshift.v2 import json as v2_json
 from gearshift.v2.bodies import InferBody, InferRequest, InputTensor
 from gearshift.v2.packing import Buffer
+from gearshift.v2.pieces import STEP_BYTES, pieces, without_escapes
 from gearshift.v2.tensors import Limits, answered_arrays
 
 LARGE_BYTES = 256 << 10
 """Larger bodies and answers are processed in steps; one of this size takes some milliseconds."""
-STEP_BYTES = 128 << 10
 STEP_ELEMENTS = 32 << 10
 LONGEST_STRING_BYTES = 8 << 20
 """Bound on an element of a BYTES tensor in a large body."""
@@ -149,43 +149,12 @@ async def _numbers(tensor: InputTensor, spec: TensorSpec, hold: Hold) -> NDArray
     return array.reshape(shape)
 
 
-def pieces(text: memoryview, step_bytes: int) -> Iterator[bytes | None]:
-    """Cut `text`, the inside of a JSON array, at commas outside strings.
-
-    Each step looks at `step_bytes`, an even number; it yields None if they contain no such comma,
-    as in a long string.
-    """
-    begin = at = quotes = 0
-    while at + step_bytes < len(text):
-        step = bytes(text[at : at + step_bytes])
-        step = step.rstrip(b"\\") or step  # never cut within an escape
-        plain = _without_escapes(step)
-        comma = _last_comma(plain, quotes)
-        if comma < 0:
-            quotes += plain.count(b'"')
-            yield None
-        else:
-            quotes = plain.count(b'"', comma)
-            yield bytes(text[begin : at + comma])
-            begin = at + comma + 1
-        at += len(step)
-    yield bytes(text[begin:])
-
-
-def _last_comma(plain: bytes, quotes: int) -> int:
-    """Find the last comma outside strings after `quotes` earlier quotes; -1 without any."""
-    comma = plain.rfind(b",")
-    while comma >= 0 and (quotes + plain.count(b'"', 0, comma)) % 2:  # it is inside a string
-        comma = plain.rfind(b",", 0, max(0, plain.rfind(b'"', 0, comma)))
-    return comma
-
-
 def flattened(piece: bytes) -> bytes:
     """Remove brackets outside strings."""
     if b'"' not in piece:
         return piece.translate(None, b"[]")
     kept, at = [], 0
-    for match in _STRING_OR_BRACKET.finditer(_without_escapes(piece)):
+    for match in _STRING_OR_BRACKET.finditer(without_escapes(piece)):
         if match[0] in (b"[", b"]"):
             kept.append(piece[at : match.start()])
             at = match.end()
@@ -194,12 +163,7 @@ def flattened(piece: bytes) -> bytes:
 
 def _structure(piece: bytes) -> bytes:
     """Return only brackets and commas outside strings."""
-    return (_STRING.sub(b"", _without_escapes(piece)) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
-
-
-def _without_escapes(piece: bytes) -> bytes:
-    """Mask escapes, at the same length, so that each quote begins or ends a string."""
-    return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in piece else piece
+    return (_STRING.sub(b"", without_escapes(piece)) if b'"' in piece else piece).translate(None, _NO_STRUCTURE)
 
 
 def structure_of(shape: Sequence[int]) -> bytes:

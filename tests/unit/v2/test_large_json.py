@@ -15,6 +15,7 @@ from gearshift.request import Answer
 from gearshift.v2 import json as v2_json
 from gearshift.v2 import large_json
 from gearshift.v2.bodies import InferRequest
+from gearshift.v2.pieces import pieces
 from gearshift.v2.tensors import Limits
 
 LIMITS = Limits(most_rows=1 << 20, most_tensors=8, most_elements=1 << 20)
@@ -88,7 +89,7 @@ def test_a_large_body_is_read_as_a_small_one(given):
 )
 def test_text_is_cut_between_elements_alone(elements, step_bytes):
     text = json.dumps(elements).encode()
-    cut = [piece for piece in large_json.pieces(memoryview(text)[1:-1], 2 * step_bytes) if piece is not None]
+    cut = [piece for piece in pieces(memoryview(text)[1:-1], 2 * step_bytes) if piece is not None]
     assert b",".join(cut) == text[1:-1]
     flat = [element for piece in cut for element in json.loads(b"[%b]" % large_json.flattened(piece))]
     assert flat == [each for element in elements for each in (element if isinstance(element, list) else [element])]

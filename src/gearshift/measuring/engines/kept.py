@@ -27,6 +27,7 @@ OF_REACHING = (
         "block_tokens",
         "weights_bytes",
         "kv_bytes_per_token",
+        "picture_tokens",
     ),
 )
 """Settings that neither answers nor times depend on."""

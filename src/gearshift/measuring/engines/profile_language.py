@@ -428,7 +428,10 @@ async def _timed(task: Task, endpoint: Endpoint, place: Place, work: Work) -> tu
     engine, overhead_s, warnings = engine_from_times(
         name, endpoint.settings, [row.time for row in kept.prefills.values()], decodes
     )
-    engine = msgspec.structs.replace(engine, context_tokens=endpoint.settings.context_tokens)
+    settings = endpoint.settings
+    engine = msgspec.structs.replace(
+        engine, context_tokens=settings.context_tokens, picture_tokens=settings.picture_tokens
+    )
     if lacking:
         warnings.append(
             f"steps of {', '.join(map(str, lacking))} requests of model {name!r} together could not be timed and are "

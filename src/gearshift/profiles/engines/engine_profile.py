@@ -79,6 +79,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens of one request, prompt and answer together, where it is known."""
     overhead_per_prompt_s: float | UnsetType = UNSET
     """For reading a request, before a token of its prompt is computed, where it is known (`reading_s`)."""
+    picture_tokens: int | UnsetType = UNSET
+    """Those of a picture, sound or file in a prompt, where that is declared."""
 
     def __post_init__(self) -> None:
         known = min(self.prefill.tokens[-1], self.largest_batched_tokens)
@@ -99,6 +101,11 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
         context = self.context_tokens
         require(
             context is UNSET or context >= 1, f"context_tokens of model {self.model!r} is {context}, needs 1 or more"
+        )
+        pictures = self.picture_tokens
+        require(
+            pictures is UNSET or 1 <= pictures <= MOST_TOKENS,
+            f"picture_tokens of model {self.model!r} is {pictures}, needs 1 to {MOST_TOKENS}",
         )
         require(
             all(0 <= one <= LONGEST_STEP_S for one in self.added_s),

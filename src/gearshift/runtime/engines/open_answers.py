@@ -77,7 +77,7 @@ class OpenAnswers:
         self.certainties = Certainties(
             tables.models, self.router, certainty_of=certainty_of, drift=drift, metrics=metrics, journal=journal
         )
-        self.sizes = PromptSizes(len(tables.models))
+        self.sizes = PromptSizes.of(tables)
         self._stages = Stages(tables, clock, metrics)
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
@@ -99,7 +99,7 @@ class OpenAnswers:
         request = EngineRequest(
             self._next_number,
             asked.by_id,
-            self.sizes.tokens(asked.prompt_bytes),
+            self.sizes.tokens(asked),
             asked.most_tokens,
             asked.choices,
             asked.whole,
@@ -156,6 +156,7 @@ class OpenAnswers:
         stream.let_go()
         stream.call = None
         self._held.held_bytes -= stream.asked.held_bytes
+        stream.asked.let_go()
         if stream.deadline is not None:
             stream.deadline.cancel()
         if not self._streams:
@@ -275,7 +276,7 @@ class OpenAnswers:
     def stage_ended(self, stream: AnswerStream) -> None:
         request, model = stream.request, stream.request.model
         if stream.usage is not None and stream.usage.prompt_tokens > 0:
-            self.sizes.learn(model, stream.asked.prompt_bytes, stream.usage.prompt_tokens)
+            self.sizes.learn(request, stream.asked, stream.usage)
         stream.call = None
         self._drop_second(stream)
         if request.answered:

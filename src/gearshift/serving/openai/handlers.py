@@ -1,5 +1,6 @@
 """Answer the requests of OpenAI's API: completions of chats and of texts, and the list of models."""
 
+import asyncio
 import time
 from functools import partial
 from types import MethodType
@@ -22,7 +23,7 @@ from gearshift.serving.http.inference import CONTENT_ENCODING, REQUEST_START, SL
 from gearshift.serving.http.routes import INFER_HEADERS, POST, Header, Route
 from gearshift.serving.http.routes import TEXT as TEXT_SCHEMA
 from gearshift.serving.openai import bodies
-from gearshift.serving.openai.bodies import BadBody
+from gearshift.serving.openai.bodies import BadBody, Wanted
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
 from gearshift.serving.openai.spans import trace_visit
 from gearshift.v2 import json as v2_json
@@ -61,6 +62,8 @@ class OpenAIHandlers:
         self._tracing = tracing
         self._service, self._largest_body_bytes, self._times = service, largest_body_bytes, times
         self._name = service.tables.pipeline
+        self._large = asyncio.Lock()
+        """Large bodies are read one at a time."""
         self._model = Model(id=self._name, created=int(time.time()))
 
     def put_in_force(self, service: LanguageService) -> None:
@@ -111,15 +114,32 @@ class OpenAIHandlers:
         return deadline_headers.deadline_ns_of(sent_ns, now_ns, v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")))
 
     def _ask(self, path: str, deadline_ns: int, exchange: HttpExchange) -> Work | None:
+        if sum(map(len, exchange.parts)) > bodies.LARGE_BYTES:
+            return self._ask_in_steps(path, deadline_ns, exchange)
         body = exchange.take_body()
         exchange.end_reading()
         try:
-            wanted = bodies.read_body(path, body, self._name)
-            wanted.asked.whole = _decides_at_the_end(exchange)
+            self._submit(exchange, deadline_ns, bodies.read_body(path, body, self._name))
         except BadBody as error:
-            text, param, code = str(error), error.param or None, error.code or None
-            exchange.respond(error.http_status, error_body(exchange.path, error.http_status, text, code, param))
-            return None
+            _refuse(exchange, error)
+        return None
+
+    async def _ask_in_steps(self, path: str, deadline_ns: int, exchange: HttpExchange) -> None:
+        exchange.on_gone = exchange.parts.clear  # nothing waits here that is not counted
+        try:
+            async with self._large:
+                if exchange.gone:
+                    return
+                wanted = await bodies.read_large_body(path, exchange.take_body(), self._name)
+        except BadBody as error:
+            _refuse(exchange, error)
+            return
+        exchange.end_reading()
+        if not exchange.gone:
+            self._submit(exchange, deadline_ns, wanted)
+
+    def _submit(self, exchange: HttpExchange, deadline_ns: int, wanted: Wanted) -> None:
+        wanted.asked.whole = _decides_at_the_end(exchange)
         asked, service = wanted.asked, self._service
         asked.id = exchange.id
         if exchange.span is not None:
@@ -135,7 +155,11 @@ class OpenAIHandlers:
             reader.left()
             raise
         exchange.on_gone = partial(_gone, service, stream, reader)
-        return None
+
+
+def _refuse(exchange: HttpExchange, error: BadBody) -> None:
+    text, param, code = str(error), error.param or None, error.code or None
+    exchange.respond(error.http_status, error_body(exchange.path, error.http_status, text, code, param))
 
 
 def _gone(service: LanguageService, stream: AnswerStream, reader: StreamedAnswer | WholeAnswer) -> None:

@@ -1,20 +1,27 @@
+import asyncio
 import json
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from gearshift.runtime.engines.requests.asked import CHAT, REQUEST_BYTES, TEXT
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS
+from gearshift.serving.openai import bodies
 from gearshift.serving.openai.bodies import (
-    MOST_COLONS,
-    MOST_COMMAS,
+    LARGE_BYTES,
     MOST_TOKENS,
+    MOST_VALUES,
     BadBody,
     UnknownModel,
     Wanted,
     read_body,
+    read_large_body,
+    reading_of,
 )
+from gearshift.v2 import large_values
+from gearshift.v2.pieces import STEP_BYTES
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -107,8 +114,11 @@ def test_the_tokens_of_an_answer_have_bounds(field: str, tokens: float) -> None:
     "more",
     [
         b",".join(b'"field-%d":1' % number for number in range(1025)),
-        b'"metadata":"%b"' % (b":" * MOST_COLONS),
-        b'"prompt":[%b1]' % (b"1," * (MOST_COMMAS + 1)),
+        b'"metadata":[%b1]' % (b"1," * MOST_VALUES),
+        b'"metadata":[{"a":[%b1]}]' % (b"{}," * MOST_VALUES),
+        b'"prompt":[%b1]' % (b"1," * MOST_VALUES),
+        b'"prompt":[%b[]]' % (b"[]," * 128),
+        b'"prompt":[%b""]' % (b'"",' * 50_000),
         b'"prompt":["a","b"],"n":128',
     ],
 )
@@ -149,3 +159,99 @@ def test_the_memory_that_is_counted_for_a_request_is_no_less_than_it_takes(field
         tracemalloc.stop()
     taken = (after - before) / many
     assert taken <= kept[0][0].held_bytes <= REQUEST_BYTES + 4 * taken
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": "é😀\\" * 99}, {"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:" + "x" * 999}}]}], "n": 3},
+        {
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": [[], {}]}}}] * 20,
+            "stream": True,
+        },
+        {"logit_bias": {"1": -1.5e-3}, "metadata": None, "": 1, 'a"\\': [], "logprobs": True, "top_logprobs": 2},
+        {"max_tokens": 7, "user": "é", "stream": True, "stream_options": {"include_usage": True}},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("step_bytes", [64, STEP_BYTES])
+def test_a_large_body_is_read_as_a_small_one(
+    fields: dict[str, Any], indent: int | None, step_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"model": "chat", "messages": USER, **fields}, indent=indent, ensure_ascii=False).encode()
+    small = read_body(CHAT, body, "chat")
+    monkeypatch.setattr(bodies, "LARGE_BYTES", 0)
+    monkeypatch.setattr(large_values, "STEP_BYTES", step_bytes)
+    large = asyncio.run(read_large_body(CHAT, body, "chat"))
+    asked = [json.loads(one.asked.body("m", least_top_logprobs=1)) for one in (small, large)]
+    assert asked[0] == asked[1]
+    small.asked.fields = large.asked.fields = {}
+    assert repr(large) == repr(small)
+
+
+def test_of_fields_with_one_name_the_last_counts() -> None:
+    body = b'{"n":2,"model":"no","messages":[1],"model":"chat","a":"%b","n":3}' % (b" " * LARGE_BYTES)
+    assert read_body(CHAT, body, "chat").asked.choices == 3
+
+
+FIELD = b'{"model":"chat","messages":[{"content":"x"}],%b}'
+PROMPT = b'{"model":"chat","prompt":%b}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "steps"),
+    [
+        (CHAT, FIELD % b",".join(b'"%x":0' % number for number in range(100_000)), 2),
+        (CHAT, FIELD % (b'"model":"chat",' * 100_000 + b'"a":1'), 2),
+        (CHAT, b"{%b}" % b",".join(b'"%b":1' % (b"a" * 60_000) for _ in range(20)), 12),
+        (CHAT, FIELD % (b'"n":' + b"9" * (4 << 20)), 12),
+        (CHAT, FIELD % (b'"a":1,' + b" " * (4 << 20)), 12),
+        (CHAT, FIELD % (b'"a":' + b"[" * (2 << 20) + b"]" * (2 << 20)), 12),
+        (CHAT, FIELD % (b'"a":[' + b"[[],0]," * (3 << 19)), 64),
+        (CHAT, FIELD % (b'"a":"' + b"a" * (2 << 20) + b'\xe9"'), 18),
+        (CHAT, FIELD % (b'"user":' + b"[" * 60_000 + b"]" * 60_000), 3),
+        (CHAT, b'{"model":"%b","messages":[1]}' % (b"m" * (2 << 20)), 18),
+        (TEXT, PROMPT % (b"[%b[]]" % (b"[]," * 1_000_000)), 30),
+        (TEXT, PROMPT % (b"[%b1]" % (b'{"a":1},' * 100_000)), 10),
+        (TEXT, PROMPT % (b"[%b1]" % (b"0.5," * 100_000)), 10),
+    ],
+    ids=lambda given: "" if isinstance(given, bytes) else str(given),
+)
+def test_a_hostile_body_is_refused_in_few_steps_and_is_not_kept(path: str, body: bytes, steps: int) -> None:
+    reading, taken = reading_of(path, body, "chat"), 0
+    tracemalloc.start()
+    try:
+        with suppress(BadBody):
+            while True:
+                next(reading)
+                taken += 1
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken <= steps
+    assert most_bytes < 40 * STEP_BYTES
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, b'{"model":"chat","messages":[{"content":"%b"}]}' % (b"a" * (4 << 20))),
+        (CHAT, b'{"model":"chat","messages":[%b1]}' % (b'{"image_url":{"url":"data:%b"}},' % (b"a" * 99_999) * 40)),
+        (CHAT, b'{"model":"chat","messages":[%b1]}' % (b'{"url":"https:"},' * 200_000)),
+        (TEXT, b'{"model":"chat","prompt":[%b1]}' % (b"70000," * 600_000)),
+        (TEXT, b'{"model":"chat","prompt":"%b"}' % (b"\\u00e9" * 600_000)),
+    ],
+)
+def test_a_large_body_takes_a_step_for_some_of_its_bytes(path: str, body: bytes) -> None:
+    taken = sum(1 for _ in reading_of(path, body, "chat"))
+    assert len(body) / STEP_BYTES < taken < 4 * len(body) / STEP_BYTES
+
+
+def test_the_data_of_pictures_and_sounds_is_no_part_of_the_prompt() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2_000_000}}
+    asked = read(messages=[{"role": "user", "content": [{"type": "text", "text": "what is this?"}, picture]}]).asked
+    assert asked.media == 1
+    assert asked.prompt_bytes < 200
+    assert asked.held_bytes > 4_000_000
+    assert (read().asked.media, read(TEXT).asked.media) == (0, 0)

@@ -20,14 +20,15 @@ class Asked:
     """`fields` are those of the body, as they came; `choices` counts the answers that are wanted.
 
     `top_logprobs` is None where no log-probabilities are wanted. `most_tokens` bounds the answer.
-    `prompt_bytes` is about the size of the prompt, `held_bytes` the memory that the request takes
-    until it is answered.
+    `prompt_bytes` is about the size of the prompt's text; `media` counts the pictures, sounds and
+    files in it. `held_bytes` is the memory that the request takes until it is answered.
     """
 
     path: str
     fields: dict[str, msgspec.Raw]
     prompt_bytes: int
     held_bytes: int
+    media: int = 0
     most_tokens: int = NO_MOST_TOKENS
     choices: int = 1
     top_logprobs: int | None = None
@@ -39,15 +40,19 @@ class Asked:
     """From now, where the client has one."""
     visited: Callable[[StageVisit], None] | None = None
     """Called for each stage when it has ended."""
+    echoes: bool = field(init=False)
+    """Whether the answer may repeat its prompt: its first tokens then tell nothing of how sure a model is."""
+
+    def __post_init__(self) -> None:
+        self.echoes = bytes(self.fields.get("echo", b"null")) not in (b"false", b"null")
 
     @property
     def is_chat(self) -> bool:
         return self.path == CHAT
 
-    @property
-    def echoes(self) -> bool:
-        """Whether the answer may repeat its prompt: its first tokens then tell nothing of how sure a model is."""
-        return bytes(self.fields.get("echo", b"null")) not in (b"false", b"null")
+    def let_go(self) -> None:
+        """Keep the body no longer than it is counted: a stream and its reader, which know each other, live on."""
+        self.fields = {}
 
     @property
     def by_id(self) -> float:

@@ -176,6 +176,13 @@ class Usage(msgspec.Struct):
     others: dict[str, Any] = msgspec.field(name="", default_factory=dict)
     """Counts that only some vendors give, such as costs and tokens from caches."""
 
+    @property
+    def cached_tokens(self) -> int:
+        """The tokens of the prompt that the engine had read before."""
+        details = self.prompt_tokens_details
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        return max(0, min(cached, self.prompt_tokens)) if isinstance(cached, int) else 0
+
     def counted(self) -> dict[str, Any]:
         """As clients get it."""
         counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
