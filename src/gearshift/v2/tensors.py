@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput
-from gearshift.model import Arrays, TensorSpec
+from gearshift.model import DATATYPES, Arrays, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
@@ -112,6 +112,15 @@ def require_finite(array: NDArray[Any], spec: TensorSpec) -> None:
         raise InvalidInput(f"data has a number that is not finite in {spec.datatype}", where=f"input {spec.name!r}")
 
 
+def may_be_left_out(spec: TensorSpec) -> bool:
+    return spec.missing and len(spec.shape) == 1 and (spec.datatype == "BYTES" or spec.datatype in FLOATS)
+
+
+def none_of(spec: TensorSpec, rows: int) -> NDArray[Any]:
+    """An input (rows,) whose values are all missing."""
+    return np.full(rows, None if spec.datatype == "BYTES" else np.nan, DATATYPES[spec.datatype])
+
+
 def whole_request(
     arrays: Mapping[str, NDArray[Any]],
     specs: Mapping[str, TensorSpec],
@@ -127,11 +136,16 @@ def whole_request(
 ) -> InferRequest:
     """Return the request of checked `arrays`, all of them among `specs`.
 
-    Raises `InvalidInput` if an input is missing or a parameter is invalid.  Without
+    An input that is not sent has no value in any row, where one value of each may be missing.
+    Raises `InvalidInput` if another is missing or a parameter is invalid.  Without
     `known_outputs` every output name is accepted.
     """
     if len(arrays) < len(specs):
-        raise InvalidInput(f"inputs {sorted(specs.keys() - arrays.keys())} are missing")
+        needed = sorted(name for name in specs.keys() - arrays.keys() if not arrays or not may_be_left_out(specs[name]))
+        if needed:
+            raise InvalidInput(f"inputs {needed} are missing")
+        rows = len(next(iter(arrays.values())))
+        arrays = {name: arrays[name] if name in arrays else none_of(spec, rows) for name, spec in specs.items()}
     inputs = {name: arrays[name] for name in specs}
     rows = len(next(iter(inputs.values())))
     for name, array in inputs.items():

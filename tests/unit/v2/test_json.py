@@ -385,3 +385,29 @@ def test_what_nodes_of_a_graph_did_is_told_when_asked_and_what_is_missing_always
 def test_an_answer_that_lacks_nothing_has_no_parameters_of_nodes():
     parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), ANSWER)[0])["parameters"]
     assert not {name for name in parameters if name.startswith("gearshift_")}
+
+
+def test_an_input_whose_values_may_be_missing_may_be_left_out() -> None:
+    specs = {
+        spec.name: spec
+        for spec in (
+            TensorSpec(name="age", datatype="FP64", shape=(-1,)),
+            TensorSpec(name="income", datatype="FP32", shape=(-1,), missing=True),
+            TensorSpec(name="town", datatype="BYTES", shape=(-1,), missing=True),
+            TensorSpec(name="image", datatype="FP32", shape=(-1, 2), missing=True),
+        )
+    }
+    age = {"name": "age", "datatype": "FP64", "shape": [2], "data": [60, 20]}
+    image = {"name": "image", "datatype": "FP32", "shape": [2, 2], "data": [0, 1, 2, 3]}
+    request = parse({"inputs": [age, image]}, specs)
+    assert (list(request.inputs), request.rows) == (list(specs), 2)
+    assert request.inputs["income"].dtype == np.float32
+    assert np.isnan(request.inputs["income"]).all()
+    assert request.inputs["town"].tolist() == [None, None]
+    for inputs, needed in (
+        ([age], "\\['image'\\]"),
+        ([image], "\\['age'\\]"),
+        ([], "'age', 'image', 'income', 'town'"),
+    ):
+        with pytest.raises(InvalidInput, match=f"{needed}.* are missing"):
+            parse({"inputs": inputs}, specs)
