@@ -63,13 +63,16 @@ def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
 def declared_input(
     name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
 ) -> TensorSpec:
-    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit."""
+    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit.
+
+    One value for each row may have shape (n,) or, as the codecs of MLServer write it, (n, 1).
+    """
     spec = specs.get(name)
     if spec is None:
         raise InvalidInput("there is no such input", where=f"input {name!r}", remedy=f"the inputs are {sorted(specs)}")
     if datatype != spec.datatype:
         raise InvalidInput(f"datatype is {datatype!r}, needs {spec.datatype!r}", where=f"input {name!r}")
-    if not _fits(shape, spec.shape):
+    if not _fits(shape[:1] if is_column(shape, spec) else shape, spec.shape):
         given = list(shape) if len(shape) <= MOST_DIMENSIONS_TOLD else f"of {len(shape)} dimensions"
         raise InvalidInput(
             f"shape is {given}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
@@ -87,6 +90,11 @@ def declared_input(
             f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
     return spec
+
+
+def is_column(shape: Sequence[int], spec: TensorSpec) -> bool:
+    """Whether `shape` is (n, 1), and the input has one value for each row."""
+    return len(spec.shape) == 1 and len(shape) == 2 and shape[1] == 1
 
 
 def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
@@ -121,6 +129,10 @@ def none_of(spec: TensorSpec, rows: int) -> NDArray[Any]:
     return np.full(rows, None if spec.datatype == "BYTES" else np.nan, DATATYPES[spec.datatype])
 
 
+def as_rows(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    return array.reshape(-1) if is_column(array.shape, spec) else array
+
+
 def whole_request(
     arrays: Mapping[str, NDArray[Any]],
     specs: Mapping[str, TensorSpec],
@@ -146,7 +158,10 @@ def whole_request(
             raise InvalidInput(f"inputs {needed} are missing")
         rows = len(next(iter(arrays.values())))
         arrays = {name: arrays[name] if name in arrays else none_of(spec, rows) for name, spec in specs.items()}
+    columns = any(is_column(arrays[name].shape, spec) for name, spec in specs.items())
     inputs = {name: arrays[name] for name in specs}
+    if columns:
+        inputs = {name: as_rows(array, specs[name]) for name, array in inputs.items()}
     rows = len(next(iter(inputs.values())))
     for name, array in inputs.items():
         if len(array) != rows:
@@ -156,7 +171,7 @@ def whole_request(
     if not 0 <= timeout_us <= LONGEST_TIMEOUT_US:
         raise InvalidInput(f"timeout is {timeout_us} microseconds, needs 0 to {LONGEST_TIMEOUT_US}", where="parameters")
     asked = None if outputs is None else _known(outputs, known_outputs)
-    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs, bulk)
+    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs, bulk, columns)
 
 
 def bulk_work(bulk: bool, gear: int | None, accuracy: float | None) -> BulkWork | None:
@@ -210,6 +225,13 @@ def _no_such_output(name: str, known: Sequence[str]) -> InvalidInput:
 
 
 def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
+    arrays = _asked_arrays(request, answer)
+    if request.columns:
+        return {name: array[:, None] if array.ndim == 1 else array for name, array in arrays.items()}
+    return arrays
+
+
+def _asked_arrays(request: InferRequest, answer: Answer) -> Arrays:
     outputs: Any = answer.outputs
     if request.outputs is None:
         return outputs  # type: ignore[no-any-return]

@@ -411,3 +411,41 @@ def test_an_input_whose_values_may_be_missing_may_be_left_out() -> None:
     ):
         with pytest.raises(InvalidInput, match=f"{needed}.* are missing"):
             parse({"inputs": inputs}, specs)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_column_of_one_value_per_row_is_taken_as_mlserver_writes_it_and_answered_so(nested: bool) -> None:
+    """Its PandasCodec and StringCodec encode and decode (n, 1)."""
+    specs = {
+        "town": TensorSpec(name="town", datatype="BYTES", shape=(-1,)),
+        "age": TensorSpec(name="age", datatype="FP64", shape=(-1,)),
+        "point": TensorSpec(name="point", datatype="FP32", shape=(-1, 1)),
+    }
+    towns, ages = (["Bonn", "Ulm"], [60.0, 20.0]) if not nested else ([["Bonn"], ["Ulm"]], [[60.0], [20.0]])
+    inputs = [
+        {"name": "town", "datatype": "BYTES", "shape": [2, 1], "data": towns, "parameters": {"content_type": "str"}},
+        {"name": "age", "datatype": "FP64", "shape": [2, 1], "data": ages},
+        {"name": "point", "datatype": "FP32", "shape": [2, 1], "data": [1, 2]},
+    ]
+    request = parse({"inputs": inputs, "parameters": {"content_type": "pd"}}, specs)
+    assert (request.columns, request.rows) == (True, 2)
+    assert {name: array.tolist() for name, array in request.inputs.items()} == {
+        "town": ["Bonn", "Ulm"],
+        "age": [60.0, 20.0],
+        "point": [[1.0], [2.0]],
+    }
+    outputs = {"label": np.array(["old", "young"], object), "scores": np.eye(2)}
+    answer = Answer(outcome="answered", outputs=outputs)
+    told = json.loads(encode_answer("task", request.without_inputs(), answer)[0])["outputs"]
+    assert [(one["shape"], one["data"]) for one in told] == [([2, 1], ["old", "young"]), ([2, 2], [1, 0, 0, 1])]
+
+
+@pytest.mark.parametrize("shape", [[4], [2, 2], [1, 4], [4, 1, 1], [0, 1], [2, 1]])
+def test_no_other_shape_is_one_value_per_row(shape: list[int]) -> None:
+    specs = {"age": TensorSpec(name="age", datatype="FP64", shape=(-1,))}
+    body = {"inputs": [{"name": "age", "datatype": "FP64", "shape": shape, "data": [1, 2, 3, 4]}]}
+    if shape == [4]:
+        assert not parse(body, specs).columns
+        return
+    with pytest.raises(InvalidInput, match=r"shape is|4 elements, shape says 2"):
+        parse(body, specs)
