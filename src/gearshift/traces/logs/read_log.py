@@ -55,7 +55,7 @@ class LogRead:
     `skipped` lines were not of the kind, the first of them `first_skipped`; `left_out` were not
     asked for. `paths` has the number of requests for each path, up to 10,000 of them. Where the log has
     numbers of requests, `counted_by` is their column and `step_s` the time that each is of; where such a
-    column is not used, `uncounted` says why.
+    column is not used, `uncounted` says why. Rates of Prometheus are missing for `gap_s`.
     """
 
     kind: str
@@ -69,6 +69,7 @@ class LogRead:
     counted_by: str = ""
     step_s: float = 0.0
     uncounted: str = ""
+    gap_s: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -116,8 +117,8 @@ def read_log(
         head = file.peek(1 << 16)
         require(bool(head.strip()), "the file is empty", where=name)
         if head.lstrip().startswith(b"{") and _PROMETHEUS in head:
-            counts = prometheus_counts(file.read(), name)
-            return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
+            counts, gap_s = prometheus_counts(file.read(), name)
+            return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={}, gap_s=gap_s)
         lines = _told(_lines(file), file, path, progress)
         first = list(islice(lines, _LOOKED_AT))
         minutes = _minute_columns(first[0])

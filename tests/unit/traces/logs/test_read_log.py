@@ -165,6 +165,49 @@ def test_rates_and_counters_of_prometheus(tmp_path: Path) -> None:
     assert read_log(written(tmp_path, counter)).counts.tolist() == [3, 3, 2, 2]
 
 
+def of_prometheus(tmp_path: Path, *series: list[list[object]], name: str = "") -> LogRead:
+    result = [{"metric": {"__name__": name} if name else {}, "values": values} for values in series]
+    return read_log(written(tmp_path, json.dumps({"data": {"resultType": "matrix", "result": result}})))
+
+
+@pytest.mark.parametrize("missing", ["NaN", "+Inf", "-Inf", None])
+def test_a_counter_whose_value_is_missing_has_not_begun_anew(tmp_path: Path, missing: str | None) -> None:
+    """As exporters and VictoriaMetrics give; its requests are spread over the time until the next."""
+    values = [[1000 + 15 * i, missing if i in (0, 4, 10) else str(1_000_000 + 30 * i)] for i in range(11)]
+    read = of_prometheus(tmp_path, values, name="http_requests_total")
+    assert (read.requests, set(read.counts.tolist()), read.gap_s) == (30 * 8, {2}, 0.0)
+
+
+@pytest.mark.parametrize("filled", [[], ["NaN"] * 9, [None] * 9])
+def test_where_rates_are_missing_there_are_no_requests(tmp_path: Path, filled: list[str | None]) -> None:
+    """And it is told; a rate holds for one step, whether the values between are left out or no numbers."""
+    some = [[1000 + 10 * i, "5"] for i in range(3)]
+    between = [[1030 + 10 * i, value] for i, value in enumerate(filled)]
+    read = of_prometheus(tmp_path, [*some, *between, [1120, 5], [1130, "5"]])
+    assert read.counts.tolist() == [5] * 30 + [0] * 90 + [5] * 10
+    assert "values are missing for 1 min 30 s, which are taken as without requests" in notes(read)
+
+
+def test_a_counter_goes_on_over_a_gap_and_other_series_over_one_of_theirs(tmp_path: Path) -> None:
+    counter = [[0, "100"], [10, "110"], [20, "120"], [320, "720"], [330, "7"]]
+    read = of_prometheus(tmp_path, counter, name="x_total")
+    assert read.requests == 10 + 10 + 600 + 7
+    whole = [[10 * i, "1"] for i in range(11)]
+    read = of_prometheus(tmp_path, whole, [[0, "3"], [80, "3"], [90, "3"]])
+    assert read.counts.tolist() == [4] * 10 + [1] * 70 + [4] * 10 + [1] * 10
+
+
+def test_stamps_that_are_a_little_off_or_twice_are_no_gaps(tmp_path: Path) -> None:
+    read = of_prometheus(tmp_path, [[15 * i + (i % 3), "2"] for i in range(100)] + [[1500.2, "2"], [1501, "2"]])
+    assert read.gap_s == 0
+    assert read.requests == 2 * 1501
+
+
+def test_a_series_without_two_numbers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no series has two values"):
+        of_prometheus(tmp_path, [[0, "NaN"], [10, "5"], [20, "NaN"]])
+
+
 def test_counts_by_the_minute_are_spread_and_keep_their_sum(tmp_path: Path) -> None:
     head = "HashOwner,HashFunction,Trigger," + ",".join(map(str, range(1, 61)))
     rows = [f"o,{name},http," + ",".join([str(count)] * 60) for name, count in (("f", 30), ("g", 61))]
