@@ -1,7 +1,7 @@
 """Arrow columns as a model's input arrays, and answers as Arrow columns.
 
 A row with a NULL in one of its inputs has no input at all, unless that input may be missing: then
-it is NaN.
+it is NaN, or None among texts.
 """
 
 import math
@@ -29,6 +29,7 @@ class Chunk:
     """
 
     def __init__(self, columns: Sequence[pa.Array], specs: Sequence[TensorSpec]) -> None:
+        columns = [plain_column(column) for column in columns]
         self.rows = len(columns[0])
         null, self.unlike = np.zeros(self.rows, bool), np.zeros(self.rows, bool)
         for column, spec in zip(columns, specs, strict=True):
@@ -52,6 +53,71 @@ class Chunk:
         made.outcome[self.unlike] = FAILED
         made.put(self.usable, answers)
         return made
+
+
+def plain_column(column: pa.Array) -> pa.Array:
+    """A column of the same values without its encoding: extensions, dictionaries, runs and views are undone.
+
+    Arrow takes, joins and counts few encoded columns. A NULL among the values of a dictionary or of runs counts as
+    one of the rows that have it.
+    """
+    kind = column.type
+    if isinstance(kind, pa.ExtensionType):
+        return plain_column(column.storage)
+    if pa.types.is_dictionary(kind):
+        return _taken(column.dictionary, column.indices)
+    if pa.types.is_run_end_encoded(kind):
+        rows = np.arange(column.offset, column.offset + len(column))
+        return _taken(column.values, pa.array(np.searchsorted(np.asarray(column.run_ends), rows, side="right")))
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return column.cast(_PLAIN[kind])
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return _list_of_view(column)
+    return _plain_list(column) if _is_list(kind) else column
+
+
+_PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+def _taken(values: pa.Array, places: pa.Array) -> pa.Array:
+    """Plain values at these places; of many values, such as a whole table's, only those that are used are looked at."""
+    if len(values) > len(places):
+        used, counted = np.unique(np.asarray(places.drop_null()), return_inverse=True)
+        among = np.zeros(len(places), np.int64)
+        null = np.asarray(places.is_null())
+        among[~null] = counted
+        parts = [plain_column(values.slice(place, 1)) for place in used.tolist()]
+        if not parts:
+            return pa.nulls(len(places), plain_column(values.slice(0, 0)).type)
+        values, places = pa.concat_arrays(parts), pa.array(among, mask=null)
+    return plain_column(values).take(places)
+
+
+def _plain_list(column: pa.Array) -> pa.Array:
+    """A list column whose innermost values are plain; itself where they are."""
+    rows, kind = len(column), column.type
+    null = np.asarray(column.is_null())
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        held = column.values.slice(column.offset * size, rows * size)
+        inner = plain_column(held)
+        return column if inner is held else pa.FixedSizeListArray.from_arrays(inner, size, mask=pa.array(null))
+    ends = np.asarray(column.offsets)
+    held = column.values.slice(ends[0], ends[-1] - ends[0])
+    inner = plain_column(held)
+    if inner is held:
+        return column
+    made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    return made.from_arrays(pa.array(ends - ends[0]), inner, mask=pa.array(null))
+
+
+def _list_of_view(column: pa.Array) -> pa.Array:
+    """A list column of a view of lists, by hand: Arrow's cast loses rows after a NULL."""
+    null = np.asarray(column.is_null())
+    sizes = np.where(null, 0, np.asarray(column.sizes)).astype(np.int64)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    places = np.repeat(np.asarray(column.offsets) - ends[:-1], sizes) + np.arange(ends[-1])
+    return pa.LargeListArray.from_arrays(pa.array(ends), _taken(column.values, pa.array(places)), mask=pa.array(null))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -89,13 +155,9 @@ def as_array(column: pa.Array, spec: TensorSpec) -> NDArray[Any]:
 
     Raises `InvalidInput` for a type or a number of elements that it cannot hold.
     """
-    rows = len(column)
-    if isinstance(column.type, pa.ExtensionType):
-        column = column.storage
+    rows, column = len(column), plain_column(column)
     while _is_list(column.type):
         column = column.flatten()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     flat = _flat(column, spec)
     known = math.prod(size for size in spec.shape[1:] if size != -1)
     vary = spec.shape.count(-1) - 1
@@ -114,7 +176,9 @@ def _flat(column: pa.Array, spec: TensorSpec) -> NDArray[Any]:
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if spec.datatype == "BYTES":
         blob = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-        if not (text or blob):
+        if pa.types.is_fixed_size_binary(column.type):
+            column = column.cast(pa.binary())
+        elif not (text or blob):
             if not pa.types.is_null(column.type):
                 raise _unlike(column, spec, "cast it to VARCHAR")
             column = column.cast(pa.string())

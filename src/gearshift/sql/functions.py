@@ -1,6 +1,7 @@
 """Functions of DuckDB that run a pipeline."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Unpack
@@ -22,7 +23,8 @@ from gearshift.sql.memo import MEMO_ROWS, Memos, keys_of
 from gearshift.support.files import PathLike
 
 NAMES = ("label", "certainty", "outcome")
-INNER = "gearshift_run_{}"
+INNER = "gearshift_run_{}_{}"
+"""DuckDB has such functions by database, and not by connection as its macros: each registration has its own."""
 LABEL_FORM = "{}_label"
 
 _SQL_TYPES = {
@@ -31,6 +33,8 @@ _SQL_TYPES = {
     **{pa.uint8(): "UTINYINT", pa.uint16(): "USMALLINT", pa.uint32(): "UINTEGER", pa.uint64(): "UBIGINT"},
 }
 
+
+_registrations = itertools.count(1)
 
 _HOW: Any = {"type": "arrow", "null_handling": "special", "side_effects": True}
 """With side effects, no filter is pushed to where it would run on more rows, or none be saved."""
@@ -45,7 +49,8 @@ class Stopped(GearshiftError):
 class Function:
     """One pipeline as the body of an Arrow function: `call(*inputs, query)` for up to 2,048 rows."""
 
-    def __init__(self, operator: Operator, memo_rows: int, *, owns: bool) -> None:
+    def __init__(self, operator: Operator, memo_rows: int, *, name: str, owns: bool) -> None:
+        self.inner = INNER.format(name, next(_registrations))
         self.operator, self.owns_operator = operator, owns
         self._memos = Memos(memo_rows)
         self._kind = label_type(operator.label)
@@ -149,7 +154,7 @@ class Registered:
             with contextlib.suppress(duckdb.Error):  # the connection may be closed
                 for macro in (name, LABEL_FORM.format(name)):
                     self._connection.execute(f"DROP MACRO IF EXISTS temp.{quoted(macro)}")
-                self._connection.remove_function(INNER.format(name))
+                self._connection.remove_function(function.inner)
             if function.owns_operator:
                 function.operator.close()
         self.functions = {}
@@ -182,7 +187,8 @@ def register(
     try:
         require(name is None or len(operators) == 1, "name is given, and there are several pipelines")
         for operator in operators:
-            registered.functions[name or operator.pipeline] = Function(operator, memo_rows, owns=operator is not plan)
+            of_sql = name or operator.pipeline
+            registered.functions[of_sql] = Function(operator, memo_rows, name=of_sql, owns=operator is not plan)
         for of_sql, function in registered.functions.items():
             _create(connection, of_sql, function)
     except BaseException:
@@ -204,7 +210,7 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, function: Function
         known = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
         ((found,),) = connection.execute(known, [form]).fetchall()
         require(found == 0, f"DuckDB has a function {form!r} already", remedy="give another name=")
-    inner = INNER.format(name)
+    inner = function.inner
     try:
         connection.create_function(inner, function.call, None, function.sql_type, **_HOW)
         inputs = ", ".join(quoted(spec.name) for spec in function.operator.inputs)

@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ def keys_of(inputs: Arrays) -> Keys:
 
 def _keys(array: NDArray[np.generic]) -> list[Hashable]:
     if array.dtype == object:
-        texts: list[Hashable] = array.reshape(-1).tolist()
-        return [_digest(text) for text in texts] if max(map(len, texts), default=0) > LONGEST_KEY else texts  # type: ignore[arg-type]
+        texts: list[Any] = array.reshape(-1).tolist()
+        return [_digest(text) for text in texts] if max(map(_size, texts), default=0) > LONGEST_KEY else texts
     rows = np.ascontiguousarray(array).reshape(len(array), -1)
     size = rows.dtype.itemsize * rows.shape[1]
     if len(rows) == 0 or size == 0:
@@ -40,14 +41,17 @@ def _keys(array: NDArray[np.generic]) -> list[Hashable]:
     return keys if size <= LONGEST_KEY else [_digest(key) for key in keys]  # type: ignore[arg-type]
 
 
-def _digest(value: str | bytes) -> Hashable:
-    if len(value) <= LONGEST_KEY:
+def _digest(value: str | bytes | None) -> Hashable:
+    if value is None or len(value) <= LONGEST_KEY:
         return value
     data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def _size(key: Hashable) -> int:
+    """Bytes or letters of a key; a missing text has none."""
+    if key is None:
+        return 0
     return sum(map(_size, key)) if isinstance(key, tuple) else len(key)  # type: ignore[arg-type]
 
 

@@ -29,8 +29,11 @@ def columns_of(table: Any) -> dict[str, NDArray[Any]] | None:
 
 
 def _of_arrow(column: Any) -> NDArray[Any]:
-    if hasattr(column.type, "value_type") and hasattr(column.type, "index_type"):  # dictionary
-        column = column.cast(column.type.value_type)
+    if hasattr(column.type, "index_type") or hasattr(column.type, "run_end_type"):  # a dictionary, or runs
+        # not by a cast, which Arrow lacks for a dictionary of views
+        return _plain(
+            np.array([*column.to_pylist(), None], dtype=object)[:-1]
+        )  # the None keeps lists from being spread
     return _plain(column.to_numpy(zero_copy_only=False) if hasattr(column, "num_chunks") else np.asarray(column))
 
 

@@ -17,7 +17,8 @@ class InferRequest(msgspec.Struct, frozen=True):
 
     `outputs` are the requested names, None for all.  `timeout_us` is 0 if absent; `bulk` None if the
     request is no bulk work.  `binary_output` and, by name, `binary_outputs` choose outputs as raw
-    bytes if the protocol leaves a choice.
+    bytes if the protocol leaves a choice. With `columns`, inputs of one value for each row came as (n, 1), and
+    outputs are answered so.
     """
 
     id: str
@@ -29,6 +30,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     binary_output: bool = False
     binary_outputs: Mapping[str, bool] | None = None
     bulk: BulkWork | None = None
+    columns: bool = False
 
     def without_inputs(self) -> "InferRequest":
         """Return the part that the answer needs, so that only backends hold the arrays."""
@@ -41,6 +43,7 @@ class InferRequest(msgspec.Struct, frozen=True):
             self.outputs,
             self.binary_output,
             self.binary_outputs,
+            columns=self.columns,
         )
 
     def wants_binary(self, output: str) -> bool:

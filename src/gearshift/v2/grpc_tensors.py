@@ -26,6 +26,7 @@ from gearshift.v2.tensors import (
     answered_arrays,
     bulk_work,
     declared_input,
+    is_column,
     refuse_classification,
     refuse_shared_memory,
     require_few_tensors,
@@ -69,7 +70,7 @@ def memory_bytes(
     numbers_bytes = objects = 0
     for number, tensor in enumerate(message.inputs):
         spec = inputs.get(tensor.name)
-        if spec is None or len(tensor.shape) != len(spec.shape):
+        if spec is None or not (len(tensor.shape) == len(spec.shape) or is_column(tensor.shape, spec)):
             continue
         elements = max(0, math.prod(tensor.shape))
         raw_bytes = len(raw[number]) if number < len(raw) else 0

@@ -14,7 +14,15 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.json import elements, encode
-from gearshift.v2.tensors import FLOATS, Limits, answered_arrays, declared_input, require_finite, whole_request
+from gearshift.v2.tensors import (
+    FLOATS,
+    Limits,
+    answered_arrays,
+    declared_input,
+    may_be_left_out,
+    require_finite,
+    whole_request,
+)
 
 MOST_NAMED = 8
 MOST_SHOWN = 64
@@ -28,7 +36,8 @@ def parse_records(body: bytes, inputs: Mapping[str, TensorSpec], limits: Limits)
     """The request of one record, or of a list of them, and whether it was one alone.
 
     A field is a number, a text, or for a tensor of more dimensions a list. Numbers are taken however
-    they are written: 1, 1.0 and "1". Raises `InvalidInput` with the record and the field.
+    they are written: 1, 1.0 and "1". One that may be null may be left out.
+    Raises `InvalidInput` with the record and the field.
     """
     try:
         decoded = msgspec.json.decode(body)
@@ -47,7 +56,7 @@ def parse_records(body: bytes, inputs: Mapping[str, TensorSpec], limits: Limits)
     )
     arrays = {name: _column(records, spec, alone) for name, spec in inputs.items()}
     for number, record in enumerate(records):
-        if len(record) > len(inputs):
+        if not record.keys() <= inputs.keys():
             unknown = next(name for name in record if name not in inputs)
             raise InvalidInput(
                 f"there is no such input; the inputs are {_named(inputs)}", where=_where(number, str(unknown), alone)
@@ -70,10 +79,10 @@ def encode_records(request: InferRequest, answer: Answer, alone: bool) -> bytes:
 
 def _column(records: list[dict[str, Any]], spec: TensorSpec, alone: bool) -> NDArray[Any]:
     lacking = next((number for number, record in enumerate(records) if spec.name not in record), None)
-    if lacking is not None:
+    if lacking is not None and not may_be_left_out(spec):
         where = _where(lacking, spec.name, alone)
         raise InvalidInput("is missing", where=where, remedy=_example({spec.name: spec}))
-    values = [record[spec.name] for record in records]
+    values = [record.get(spec.name) for record in records]
     if not _plain_numbers(values, spec):
         cells = enumerate(values)
         values = [_cell(one, len(spec.shape) - 1, spec, _where(number, spec.name, alone)) for number, one in cells]

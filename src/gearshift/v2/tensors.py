@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput
-from gearshift.model import Arrays, TensorSpec
+from gearshift.model import DATATYPES, Arrays, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
 from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
 
@@ -57,13 +57,16 @@ def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
 def declared_input(
     name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
 ) -> TensorSpec:
-    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit."""
+    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit.
+
+    One value for each row may have shape (n,) or, as the codecs of MLServer write it, (n, 1).
+    """
     spec = specs.get(name)
     if spec is None:
         raise InvalidInput("there is no such input", where=f"input {name!r}", remedy=f"the inputs are {sorted(specs)}")
     if datatype != spec.datatype:
         raise InvalidInput(f"datatype is {datatype!r}, needs {spec.datatype!r}", where=f"input {name!r}")
-    if not _fits(shape, spec.shape):
+    if not _fits(shape[:1] if is_column(shape, spec) else shape, spec.shape):
         given = list(shape) if len(shape) <= MOST_DIMENSIONS_TOLD else f"of {len(shape)} dimensions"
         raise InvalidInput(
             f"shape is {given}, needs {list(spec.shape)}, -1 being any number from 1", where=f"input {name!r}"
@@ -81,6 +84,11 @@ def declared_input(
             f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
     return spec
+
+
+def is_column(shape: Sequence[int], spec: TensorSpec) -> bool:
+    """Whether `shape` is (n, 1), and the input has one value for each row."""
+    return len(spec.shape) == 1 and len(shape) == 2 and shape[1] == 1
 
 
 def _fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
@@ -106,6 +114,19 @@ def require_finite(array: NDArray[Any], spec: TensorSpec) -> None:
         raise InvalidInput(f"data has a number that is not finite in {spec.datatype}", where=f"input {spec.name!r}")
 
 
+def may_be_left_out(spec: TensorSpec) -> bool:
+    return spec.missing and len(spec.shape) == 1 and (spec.datatype == "BYTES" or spec.datatype in FLOATS)
+
+
+def none_of(spec: TensorSpec, rows: int) -> NDArray[Any]:
+    """An input (rows,) whose values are all missing."""
+    return np.full(rows, None if spec.datatype == "BYTES" else np.nan, DATATYPES[spec.datatype])
+
+
+def as_rows(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    return array.reshape(-1) if is_column(array.shape, spec) else array
+
+
 def whole_request(
     arrays: Mapping[str, NDArray[Any]],
     specs: Mapping[str, TensorSpec],
@@ -121,12 +142,20 @@ def whole_request(
 ) -> InferRequest:
     """Return the request of checked `arrays`, all of them among `specs`.
 
-    Raises `InvalidInput` if an input is missing or a parameter is invalid.  Without
+    An input that is not sent has no value in any row, where one value of each may be missing.
+    Raises `InvalidInput` if another is missing or a parameter is invalid.  Without
     `known_outputs` every output name is accepted.
     """
     if len(arrays) < len(specs):
-        raise InvalidInput(f"inputs {sorted(specs.keys() - arrays.keys())} are missing")
+        needed = sorted(name for name in specs.keys() - arrays.keys() if not arrays or not may_be_left_out(specs[name]))
+        if needed:
+            raise InvalidInput(f"inputs {needed} are missing")
+        rows = len(next(iter(arrays.values())))
+        arrays = {name: arrays[name] if name in arrays else none_of(spec, rows) for name, spec in specs.items()}
+    columns = any(is_column(arrays[name].shape, spec) for name, spec in specs.items())
     inputs = {name: arrays[name] for name in specs}
+    if columns:
+        inputs = {name: as_rows(array, specs[name]) for name, array in inputs.items()}
     rows = len(next(iter(inputs.values())))
     for name, array in inputs.items():
         if len(array) != rows:
@@ -136,7 +165,7 @@ def whole_request(
     if not 0 <= timeout_us <= LONGEST_TIMEOUT_US:
         raise InvalidInput(f"timeout is {timeout_us} microseconds, needs 0 to {LONGEST_TIMEOUT_US}", where="parameters")
     asked = None if outputs is None else _known(outputs, known_outputs)
-    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs, bulk)
+    return InferRequest(id, inputs, rows, priority, timeout_us, asked, binary_output, binary_outputs, bulk, columns)
 
 
 def bulk_work(bulk: bool, gear: int | None, accuracy: float | None) -> BulkWork | None:
@@ -190,6 +219,13 @@ def _no_such_output(name: str, known: Sequence[str]) -> InvalidInput:
 
 
 def answered_arrays(request: InferRequest, answer: Answer) -> Arrays:
+    arrays = _asked_arrays(request, answer)
+    if request.columns:
+        return {name: array[:, None] if array.ndim == 1 else array for name, array in arrays.items()}
+    return arrays
+
+
+def _asked_arrays(request: InferRequest, answer: Answer) -> Arrays:
     outputs: Any = answer.outputs
     if request.outputs is None:
         return outputs  # type: ignore[no-any-return]

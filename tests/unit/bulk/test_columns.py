@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.bulk.answers import ANSWERED, DEGRADED, FAILED, NULL, REFUSED, Answers
-from gearshift.bulk.columns import Chunk, answer_columns, as_array, label_type
+from gearshift.bulk.columns import Chunk, answer_columns, as_array, label_type, plain_column
 from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from tests.often import often
@@ -44,6 +44,58 @@ def test_text_and_bytes_go_as_they_are_and_dictionaries_are_read():
     assert as_array(words, TEXT).tolist() == ["a", "b", "a"]
     assert as_array(words.dictionary_encode(), TEXT).tolist() == ["a", "b", "a"]
     assert as_array(pa.array([b"\xff"]), TEXT).tolist() == [b"\xff"]
+
+
+VIEWS = pa.array(["a", "b", None, "a long text that is kept apart"], pa.string_view())
+LISTS = [["a"], ["b", None], None, [], ["c"]]
+ENCODED = {
+    "texts in views": VIEWS,
+    "a part of them": VIEWS.slice(1, 2),
+    "bytes in views": pa.array([b"a", None], pa.binary_view()),
+    "codes of views": pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1, 3]), VIEWS),
+    "few codes of many": pa.DictionaryArray.from_arrays(pa.array([3, 2, None]), VIEWS),
+    "no code of many": pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), VIEWS),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 9, 10]), VIEWS),
+    "a part of runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 9, 10]), VIEWS).slice(1, 4),
+    "lists of views": pa.array(LISTS, pa.large_list(pa.string_view())).slice(1, 3),
+    "views of lists": pa.array(LISTS, pa.list_view(pa.string_view())),
+    "a part of views of lists": pa.array(LISTS, pa.large_list_view(pa.string())).slice(1, 4),
+    "lists of a size": pa.array([["a", "b"], ["b", None], None], pa.list_(pa.string_view(), 2)).slice(1, 2),
+    "lists of lists": pa.array([[["a"]], [["b", "c"], None]], pa.list_(pa.list_(pa.string_view()))),
+    "bytes of a size": pa.array([b"abc", None], pa.binary(3)),
+    "nothing": pa.array([], pa.list_(pa.string_view())),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_column_has_the_same_values_without_its_encoding(name):
+    column = ENCODED[name]
+    plain = plain_column(column)
+    assert plain.to_pylist() == column.to_pylist()
+    assert not any(mark in str(plain.type) for mark in ("view", "dictionary", "run_end"))
+
+
+def test_plain_columns_are_not_copied():
+    for column in (pa.array(["a"]), pa.array([1.5]), pa.array([["a"]], pa.list_(pa.string()))):
+        assert plain_column(column) is column
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        VIEWS,
+        pa.array([b"a", b"b", None, b"c"], pa.binary_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3]), VIEWS),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3, 4]), VIEWS),
+        pa.array([b"a", b"b", None, b"c"], pa.binary(1)),
+    ],
+)
+def test_a_row_of_an_encoded_column_is_null_or_a_missing_text(column):
+    chunk = Chunk([column], (TEXT,))
+    assert chunk.usable.tolist() == [0, 1, 3]
+    assert [len(text) > 0 for text in chunk.inputs["t"].tolist()] == [True, True, True]
+    missing = Chunk([column], (TensorSpec(name="t", datatype="BYTES", shape=(-1,), missing=True),))
+    assert missing.inputs["t"].tolist() == column.to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ import pytest
 
 import gearshift
 import gearshift.sql
+from gearshift.bulk.columns import Chunk
 from gearshift.bulk.operator import Operator
 from gearshift.errors import InvalidInput
+from gearshift.model import TensorSpec
 from gearshift.sql import Registered
+from gearshift.sql.memo import keys_of
 from tests.graph_task import write_graph_plan
 from tests.little_task import closed, renamed, two_gear_plan, write_little_task
 
@@ -281,3 +284,38 @@ def test_several_connections_share_an_operator(operator):
         gearshift.sql.register(first, operator)
         gearshift.sql.register(second, operator, name="plus")
         assert one(first, "SELECT sums_label([2, 3])") == one(second, "SELECT plus_label([2, 3])") == 5
+
+
+def test_each_cursor_of_a_database_has_functions_of_its_own(connection, operator):
+    """As its threads do; those of one cursor stay when another's are dropped."""
+    cursors = [connection.cursor() for _ in range(3)]
+    registered = [gearshift.sql.register(cursor, operator) for cursor in cursors]
+    of_all = "SELECT sum(sums_label(x)) FROM points WHERE i < 10"
+    threads = [threading.Thread(target=lambda c=cursor: found.append(one(c, of_all))) for cursor in cursors]
+    found: list[object] = []
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    assert found == [65.0] * 3
+    assert [each.rows for each in registered] == [10] * 3
+    registered[0].close()
+    assert one(cursors[1], of_all) == 65
+    with pytest.raises(duckdb.CatalogException):
+        one(cursors[0], of_all)
+    gearshift.sql.register(cursors[0], operator)
+    assert one(cursors[0], of_all) == 65
+
+
+def test_texts_that_duckdb_gives_as_views_are_texts():
+    """And a NULL among them is a missing text, where texts may be missing."""
+    with duckdb.connect() as connection:
+        connection.execute("SET produce_arrow_string_view = true; SET arrow_output_version = '1.4'")
+        words = connection.sql(
+            "SELECT * FROM (VALUES ('Bonn'), (NULL), ('a text that is longer')) t(word)"
+        ).to_arrow_table()
+    assert words.schema.field("word").type == pa.string_view()
+    spec = TensorSpec(name="word", datatype="BYTES", shape=(-1,), missing=True)
+    chunk = Chunk([words.column("word").combine_chunks()], (spec,))
+    assert chunk.inputs["word"].tolist() == ["Bonn", None, "a text that is longer"]
+    assert keys_of(chunk.inputs) == ["Bonn", None, "a text that is longer"]

@@ -108,3 +108,19 @@ def test_each_query_has_its_own_and_only_the_last_are_kept():
     memos.of(100)
     memos.of(101)
     assert memos.of(2) is not first
+
+
+def test_a_missing_text_is_a_key_as_any_other():
+    """It is as long as an empty text and is no empty text, in one column, among several, and beside a long one."""
+    texts = np.array(["a", None, "", None], dtype=object)
+    assert keys_of({"t": texts}) == ["a", None, "", None]
+    assert len(set(keys_of({"t": texts, "n": np.arange(4)}))) == 4
+    long = np.array([None, "a" * 2 * LONGEST_KEY], dtype=object)
+    keys = keys_of({"t": long})
+    assert keys[0] is None
+    assert isinstance(keys[1], bytes)
+    memo = Memo()
+    run = Doubling([1, 2, 3, 2])
+    answers = memo.answers(keys_of({"t": texts}), run)
+    assert answers.label is not None
+    assert (answers.label.tolist(), run.asked) == ([2, 4, 6, 4], [1, 2, 3])

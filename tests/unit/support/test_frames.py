@@ -32,6 +32,25 @@ def test_columns_are_arrays_with_nan_and_none_for_what_is_missing(kind: FrameKin
     np.testing.assert_array_equal(found["sum"], [0.5, 1.5, np.nan])
 
 
+def test_encoded_columns_of_arrow_are_plain() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    words = pyarrow.array(["a", None, "a"], pyarrow.string_view())
+    whole = pyarrow.array([1, None, 1]).dictionary_encode()
+    codes = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, None, 1]), ["a", "b"])
+    views = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, None, 0]), words.slice(0, 1))
+    runs = pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([1, 3]), pyarrow.array(["a", None]))
+    found = columns_of(pyarrow.table({"words": words, "codes": codes, "views": views, "runs": runs, "whole": whole}))
+    assert found is not None
+    texts = {name: found[name].tolist() for name in ("words", "codes", "views", "runs")}
+    assert texts == {
+        "words": ["a", None, "a"],
+        "codes": ["a", None, "b"],
+        "views": ["a", None, "a"],
+        "runs": ["a", None, None],
+    }
+    np.testing.assert_array_equal(found["whole"], [1, np.nan, 1])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_become_a_frame_and_scores_a_column_each(kind: FrameKind) -> None:
     pytest.importorskip(kind)

@@ -14,11 +14,11 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 
 import gearshift
 from gearshift.errors import InvalidInput
-from gearshift.model import DATATYPES, TensorSpec
+from gearshift.model import DATATYPES, STRING_BYTES, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import write_tensor
-from gearshift.v2.grpc_tensors import CONTENTS, encode_answer, parse_request
+from gearshift.v2.grpc_tensors import CONTENTS, encode_answer, memory_bytes, parse_request
 from gearshift.v2.tensors import Limits
 from tests.often import often
 
@@ -282,3 +282,14 @@ def test_generated_messages_are_up_to_date(tmp_path):
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PACKAGE.parent), f"--python_out={tmp_path}"]
     subprocess.run([*command, *sources], check=True)
     assert descriptors_in(PACKAGE.parent) == descriptors_in(tmp_path), "run `make messages`"
+
+
+def test_a_column_of_one_value_per_row_is_taken_and_answered_so():
+    specs = {"x": TensorSpec(name="x", datatype="BYTES", shape=(-1,))}
+    message = request("BYTES", (2, 1), bytes_contents=[b"Bonn", b"Ulm"])
+    got = parse_request(message, message.raw_input_contents, specs, ("y",), Limits())
+    assert (got.inputs["x"].tolist(), got.rows) == (["Bonn", "Ulm"], 2)
+    assert memory_bytes(message, [], specs, 0) == 2 * STRING_BYTES
+    answer = Answer(outcome="answered", outputs={"y": np.array([1.0, 2.0])})
+    told = pb.ModelInferResponse.FromString(encode_answer("task", got.without_inputs(), answer))
+    assert list(told.outputs[0].shape) == [2, 1]

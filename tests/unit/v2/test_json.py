@@ -385,3 +385,67 @@ def test_what_nodes_of_a_graph_did_is_told_when_asked_and_what_is_missing_always
 def test_an_answer_that_lacks_nothing_has_no_parameters_of_nodes():
     parameters = json.loads(encode_answer("op", parse({"inputs": [GOOD_X, GOOD_N]}), ANSWER)[0])["parameters"]
     assert not {name for name in parameters if name.startswith("gearshift_")}
+
+
+def test_an_input_whose_values_may_be_missing_may_be_left_out() -> None:
+    specs = {
+        spec.name: spec
+        for spec in (
+            TensorSpec(name="age", datatype="FP64", shape=(-1,)),
+            TensorSpec(name="income", datatype="FP32", shape=(-1,), missing=True),
+            TensorSpec(name="town", datatype="BYTES", shape=(-1,), missing=True),
+            TensorSpec(name="image", datatype="FP32", shape=(-1, 2), missing=True),
+        )
+    }
+    age = {"name": "age", "datatype": "FP64", "shape": [2], "data": [60, 20]}
+    image = {"name": "image", "datatype": "FP32", "shape": [2, 2], "data": [0, 1, 2, 3]}
+    request = parse({"inputs": [age, image]}, specs)
+    assert (list(request.inputs), request.rows) == (list(specs), 2)
+    assert request.inputs["income"].dtype == np.float32
+    assert np.isnan(request.inputs["income"]).all()
+    assert request.inputs["town"].tolist() == [None, None]
+    for inputs, needed in (
+        ([age], "\\['image'\\]"),
+        ([image], "\\['age'\\]"),
+        ([], "'age', 'image', 'income', 'town'"),
+    ):
+        with pytest.raises(InvalidInput, match=f"{needed}.* are missing"):
+            parse({"inputs": inputs}, specs)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_column_of_one_value_per_row_is_taken_as_mlserver_writes_it_and_answered_so(nested: bool) -> None:
+    """Its PandasCodec and StringCodec encode and decode (n, 1)."""
+    specs = {
+        "town": TensorSpec(name="town", datatype="BYTES", shape=(-1,)),
+        "age": TensorSpec(name="age", datatype="FP64", shape=(-1,)),
+        "point": TensorSpec(name="point", datatype="FP32", shape=(-1, 1)),
+    }
+    towns, ages = (["Bonn", "Ulm"], [60.0, 20.0]) if not nested else ([["Bonn"], ["Ulm"]], [[60.0], [20.0]])
+    inputs = [
+        {"name": "town", "datatype": "BYTES", "shape": [2, 1], "data": towns, "parameters": {"content_type": "str"}},
+        {"name": "age", "datatype": "FP64", "shape": [2, 1], "data": ages},
+        {"name": "point", "datatype": "FP32", "shape": [2, 1], "data": [1, 2]},
+    ]
+    request = parse({"inputs": inputs, "parameters": {"content_type": "pd"}}, specs)
+    assert (request.columns, request.rows) == (True, 2)
+    assert {name: array.tolist() for name, array in request.inputs.items()} == {
+        "town": ["Bonn", "Ulm"],
+        "age": [60.0, 20.0],
+        "point": [[1.0], [2.0]],
+    }
+    outputs = {"label": np.array(["old", "young"], object), "scores": np.eye(2)}
+    answer = Answer(outcome="answered", outputs=outputs)
+    told = json.loads(encode_answer("task", request.without_inputs(), answer)[0])["outputs"]
+    assert [(one["shape"], one["data"]) for one in told] == [([2, 1], ["old", "young"]), ([2, 2], [1, 0, 0, 1])]
+
+
+@pytest.mark.parametrize("shape", [[4], [2, 2], [1, 4], [4, 1, 1], [0, 1], [2, 1]])
+def test_no_other_shape_is_one_value_per_row(shape: list[int]) -> None:
+    specs = {"age": TensorSpec(name="age", datatype="FP64", shape=(-1,))}
+    body = {"inputs": [{"name": "age", "datatype": "FP64", "shape": shape, "data": [1, 2, 3, 4]}]}
+    if shape == [4]:
+        assert not parse(body, specs).columns
+        return
+    with pytest.raises(InvalidInput, match=r"shape is|4 elements, shape says 2"):
+        parse(body, specs)

@@ -57,6 +57,12 @@ def test_null_is_a_missing_value_where_there_may_be_one() -> None:
         parsed(RECORD | {"visits": None})
 
 
+def test_a_field_that_may_be_null_may_be_left_out() -> None:
+    without = {name: value for name, value in RECORD.items() if name != "age"}
+    assert np.isnan(parsed(without)[0].inputs["age"]).all()
+    np.testing.assert_array_equal(parsed([without, RECORD])[0].inputs["age"], np.array([np.nan, 41.5], np.float32))
+
+
 def test_true_and_false_are_taken_in_their_forms() -> None:
     specs = {"on": TensorSpec(name="on", datatype="BOOL", shape=(-1,))}
     body = [{"on": value} for value in (True, 1, "true", "1", False, 0, "False", "0")]
@@ -70,7 +76,8 @@ def test_true_and_false_are_taken_in_their_forms() -> None:
         (3, "neither a record nor a list"),
         ([], "the list of records is empty"),
         ([1], "neither a record nor a list"),
-        ({}, "field 'age': is missing"),
+        ({}, "field 'visits': is missing"),
+        ({"ages": 4} | {k: v for k, v in RECORD.items() if k != "age"}, "field 'ages': there is no such input"),
         ([RECORD, {"age": 1}], "record 1, field 'visits': is missing"),
         (RECORD | {"colour": 1}, "field 'colour': there is no such input; the inputs are 'age', 'visits'"),
         (RECORD | {"visits": 3.5}, "field 'visits': is 3.5, needs a list of 1, each a whole number"),

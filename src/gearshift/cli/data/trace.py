@@ -127,6 +127,8 @@ def notes(read: LogRead) -> list[str]:
         )
     if read.uncounted:
         said.append(f"{read.uncounted}: each row is taken as one request")
+    if read.gap_s:
+        said.append(f"values are missing for {_duration(round(read.gap_s))}, which are taken as without requests")
     if not read.counted_by and read.arrivals_ns is None and read.kind != "a journal":
         said.append("times are in whole seconds, so the trace has the number of requests in each second")
     if read.stamped_at_end:

@@ -14,16 +14,20 @@ from gearshift.support.extras import load_extra
 CONFIG = "config.json"
 MOST_TEXTS = 2
 MOST_SAID = 500
+NO_LENGTH = 1e12
+"""No text has so many tokens: from here on a length stands for none."""
 
 
 class TextClassifier:
     """A sequence classification of transformers, whose inputs are one text, or a pair of them.
 
-    Texts are cut at the longest that the tokenizer says. `classes_` are the labels of its configuration.
+    Texts are cut at the longest that tokenizer and positions of the model take. `classes_` are the labels of its
+    configuration.
     """
 
     def __init__(self, model: Any, tokenizer: Any, torch: Any) -> None:
         self._model, self._tokenizer, self._torch = model, tokenizer, torch
+        self.longest = _longest(model, tokenizer)
         labels = model.config.id2label
         self.classes_ = np.array([str(labels[number]) for number in range(len(labels))])
 
@@ -37,13 +41,29 @@ class TextClassifier:
         return [[_text(value) for value in array.tolist()] for array in inputs.values()]
 
     def predict_proba(self, texts: list[list[str]]) -> NDArray[Any]:
-        tokens = self._tokenizer(*texts, padding=True, truncation=True, return_tensors="pt").to(self._model.device)
+        cut = {"truncation": True, "max_length": self.longest} if self.longest else {}
+        tokens = self._tokenizer(*texts, padding=True, return_tensors="pt", **cut).to(self._model.device)
         with self._torch.inference_mode():
             scores: NDArray[Any] = self._torch.softmax(self._model(**tokens).logits.float(), dim=-1).cpu().numpy()
         return scores
 
     def example(self) -> dict[str, NDArray[Any]]:
         return {"text": np.array(["text"], dtype=object)}
+
+
+def _longest(model: Any, tokenizer: Any) -> int | None:
+    """The most tokens of a text, special ones among them; None where neither model nor tokenizer has a longest.
+
+    A tokenizer whose files do not say it has a number of 30 digits.
+    """
+    configured = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    said = [tokenizer.model_max_length, getattr(configured, "max_position_embeddings", None)]
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:  # RoBERTa's begin after that of padding
+            said.append(module.num_embeddings - padding - 1)
+    known = [one for one in said if isinstance(one, int | float) and 0 < one < NO_LENGTH]
+    return int(min(known)) if known else None
 
 
 def _text(value: object) -> str:

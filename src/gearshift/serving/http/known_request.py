@@ -18,7 +18,7 @@ from gearshift.errors import InvalidInput
 from gearshift.model import TensorSpec
 from gearshift.v2 import json as v2_json
 from gearshift.v2.bodies import InferRequest
-from gearshift.v2.tensors import Limits
+from gearshift.v2.tensors import Limits, as_rows
 
 METHOD = "POST"
 CONTENT_LENGTH, EXPECT = b"content-length", b"expect"
@@ -68,7 +68,7 @@ class KnownBody:
             return None  # the full parser reports the error
         return InferRequest(
             request.id,
-            {name: array},
+            {name: as_rows(array, self._spec)},
             request.rows,
             request.priority,
             request.timeout_us,
@@ -76,6 +76,7 @@ class KnownBody:
             request.binary_output,
             request.binary_outputs,
             request.bulk,
+            request.columns,
         )
 
 

@@ -2,22 +2,39 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
+from gearshift.clock import NS_PER_S
+from gearshift.traces.logs.containers import contained
 from gearshift.traces.logs.stamps import LATEST_NS, stamp_ns
 
 TIMES = (
     "timestamp", "@timestamp", "time", "ts", "datetime", "date_time", "time_local", "time_iso8601", "msec",
     "start_time", "starttime", "start", "request_time_utc", "eventtime", "arrival", "arrival_s", "arrived_at",
-    "created_at", "date", "timestamp_ms", "end_timestamp", "time_unix_nano", "second",
+    "created_at", "date", "timestamp_ms", "end_timestamp", "time_unix_nano", "second", "startutc", "timestamp_us",
+    "timestamp_ns", "ts_ms", "ts_us", "ts_ns", "timestamp(ms)", "__realtime_timestamp",
 )  # fmt: skip
-PATHS = "path", "uri", "request_uri", "url", "request", "target", "route", "http_path", "cs-uri-stem", ":path"
-METHODS = "method", "request_method", "verb", "http_method", "cs-method", ":method"
-STATUSES = "status", "status_code", "response_code", "elb_status_code", "code", "sc-status"
+_UNITS_NS = {"_ms": 1_000_000, "(ms)": 1_000_000, "_us": 1_000, "_ns": 1, "_nano": 1}
+PATHS = (
+    "path", "uri", "request_uri", "url", "request", "target", "route", "http_path", "cs-uri-stem", ":path", "cs-uri",
+    "requestpath", "request.uri", "request.path", "request.url", "req.url", "url.path", "url.original", "http.target",
+    "http.path", "http.url", "httprequest.requesturl", "requestcontext.http.path",
+)  # fmt: skip
+METHODS = (
+    "method", "request_method", "verb", "http_method", "cs-method", ":method", "requestmethod", "request.method",
+    "req.method", "http.request.method", "http.method", "httprequest.requestmethod", "requestcontext.http.method",
+)  # fmt: skip
+STATUSES = (
+    "status", "status_code", "response_code", "elb_status_code", "code", "sc-status", "downstreamstatus",
+    "response.status", "res.statuscode", "http.response.status_code", "http.status_code", "httprequest.status",
+)  # fmt: skip
+_WRITTEN = "log", "message", "msg", "line", "textpayload"
+"""Fields that may have a line of an access log, or of JSON, as a container wrote it."""
+_DEEPEST = 4
 COUNTS = "requests", "request_count", "num_requests", "hits", "invocations", "count"
 RATES = "requests_per_second", "requests/s", "req/s", "rps", "qps"
 _WORD, _REST = r'[^\s"\\]*+(?:\\.[^\s"\\]*+)*+', r'[^"\\]*+(?:\\.[^"\\]*+)*+'
@@ -56,16 +73,17 @@ class Kind:
 
 
 def access_line(text: str) -> Line:
-    """Apache's and nginx's Common and Combined formats."""
-    found = _ACCESS.search(text)
+    """Apache's and nginx's Common and Combined formats; a container's stamp before one is finer than its own."""
+    found_ns, inner = contained(text)
+    found = _ACCESS.search(inner)
     if found is None:
         raise ValueError(text)
     time, method, path, status = found.groups()
-    return Line(stamp_ns(time), method or "", path or "", status)
+    return Line(stamp_ns(time) if found_ns is None else found_ns, method or "", path or "", status)
 
 
 def envoy_line(text: str) -> Line:
-    found = _ENVOY.search(text)
+    found = _ENVOY.search(contained(text)[1])
     if found is None:
         raise ValueError(text)
     time, method, path, status = found.groups()
@@ -74,6 +92,7 @@ def envoy_line(text: str) -> Line:
 
 def alb_line(text: str) -> Line:
     """A line of AWS' application load balancer; the request's creation where it is written."""
+    text = contained(text)[1]
     if _ALB.match(text) is None:
         raise ValueError(text)
     parts = _QUOTED.findall(text)
@@ -92,16 +111,39 @@ def path_of(url: str) -> str:
 
 
 def json_line(time_field: str | None) -> Read:
+    """Lines of objects; one that holds a line of an access log or of JSON, as containers' logs do, is that."""
+
     def read(text: str) -> Line:
-        try:
-            fields = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise ValueError(text) from error
-        if not isinstance(fields, dict):
-            raise ValueError(text)
-        return line_of(fields, time_field)
+        found_ns, inner = contained(text)
+        fields = _object(inner)
+        if found_ns is not None and not any(name.strip().lower() in TIMES for name in fields):
+            fields["time"] = found_ns
+        line = line_of(fields, time_field)
+        written = next((line.fields[name] for name in _WRITTEN if isinstance(line.fields.get(name), str)), "")
+        if line.path or not written:
+            return line
+        found = _ACCESS.search(written)
+        if found is not None:
+            _, method, path, status = found.groups()
+            return line._replace(method=method or "", path=path or "", status=status)
+        if written.startswith("{"):
+            try:
+                return line_of(fields | _object(written), time_field)
+            except ValueError:
+                return line
+        return line
 
     return read
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(text) from error
+    if not isinstance(fields, dict):
+        raise ValueError(text)
+    return fields
 
 
 def row_line(names: Sequence[str], time_field: str | None, split: Callable[[str], list[str]]) -> Read:
@@ -118,13 +160,19 @@ def row_line(names: Sequence[str], time_field: str | None, split: Callable[[str]
 
 def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
     lower = {name.strip().lower(): value for name, value in fields.items()}
+    if any(isinstance(value, dict) for value in lower.values()):
+        lower = dict(_flat(lower, "", _DEEPEST))
     named = time_field.lower() if time_field else next((n for n in TIMES if lower.get(n) not in (None, "")), "")
     if lower.get(named) in (None, ""):
         raise ValueError(fields)
-    in_ms = named.endswith("_ms") or (named == "timestamp" and "hash_ids" in lower)  # Mooncake's
-    time_ns = round(float(str(lower[named])) * 1e6) if in_ms else stamp_ns(str(lower[named]))
+    unit_ns = next((ns for mark, ns in _UNITS_NS.items() if named.endswith(mark)), 0)
+    if named == "timestamp" and "hash_ids" in lower:  # Mooncake's
+        unit_ns = 1_000_000
+    time_ns = _in_unit(str(lower[named]), unit_ns) if unit_ns else stamp_ns(str(lower[named]))
     if named == "end_timestamp" and lower.get("duration"):
         time_ns -= stamp_ns(str(lower["duration"]))
+    if named == "ts" and "request.uri" in lower and isinstance(lower.get("duration"), float):  # Caddy's
+        time_ns -= round(max(0.0, lower["duration"]) * NS_PER_S)
     if not 0 <= time_ns < LATEST_NS:
         raise ValueError(fields)
     request = str(first_of(lower, PATHS) or "")
@@ -134,6 +182,21 @@ def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
     return Line(
         time_ns, str(given or (method if space else "")), path_of(path), str(first_of(lower, STATUSES) or ""), lower
     )
+
+
+def _flat(fields: Mapping[str, Any], before: str, deepest: int) -> Iterator[tuple[str, Any]]:
+    """The fields of objects within others by names with dots, as `request.uri` of Caddy and `httpRequest.status`."""
+    for name, value in fields.items():
+        if not isinstance(value, dict):
+            yield before + name, value
+        elif deepest:
+            yield from _flat({key.lower(): one for key, one in value.items()}, f"{before}{name}.", deepest - 1)
+
+
+def _in_unit(text: str, unit_ns: int) -> int:
+    """Exact for whole numbers: a float is not, to the nanosecond."""
+    whole = text.strip()
+    return int(whole) * unit_ns if whole.isascii() and whole.isdigit() else round(float(whole) * unit_ns)
 
 
 def counted_by(lines: Sequence[Line]) -> str:

@@ -22,6 +22,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
+from gearshift.traces.logs.extended import MARK, extended_line, has_fields
 from gearshift.traces.logs.lines import (
     RATES,
     TIMES,
@@ -61,7 +62,7 @@ class LogRead:
     `skipped` lines were not of the kind, the first of them `first_skipped`; `left_out` were not
     asked for. `paths` has the number of requests for each path, up to 10,000 of them. Where the log has
     numbers of requests, `counted_by` is their column and `step_s` the time that each is of; where such a
-    column is not used, `uncounted` says why.
+    column is not used, `uncounted` says why. Rates of Prometheus are missing for `gap_s`.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class LogRead:
     counted_by: str = ""
     step_s: float = 0.0
     uncounted: str = ""
+    gap_s: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -107,7 +109,8 @@ def read_log(
     """Read the requests of a log; `-` is standard input, and a name that ends in `.gz` is unpacked.
 
     Known are access logs of nginx, Apache and what writes like them, of Envoy and of AWS' load
-    balancer; JSON lines and CSV with a column of times, which `time_field` names where it is called
+    balancer, and W3C extended logs (IIS, CloudFront), also after the stamps of a container's runtime;
+    JSON lines (as of Caddy) and CSV with a column of times, which `time_field` names where it is called
     otherwise, of requests or with a column of their numbers (`requests`) or rates (`rps`) at equal
     steps; answers of Prometheus to a range query; and the counts by the minute of Azure Functions.
     `path_prefix`, `method`, `status` (as 200 or 2xx) and `where` (field: value, of JSON and CSV)
@@ -125,8 +128,8 @@ def read_log(
             content = file.read(_LARGEST_ANSWER + 1)
             what = f"the answer is larger than {_LARGEST_ANSWER >> 20} MiB"
             require(len(content) <= _LARGEST_ANSWER, what, where=name, remedy="query a shorter range, or fewer series")
-            counts = prometheus_counts(content, name)
-            return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={})
+            counts, gap_s = prometheus_counts(content, name)
+            return LogRead(kind="Prometheus", arrivals_ns=None, counts=counts, paths={}, gap_s=gap_s)
         lines = _told(_lines(file), file, path, progress)
         first = list(islice(lines, _LOOKED_AT))
         minutes = _minute_columns(first[0])
@@ -213,11 +216,13 @@ def _kind_of(first: list[str], time_field: str | None, name: str) -> tuple[Kind,
         (Kind("a load balancer's log", alb_line), first),
         (Kind("JSON lines", json_line(time_field)), first),
     ]
+    if has_fields(first):
+        kinds.append((Kind("a W3C extended log", extended_line(time_field), stamped_at_end=True), first))
     mark = next((mark for mark in "\t;," if mark in first[0]), ",")
     names = _cells(first[0], mark)
     kinds.append((Kind("a table", row_line(names, time_field, lambda text: _cells(text, mark))), first[1:]))
     best, readable = max(((one, len(_read_of(*one))) for one in kinds), key=lambda pair: pair[1])
-    if readable * 2 <= len(best[1]) or readable == 0:
+    if readable * 2 <= sum(not line.startswith(MARK) for line in best[1]) or readable == 0:
         _refuse_table(names, _cells(first[1], mark) if len(first) > 1 else [], time_field, name)
         raise InvalidInput(
             f"this is no log of a known kind; it begins: {first[0][:80]!r}",
@@ -277,8 +282,9 @@ def _of_lines(
             read = kind.read(line)
             number = number_of(read, counted) if counted else 1.0
         except UNREADABLE_LINE:
-            skipped += 1
-            first_skipped = first_skipped or line[:80]
+            if not line.startswith(MARK):  # a note, as a header of a W3C extended log
+                skipped += 1
+                first_skipped = first_skipped or line[:80]
             continue
         path = read.path.partition("?")[0]
         if path and (path in paths or len(paths) < _MOST_PATHS):

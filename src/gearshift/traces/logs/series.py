@@ -15,12 +15,14 @@ from gearshift.traces.rows import LONGEST_S
 
 Floats = NDArray[np.float64]
 
+GAP = 1.5
+"""So many steps between two values are no step: others between them are missing."""
 JITTER = 0.1
 """The share of a step over which stamps may lie about its multiples."""
 
 
 class _Series(msgspec.Struct):
-    values: list[tuple[float, str]]
+    values: list[tuple[float, str | float | None]]
     metric: dict[str, str] = {}
 
 
@@ -37,11 +39,20 @@ class _OnGrid(NamedTuple):
     step_s: float
 
 
-def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
-    """Requests (seconds,) from the answer to a range query, its series added up.
+class Exported(NamedTuple):
+    """Requests (seconds,), and for how long a series of rates had no value."""
 
-    Values are requests per second, as `rate(...)` gives; a metric whose name ends in `_total` counts
-    them, and begins anew where it falls.
+    counts: NDArray[np.int64]
+    gap_s: float
+
+
+def prometheus_counts(content: bytes, where: str) -> Exported:
+    """Requests from the answer to a range query, its series added up.
+
+    Values are requests per second, as `rate(...)` gives; each holds for one step at most, so that where values
+    are missing there are no requests. A metric whose name ends in `_total` counts requests, and begins anew
+    where it falls; what it counted while values are missing is spread over that time. A value that is
+    no number (NaN, null) or infinite is missing.
     """
     try:
         series = msgspec.json.decode(content, type=_Answer).data.result
@@ -51,28 +62,40 @@ def prometheus_counts(content: bytes, where: str) -> NDArray[np.int64]:
             where=where,
             remedy="keep the body of GET /api/v1/query_range",
         ) from error
-    rates = np.zeros(0)
-    begins = min((one.values[0][0] for one in series if one.values), default=0.0)
-    for one in series:
-        times = np.array([time for time, _ in one.values])
-        try:
-            values = np.array([float(value) for _, value in one.values])
-        except ValueError as error:
-            raise InvalidInput(f"a value is no number: {error}", where=where, remedy="query numbers") from error
-        values = np.where(np.isfinite(values), values, 0.0)
-        if len(times) < 2:
-            continue
-        steps = np.diff(times)
-        require(bool((steps > 0).all()), "the times of a series do not rise", where=where)
-        if one.metric.get("__name__", "").endswith("_total"):
-            per_s = np.where(np.diff(values) >= 0, np.diff(values), values[1:]) / steps
+    found = [(one.metric.get("__name__", "").endswith("_total"), *_points(one, where)) for one in series]
+    found = [(counter, times, values) for counter, times, values in found if len(times) >= 2]
+    require(len(found) > 0, "no series has two values", where=where, remedy="query a range, with a step in seconds")
+    step_s = float(np.quantile(np.concatenate([np.diff(times) for _, times, _ in found]), 0.1))
+    begins = min(times[0] for _, times, _ in found)
+    rates, gap_s = np.zeros(0), 0.0
+    for counter, times, values in found:
+        if counter:
+            per_s = np.where(np.diff(values) >= 0, np.diff(values), values[1:]) / np.diff(times)
         else:
-            per_s = values[:-1]
+            gap_s = max(gap_s, float((np.diff(times) - step_s)[np.diff(times) > GAP * step_s].sum()))
+            times, per_s = _with_gaps(times, values[:-1], step_s)
         mine = _by_second(times - begins, per_s, where)
         most = max(len(mine), len(rates))
         rates = np.pad(rates, (0, most - len(rates))) + np.pad(mine, (0, most - len(mine)))
-    require(len(rates) > 0, "no series has two values", where=where, remedy="query a range, with a step in seconds")
-    return whole(rates, where)
+    return Exported(whole(rates, where), gap_s)
+
+
+def _points(series: _Series, where: str) -> tuple[Floats, Floats]:
+    """The times and values of a series, without missing ones."""
+    try:
+        values = np.array([np.nan if value is None else float(value) for _, value in series.values], dtype=np.float64)
+    except ValueError as error:
+        raise InvalidInput(f"a value is no number: {error}", where=where, remedy="query numbers") from error
+    times = np.array([time for time, _ in series.values], dtype=np.float64)
+    require(bool((np.diff(times) > 0).all()), "the times of a series do not rise", where=where)
+    known = np.isfinite(values)
+    return times[known], values[known]
+
+
+def _with_gaps(times: Floats, per_s: Floats, step_s: float) -> tuple[Floats, Floats]:
+    """Rates and the times between them, with a rate of 0 one step after each value that none follows in time."""
+    ends = np.flatnonzero(np.diff(times) > GAP * step_s)
+    return np.insert(times, ends + 1, times[ends] + step_s), np.insert(per_s, ends + 1, 0.0)
 
 
 def minute_counts(minutes: Sequence[float] | Floats, where: str) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ _EPOCH_UNITS = (1e11, NS_PER_S), (1e14, 1_000_000), (1e17, 1_000), (math.inf, 1)
 def stamp_ns(text: str) -> int:
     """The time that `text` says; without a zone it is taken as UTC. Raises `ValueError`.
 
-    ISO 8601, `03/Nov/2025:09:59:30 +0100` of access logs, and numbers since 1970 or, where they are
+    ISO 8601, also with slashes, `03/Nov/2025:09:59:30 +0100` of access logs, and numbers since 1970 or, where they are
     small, since the log began.
     """
     found_ns = _unbounded_ns(text.strip())
@@ -29,6 +29,8 @@ def _unbounded_ns(text: str) -> int:
         raise ValueError(text)
     if len(text) > 12 and text[2] == "/":
         return _access_log_s(text) * NS_PER_S
+    if text[4:5] == "/" and text[7:8] == "/":  # 2025/11/03 09:59:30, of Caddy and of logs of errors
+        text = text.replace("/", "-", 2)
     whole, point, fraction = text.partition(".")
     if whole.isascii() and whole.isdigit() and (not point or fraction.isdigit()):
         return _number_ns(int(whole), fraction)

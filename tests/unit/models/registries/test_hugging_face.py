@@ -1,5 +1,7 @@
 """A little text classifier of transformers with random weights, written to disk and loaded through a project."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,34 @@ def test_a_text_has_the_same_answer_alone_and_beside_a_longer_one(folder: Path) 
     alone = model.run({"text": np.array(["good"], dtype=object)}).outputs["scores"]
     beside = model.run({"text": np.array(["good", "bad film bad film"], dtype=object)}).outputs["scores"]
     np.testing.assert_allclose(alone[0], beside[0], atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("said", [None, 10, 10**30])
+@pytest.mark.parametrize(("kind", "positions"), [("Bert", 16), ("Roberta", 16 + 2), ("DistilBert", 16)])
+def test_long_texts_are_cut_at_what_model_and_tokenizer_take(
+    transformers: Any, folder: Path, tmp_path: Path, kind: str, positions: int, said: int | None
+) -> None:
+    """RoBERTa's first two positions are for none of the text's tokens."""
+    shutil.copytree(folder / "model", tmp_path / "m")
+    little = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    if kind == "DistilBert":
+        little = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
+    padding = 1 if kind == "Roberta" else 0
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(WORDS), max_position_embeddings=positions, pad_token_id=padding, **little
+    )
+    getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(tmp_path / "m")
+    settings = tmp_path / "m" / "tokenizer_config.json"
+    kept = {key: value for key, value in json.loads(settings.read_text()).items() if key != "model_max_length"}
+    settings.write_text(json.dumps(kept | ({} if said is None else {"model_max_length": said})))
+    model = open_hugging_face("m", tmp_path, device_kind="cpu", where="field load")
+    assert model.longest == (10 if said == 10 else 16)
+    short, long, longer = model.predict_proba([["bad", "good " * 16, "good " * 100]])
+    np.testing.assert_allclose(long, longer, rtol=1e-5)
+    assert np.isfinite(short).all()
+    pair = model.predict_proba([["good " * 100], ["film " * 100]])
+    assert pair.shape == (1, 2)
 
 
 @pytest.mark.long

@@ -265,3 +265,20 @@ def test_what_is_read_is_what_is_read_of_the_whole(first, second):
         request = None if kept is None else kept.read(body, LIMITS)
         if request is not None:
             assert facts(request) == facts(read(body))
+
+
+def test_a_column_of_one_value_per_row_is_read_as_of_the_whole():
+    specs = {"x": TensorSpec(name="x", datatype="FP64", shape=(-1,))}
+    first, second = (
+        json.dumps({"inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP64", "data": data}]}).encode()
+        for data in ([1.5, 2.5], [[3.5], [4.5]])
+    )
+    limits = Limits()
+    known = KnownBody.of(first, parse_request(first, specs, (), limits=limits), specs, limits)
+    assert known is not None
+    for body in (first, second):
+        found, whole = known.read(body, limits), parse_request(body, specs, (), limits=limits)
+        assert found is not None
+        assert found.inputs["x"].tolist() == whole.inputs["x"].tolist()
+        assert found.inputs["x"].shape == (2,)
+        assert found.columns

@@ -166,6 +166,49 @@ def test_rates_and_counters_of_prometheus(tmp_path: Path) -> None:
     assert read_log(written(tmp_path, counter)).counts.tolist() == [3, 3, 2, 2]
 
 
+def of_prometheus(tmp_path: Path, *series: list[list[object]], name: str = "") -> LogRead:
+    result = [{"metric": {"__name__": name} if name else {}, "values": values} for values in series]
+    return read_log(written(tmp_path, json.dumps({"data": {"resultType": "matrix", "result": result}})))
+
+
+@pytest.mark.parametrize("missing", ["NaN", "+Inf", "-Inf", None])
+def test_a_counter_whose_value_is_missing_has_not_begun_anew(tmp_path: Path, missing: str | None) -> None:
+    """As exporters and VictoriaMetrics give; its requests are spread over the time until the next."""
+    values = [[1000 + 15 * i, missing if i in (0, 4, 10) else str(1_000_000 + 30 * i)] for i in range(11)]
+    read = of_prometheus(tmp_path, values, name="http_requests_total")
+    assert (read.requests, set(read.counts.tolist()), read.gap_s) == (30 * 8, {2}, 0.0)
+
+
+@pytest.mark.parametrize("filled", [[], ["NaN"] * 9, [None] * 9])
+def test_where_rates_are_missing_there_are_no_requests(tmp_path: Path, filled: list[str | None]) -> None:
+    """And it is told; a rate holds for one step, whether the values between are left out or no numbers."""
+    some = [[1000 + 10 * i, "5"] for i in range(3)]
+    between = [[1030 + 10 * i, value] for i, value in enumerate(filled)]
+    read = of_prometheus(tmp_path, [*some, *between, [1120, 5], [1130, "5"]])
+    assert read.counts.tolist() == [5] * 30 + [0] * 90 + [5] * 10
+    assert "values are missing for 1 min 30 s, which are taken as without requests" in notes(read)
+
+
+def test_a_counter_goes_on_over_a_gap_and_other_series_over_one_of_theirs(tmp_path: Path) -> None:
+    counter = [[0, "100"], [10, "110"], [20, "120"], [320, "720"], [330, "7"]]
+    read = of_prometheus(tmp_path, counter, name="x_total")
+    assert read.requests == 10 + 10 + 600 + 7
+    whole = [[10 * i, "1"] for i in range(11)]
+    read = of_prometheus(tmp_path, whole, [[0, "3"], [80, "3"], [90, "3"]])
+    assert read.counts.tolist() == [4] * 10 + [1] * 70 + [4] * 10 + [1] * 10
+
+
+def test_stamps_that_are_a_little_off_or_twice_are_no_gaps(tmp_path: Path) -> None:
+    read = of_prometheus(tmp_path, [[15 * i + (i % 3), "2"] for i in range(100)] + [[1500.2, "2"], [1501, "2"]])
+    assert read.gap_s == 0
+    assert read.requests == 2 * 1501
+
+
+def test_a_series_without_two_numbers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no series has two values"):
+        of_prometheus(tmp_path, [[0, "NaN"], [10, "5"], [20, "NaN"]])
+
+
 def test_counts_by_the_minute_are_spread_and_keep_their_sum(tmp_path: Path) -> None:
     head = "HashOwner,HashFunction,Trigger," + ",".join(map(str, range(1, 61)))
     rows = [f"o,{name},http," + ",".join([str(count)] * 60) for name, count in (("f", 30), ("g", 61))]
@@ -295,3 +338,146 @@ def test_a_large_answer_of_prometheus_is_refused(tmp_path: Path, monkeypatch: py
 def test_a_time_without_end_is_no_time() -> None:
     with pytest.raises((ValueError, OverflowError)):
         json_line(None)('{"time": "1e999"}')
+
+
+# Other dialects ------------------------------------------------------------------------------------------------------
+
+
+def offsets(read: LogRead) -> list[float]:
+    """Seconds since the first request."""
+    times = times_of(read)
+    return [round((time - times[0]) / 1e9, 9) for time in times]
+
+
+def test_caddys_log_has_method_path_and_host_within_the_request(tmp_path: Path) -> None:
+    """And is written when the answer ended."""
+    lines = ""
+    for i, took in enumerate((0.25, 0.5, 0.25)):
+        request = {"method": "POST", "host": "a.example", "uri": f"/predict?n={i}", "headers": {"Accept": ["*/*"]}}
+        lines += json.dumps(
+            {"level": "info", "ts": 1731084144.5 + i, "request": request, "duration": took, "status": 200}
+        )
+        lines += (
+            "\n"
+            + json.dumps({"ts": 1731084144.6, "request": {"method": "GET", "uri": "/health"}, "status": 503})
+            + "\n"
+        )
+    log = written(tmp_path, lines)
+    read = read_log(log, path_prefix="/predict", method="post", status="2xx")
+    assert offsets(read) == [0, 0.75, 2]
+    assert read.paths == {"/predict": 3, "/health": 3}
+    assert read_log(log, where={"request.host": "a.example"}).requests == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {
+            "timestamp": "STAMP",
+            "httpRequest": {"requestMethod": "POST", "requestUrl": "https://a.example/p", "status": 200},
+        },
+        {
+            "@timestamp": "STAMP",
+            "http": {"request": {"method": "POST"}, "response": {"status_code": 200}},
+            "url": {"path": "/p"},
+        },
+        {"@timestamp": "STAMP", "http.request.method": "POST", "url.path": "/p", "http.response.status_code": 200},
+        {"StartUTC": "STAMP", "RequestMethod": "POST", "RequestPath": "/p", "DownstreamStatus": 200},
+        {"time": "STAMP", "req": {"method": "POST", "url": "/p"}, "res": {"statusCode": 200}},
+        {"ts": "STAMP", "request": {"method": "POST", "uri": "/p"}, "status": 200, "duration": "50ms"},
+        {
+            "time": "STAMP",
+            "stream": "stdout",
+            "log": '192.0.2.7 - - [03/Nov/2025:09:00:00 +0000] "POST /p HTTP/1.1" 200 4\n',
+        },
+        {"time": "STAMP", "stream": "stdout", "log": '{"method": "POST", "path": "/p", "status": 200}\n'},
+    ],
+)
+def test_requests_within_objects_are_chosen_too(tmp_path: Path, line: dict[str, object]) -> None:
+    lines = [
+        json.dumps(line).replace("STAMP", f"2025-11-03T09:00:00.{digits}Z") for digits in ("100000000", "100000321")
+    ]
+    read = read_log(written(tmp_path, "\n".join(lines)), path_prefix="/p", method="POST", status="200")
+    assert offsets(read) == [0, 321e-9]
+
+
+def test_objects_however_deep_are_looked_at_a_few_deep(tmp_path: Path) -> None:
+    deep = '{"a":' * 300 + "1" + "}" * 300
+    read = read_log(written(tmp_path, f'{{"ts": 1762160400.5, "path": "/p", "x": {deep}}}\n' * 2), path_prefix="/p")
+    assert read.requests == 2
+
+
+HEAD = "#Version: 1.0\n#Fields: date time x-edge-location cs-method cs(Host) cs-uri-stem sc-status\n"
+
+
+def test_the_w3c_extended_format_of_cloudfront_and_of_iis(tmp_path: Path) -> None:
+    rows = [
+        f"2025-11-03\t09:59:0{i}\tLHR50\tPOST\td1.example\t{path}\t200\n" for i, path in enumerate(("/p", "/q", "/p"))
+    ]
+    read = read_log(written(tmp_path, HEAD + "".join(rows)), path_prefix="/p", method="POST", status="2xx")
+    assert (read.kind, read.counts.tolist(), read.stamped_at_end) == ("a W3C extended log", [1, 0, 1], True)
+    assert (read.skipped, read.left_out) == (0, 1)
+    iis = "#Software: IIS\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query sc-status\n"
+    iis += "2025-11-03 09:59:01.5 192.0.2.1 GET /p - 200\n"
+    again = "#Fields: date time cs-method cs-uri-stem\n2025-11-03 09:59:02 GET /p\n2025-11-03 09:59:03 GET\n"
+    read = read_log(written(tmp_path, iis + again), path_prefix="/p")
+    assert offsets(read) == [0, 0.5]
+    assert (read.skipped, read.first_skipped) == (1, "2025-11-03 09:59:03 GET")
+
+
+def test_the_date_of_a_w3c_log_may_be_in_its_head(tmp_path: Path) -> None:
+    text = "#Date: 2025-11-03 00:00:00\n#Fields: time cs-method cs-uri cs(User-Agent)\n"
+    text += '09:59:01 GET https://a.example/p "a b"\n'
+    text += "09:59:02 GET /p -\n#Date: 2025-11-04 00:00:00\n00:00:01 GET /p -\n"
+    read = read_log(written(tmp_path, text), path_prefix="/p")
+    assert (read.requests, len(read.counts), read.skipped) == (3, 14 * 3600 + 61, 0)
+
+
+ACCESS_LINE = '192.0.2.7 - - [03/Nov/2025:09:00:00 +0000] "POST /p HTTP/1.1" 200 446 "-" "curl/8.0"'
+ENVOY_LINE = '[2025-11-03T09:00:00.{}Z] "POST /p HTTP/2" 200 - 154 0 226 100 "10.0.35.28"'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "2025-11-03T09:00:00.{}00Z stdout F ",
+        "2025-11-03T09:00:00.{}00+00:00 stderr F ",
+        "2025-11-03T10:00:00.{}+01:00 ",
+        "web-1  | 2025-11-03T09:00:00.{}Z ",
+        "[pod/web-5d9c/nginx] 2025-11-03T09:00:00.{}12Z ",
+    ],
+)
+def test_the_stamp_of_a_container_is_the_time_of_an_access_log(tmp_path: Path, before: str) -> None:
+    lines = [before.format(digits) + ACCESS_LINE for digits in ("1000000", "1000002", "9000000")]
+    read = read_log(written(tmp_path, "\n".join(lines)), path_prefix="/p", method="POST", status="200")
+    assert offsets(read) == [0, 2e-7, 0.8]
+    assert read.skipped == 0
+
+
+def test_other_logs_of_containers_are_what_was_written(tmp_path: Path) -> None:
+    """Envoy's own time is that of the arrival; JSON without a time has the container's."""
+    before = "2025-11-03T09:00:01.{}00000000Z stdout F "
+    lines = [before.format(digit) + ENVOY_LINE.format(f"{digit}00") for digit in "14"]
+    assert offsets(read_log(written(tmp_path, "\n".join(lines)), path_prefix="/p")) == [0, 0.3]
+    lines = [before.format(digit) + '{"path": "/p", "code": 200}' for digit in "13"]
+    assert offsets(read_log(written(tmp_path, "\n".join(lines)), path_prefix="/p")) == [0, 0.2]
+    lines = [before.format(digit) + json.dumps({"ts": 1762160400 + int(digit), "path": "/p"}) for digit in "13"]
+    assert read_log(written(tmp_path, "\n".join(lines))).counts.tolist() == [1, 0, 1]
+    lines = [f"nginx  | {ACCESS_LINE}"] * 2
+    assert read_log(written(tmp_path, "\n".join(lines)), path_prefix="/p").counts.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "second"),
+    [
+        ("ts", 1762160400123456789, 1762160400123456791),
+        ("ts", "1762160400.123456789", "1762160400.123456791"),
+        ("time", "2025-11-03T09:00:00.123456789Z", "2025-11-03T09:00:00.123456791Z"),
+        ("time", "2025/11/03 09:00:00.123456789", "2025/11/03 09:00:00.123456791"),
+        ("ts_ns", 5, 7),
+        ("time_unix_nano", "1762160400123456789", "1762160400123456791"),
+    ],
+)
+def test_nanoseconds_are_kept(tmp_path: Path, field: str, first: object, second: object) -> None:
+    lines = [json.dumps({field: stamp, "path": "/p"}) for stamp in (first, second)]
+    assert offsets(read_log(written(tmp_path, "\n".join(lines)))) == [0, 2e-9]
