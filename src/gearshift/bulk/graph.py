@@ -87,12 +87,12 @@ class GraphRun:
         samples = [Sample(request, row, row, payload=_row(inputs, row)) for row in range(rows)]
         for sample in samples:
             flows.arrive(sample, self._pipeline, 0)
-        flows.go_on(0)
+        flows.go_on_to_the_end(0)
         for node, cascade in self._cascades.items():
             for items in _alike([item for item in waiting[node] if not item.error]):
                 await _run(cascade, items, models, is_late)
                 flows.ended.extend(items)
-            flows.go_on(0)
+            flows.go_on_to_the_end(0)
         return _answers(samples, self._label)
 
 

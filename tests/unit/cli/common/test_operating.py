@@ -20,7 +20,7 @@ def test_status_tells_how_slow_the_slowest_replica_of_a_model_is_and_nothing_of_
         state="serving",
         uptime_s=1.0,
         ready={0, 1, 2},
-        silent=set(),
+        degraded=[],
         held_bytes=0,
         most_held_bytes=1,
         pipelines=[],
