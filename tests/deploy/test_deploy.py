@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gearshift.cli.main import main_group
+from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.backends.workers_backend import LONGEST_STOP_S
 from gearshift.runtime.workers.worker_process import KILL_WAIT_S, TERMINATE_WAIT_S
@@ -225,11 +226,16 @@ def rules() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> str:
-    """What a real server answers at /metrics after a request that was answered and one that failed."""
+    """What a real server answers at /metrics after a request that was answered and one that failed.
+
+    And what a server of language models does of engines.
+    """
+    language = LanguageMetrics("chat", ("small",), ("small-0",))
+    language.engine_failed("small", "small-0", "stalled")
     with serving(tmp_path_factory.mktemp("task")) as server:
         assert infer(server, body((0, 1)))[0] == 200
         assert infer(server, body((666, 1)))[0] == 500
-        return get(server, "/metrics")[1]
+        return get(server, "/metrics")[1] + language.text().decode()
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])

@@ -85,6 +85,7 @@ class OperatedLanguage:
                 held_bytes=service.held.all_held_bytes,
                 most_held_bytes=service.held.most_bytes,
                 pipelines=[self._pipeline()],
+                degraded_models=self.degraded,
             )
         )
 

@@ -11,7 +11,7 @@ from gearshift.runtime.engines.requests.asked import CHAT
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.service.room import Client as Held
 from gearshift.serving.http.http_exchange import HttpExchange
-from gearshift.serving.openai import assembly
+from gearshift.serving.openai import assembly, readers
 from gearshift.serving.openai.bodies import Wanted, read_body
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer, told_as
 from gearshift.support.event_loop import loop_factory
@@ -58,9 +58,10 @@ def wanted(**fields: Any) -> Wanted:
     return read_body(CHAT, json.dumps({"model": "chat", "messages": messages, **fields}).encode(), "chat")
 
 
-def served(use: Callable[[EmulatedService], Awaitable[None]]) -> None:
+def served(use: Callable[[EmulatedService], Awaitable[None]], **replicas: int) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), EmulatedService(PROFILE, language_plan([SMALL_ALONE])) as service:
+        plan = language_plan([SMALL_ALONE], replicas=replicas or None)
+        async with asyncio.timeout(30), EmulatedService(PROFILE, plan) as service:
             await use(service)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -98,6 +99,83 @@ def test_an_error_amid_a_stream_ends_it_with_an_error() -> None:
         assert b'data: {"error":' in client.got
         assert client.got.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in client.got
+
+    served(use)
+
+
+def events_in(got: bytes) -> list[dict[str, Any]]:
+    """The JSON of the events of a chunked answer."""
+    lines = [line for line in got.split(b"\n") if line.startswith(b"data: {")]
+    return [json.loads(line[len(b"data: ") :]) for line in lines]
+
+
+def test_a_stream_that_waits_gets_comments_and_its_first_and_last_chunk_say_what_the_head_could_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readers, "KEEP_ALIVE_S", 0.05)
+
+    async def use(service: EmulatedService) -> None:
+        available = service.service.router.available
+        available.cool_until_ns[0] = service.service.now_ns() + 300_000_000
+        available.look(service.service.now_ns())
+        client, asked = Client(), wanted(stream=True)
+        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        await client.over.wait()
+        head, _, rest = client.got.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"x-gearshift-model" not in head
+        assert rest.index(readers.COMMENT) < rest.index(b"data: ")
+        events = events_in(rest)
+        assert [place for place, event in enumerate(events) if "gearshift" in event] == [0, len(events) - 1]
+        assert {event["gearshift"]["model"] for event in (events[0], events[-1])} == {"small"}
+        assert b"[DONE]" in client.got
+        await asyncio.sleep(0.1)
+        assert client.ends == 1, "nothing follows the end"
+
+    served(use)
+
+
+def test_an_answer_that_begins_at_once_says_all_in_its_head() -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(stream=True)
+        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        await client.over.wait()
+        assert b"x-gearshift-model: small" in client.got.lower()
+        assert not any("gearshift" in event for event in events_in(client.got))
+        assert readers.COMMENT not in client.got
+
+    served(use)
+
+
+def test_a_stream_that_broke_off_ends_with_an_error_in_a_chunk_that_says_so() -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(stream=True, emulated={"cut_after": 3})
+        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        await client.over.wait()
+        *chunks, last = events_in(client.got)
+        assert len(chunks) >= 3
+        assert (last["id"], last["object"]) == (chunks[0]["id"], "chat.completion.chunk")
+        assert last["choices"] == [{"index": 0, "delta": {}, "finish_reason": "error"}]
+        assert last["error"]["message"]
+        assert b"[DONE]" not in client.got
+
+    served(use)
+
+
+def test_an_answer_that_is_not_streamed_is_given_whole_by_another_engine() -> None:
+    async def use(service: EmulatedService) -> None:
+        client, asked = Client(), wanted(emulated={"model": "small", "cut_after": 6})
+        stream = service.service.submit(
+            asked.asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked)
+        )
+        await client.over.wait()
+        head, _, body = client.got.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        answer = json.loads(body)
+        assert answer["choices"][0]["message"]["content"].startswith("large:3 1 2 3")
+        assert answer["gearshift"]["model"] == "large"
+        assert stream.request.failed_replicas == 1
+        assert service.service.held.held_bytes == 0
 
     served(use)
 
