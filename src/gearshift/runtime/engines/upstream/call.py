@@ -1,6 +1,6 @@
 """One request to an endpoint, and where its answer goes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -99,7 +99,7 @@ class Call:
 
     __slots__ = ("_connection", "_link", "heard_s", "listener", "longest_silence_s", "message", "paused")
 
-    def __init__(self, link: Calls, message: bytes, listener: Listener) -> None:
+    def __init__(self, link: Calls, message: Sequence[bytes], listener: Listener) -> None:
         self._link, self.message, self.listener = link, message, listener
         self._connection: Line | None = None
         self.paused = False

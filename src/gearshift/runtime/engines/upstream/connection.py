@@ -81,7 +81,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._content_type, self._encoding, self._bare_bytes = "", "", 0
         call.sent_by(self)
         call.heard_s = self._link.now_s()
-        self.transport.write(call.message)
+        for part in call.message:  # joined, a large body would be there twice
+            self.transport.write(part)
         if call.paused:
             self.transport.pause_reading()
 
@@ -223,7 +224,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._status != 200 or self._encoding not in PLAIN:
             self._events = None
         if self._call is not None:
-            self._call.message = b""  # it is not sent again
+            self._call.message = ()  # it is not sent again
 
     def on_body(self, part: bytes) -> None:
         call = self._call

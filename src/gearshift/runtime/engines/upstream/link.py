@@ -68,11 +68,11 @@ class EngineLink:
             f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}{named}content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        return self._send(Call(self, head.encode() + body, hiding(self.mask, listener)))
+        return self._send(Call(self, (head.encode(), body), hiding(self.mask, listener)))
 
     def get(self, path: str, listener: Listener) -> Call:
         head = f"GET {self._prefix}{path} HTTP/1.1\r\n{self._headers}\r\n"
-        return self._send(Call(self, head.encode(), hiding(self.mask, listener)))
+        return self._send(Call(self, (head.encode(),), hiding(self.mask, listener)))
 
     def look(self) -> None:
         """Fail the requests whose answers made no progress for too long."""

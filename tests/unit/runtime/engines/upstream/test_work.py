@@ -180,7 +180,7 @@ class World:
         self.link, self.heard, self.transport = Link(), Heard(), Transport()
         self.connection = UpstreamConnection(self.link)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
-        self.connection.send(Call(self.link, b"", self.heard))
+        self.connection.send(Call(self.link, (), self.heard))
 
     def feed_until_over(self, parts: Iterator[bytes], most_bytes: int) -> Self:
         """Feed parts until the connection has given up; fails where that takes more bytes."""
