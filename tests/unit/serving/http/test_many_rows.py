@@ -47,7 +47,7 @@ async def opened(server: Server, *numbers: int, **headers: str) -> "asyncio.Task
 def held_back(server: Server) -> Callable[[], None]:
     """Hold batches back from now on; returns how they are let go."""
     held: list[Batch] = []
-    server.backend.run = held.append  # type: ignore[method-assign]
+    server.backend.run = held.append  # type: ignore[method-assign, assignment]
 
     def let_go() -> None:
         del server.backend.run
