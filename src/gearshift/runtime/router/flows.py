@@ -25,6 +25,9 @@ FIRST_ITEM = 1 << 40
 
 STEP_ITEMS = 512
 """Items of fan-outs that one event makes or withdraws: some milliseconds of work."""
+MOST_ITEMS = 4 * STEP_ITEMS
+"""Items of a row that have not ended, beyond which its fan-outs wait: rows of others stand behind so many in queues."""
+NO_BOUND = 1 << 62
 ITEM_BYTES = 2 << 10
 """Memory of an item with its scope and inputs, besides its outputs."""
 DONE = object()
@@ -71,7 +74,8 @@ class Flows:
     `route(item, model, now_ns)` puts an item into a queue; `answered(row)` takes each request row
     once, `told(item)` each item that ended while its row was open. Items that end are put on
     `ended`, and `go_on` goes through them. An event makes or withdraws at most `STEP_ITEMS` items of
-    fan-outs; what is left is done step by step by `more`, so that a large one gives way to others.
+    fan-outs; what is left is done step by step by `more`, so that a large one gives way to others. A row has at most
+    `MOST_ITEMS` that have not ended: more are made as those end, so that the items of others are not behind all of them.
     `memory` counts what is held between nodes.
     """
 
@@ -95,6 +99,7 @@ class Flows:
         self._outputs = [pipeline.output for pipeline in tables.pipelines]
         self.ended: deque[Sample] = deque()
         self._memory = memory
+        self._most_items = MOST_ITEMS
         self._left = STEP_ITEMS
         """Items that this event may still make or withdraw."""
         self._unmade: deque[tuple[int, Scope, int]] = deque()
@@ -150,6 +155,7 @@ class Flows:
 
     def go_on_to_the_end(self, now_ns: int) -> None:
         """As `go_on`, with all that is left for later, where nobody else waits for a turn."""
+        self._most_items = NO_BOUND
         self.go_on(now_ns)
         while self.unfinished:
             self.more(now_ns)
@@ -167,6 +173,8 @@ class Flows:
     def _end_item(self, item: Sample, scope: Scope, now_ns: int) -> None:
         flow, asks = scope.flow, self._graph.conditional
         del flow.items[item.sequence]
+        if flow.held_up and len(flow.items) < self._most_items:
+            self._unmade.append(flow.held_up.popleft())
         gathered_bytes = flow.gathered_bytes.pop(item.sequence, 0)
         if gathered_bytes:
             item.payload = None  # others are only views of what is held
@@ -255,8 +263,11 @@ class Flows:
 
     def _unfold(self, node: int, scope: Scope, rows: int, now_ns: int) -> None:
         """Make the items of a fan-out that are not made yet, as many as this event may."""
-        made = scope.rows[node]
+        made, most_items = scope.rows[node], self._most_items
         while len(made) < rows and not scope.flow.ended:
+            if len(scope.flow.items) >= most_items:
+                scope.flow.held_up.append((node, scope, rows))
+                return
             if not self._left:
                 self._unmade.append((node, scope, rows))
                 return
@@ -311,6 +322,7 @@ class Flows:
         """End a row: what runs of it is forgotten."""
         flow.ended = True
         flow.touched.clear()
+        flow.held_up.clear()
 
     def _take_apart(self, root: Scope, now_ns: int) -> None:
         """Take what waits of a row that has ended out of its queues, and let go of what it made."""

@@ -9,6 +9,7 @@ of a fan-out. It counts the edges to its nodes:
       join                   is counted in the outer scope: an edge for each row
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 from gearshift.pipeline import NO_SCOPE
@@ -36,6 +37,8 @@ class Flow:
         self.held_bytes = 0
         """Of its items and their outputs, and of inputs that were gathered from rows (by item)."""
         self.gathered_bytes: dict[int, int] = {}
+        self.held_up: deque[tuple[int, Scope, int]] = deque()
+        """Fan-outs that go on once fewer items are open: the node, its scope, and the number of rows."""
         self.touched: dict[int, tuple[int, Scope]] = {}
         """Nodes whose edges have changed, and their scopes, by place in topological order."""
 

@@ -90,7 +90,7 @@ class ModelHandlers:
             body = exchange.take_body()
             if len(body) > self._largest_body_bytes:
                 raise too_large(len(body), self._largest_body_bytes)
-            if len(body) <= large_json.LARGE_BYTES or _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
+            if len(body) <= large_json.LARGE_BYTES or _text_bytes(exchange, len(body)) <= large_json.LARGE_BYTES:
                 self._infer_small(exchange, body, sent_ns, slo_us)
                 return
             exchange.parts.append(body)
@@ -100,33 +100,53 @@ class ModelHandlers:
         read_body(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us, reading), reading)
 
     def _infer_body(self, sent_ns: int | None, slo_us: int, reading: Reading, exchange: HttpExchange) -> Work | None:
+        body_bytes = sum(map(len, exchange.parts))
+        if _text_bytes(exchange, body_bytes) > large_json.LARGE_BYTES or CONTENT_ENCODING in exchange.headers:
+            exchange.on_gone = exchange.parts.clear  # nothing waits that is not counted
+            return self._infer_in_steps(exchange, sent_ns, slo_us, reading)
         body = exchange.take_body()
-        if _text_bytes(exchange, body) > large_json.LARGE_BYTES or CONTENT_ENCODING in exchange.headers:
-            return self._infer_in_steps(exchange, body, sent_ns, slo_us, reading)
         exchange.end_reading()
         self._infer_small(exchange, body, sent_ns, slo_us)
         return None
 
-    async def _infer_in_steps(
-        self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int, reading: Reading
-    ) -> None:
-        encoding = exchange.headers.get(CONTENT_ENCODING)
-        if encoding is not None:
-            body = await compression.decompress(body, encoding.lower(), self._largest_body_bytes, reading.hold)
-        if _text_bytes(exchange, body) <= large_json.LARGE_BYTES:
-            exchange.end_reading()
-            if not exchange.gone:
-                self._infer_small(exchange, body, sent_ns, slo_us)
-            return
-        async with self._large:
+    async def _infer_in_steps(self, exchange: HttpExchange, sent_ns: int | None, slo_us: int, reading: Reading) -> None:
+        try:
             if exchange.gone:
                 return
-            request = await large_json.parse_request(
-                body, self._specs, self._output_names, _header_bytes(exchange), self._limits, reading.hold
-            )
+            if CONTENT_ENCODING in exchange.headers:
+                await self._decompress(exchange, partial(_hold, exchange, reading))
+            body_bytes = sum(map(len, exchange.parts))
+            if _text_bytes(exchange, body_bytes) <= large_json.LARGE_BYTES:
+                body = exchange.take_body()
+                exchange.end_reading()
+                self._infer_small(exchange, body, sent_ns, slo_us)
+                return
+            async with self._large:
+                if exchange.gone:
+                    return
+                body, exchange.on_gone = exchange.take_body(), None
+                request = await large_json.parse_request(
+                    body,
+                    self._specs,
+                    self._output_names,
+                    _header_bytes(exchange),
+                    self._limits,
+                    partial(_hold, exchange, reading),
+                )
+        except _Left:
+            return
         exchange.end_reading()
         if not exchange.gone:
-            self._submit(exchange, request, len(body), sent_ns, slo_us)
+            self._submit(exchange, request, body_bytes, sent_ns, slo_us)
+
+    async def _decompress(self, exchange: HttpExchange, hold: large_json.Hold) -> None:
+        encoding = exchange.headers[CONTENT_ENCODING].lower()
+        body, exchange.on_gone = exchange.take_body(), None
+        body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
+        if exchange.gone:
+            raise _Left
+        exchange.parts.append(body)
+        exchange.on_gone = exchange.parts.clear
 
     def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
         header_bytes = _header_bytes(exchange)
@@ -191,8 +211,13 @@ class ModelHandlers:
         return None
 
     async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
+        kept = [answer]
+        exchange.on_gone = kept.clear  # as while a body waits
+        del answer
         async with self._large:
-            body, header_bytes = await large_json.encode_answer(self._name, request, answer)
+            if exchange.gone:
+                return
+            body, header_bytes = await large_json.encode_answer(self._name, request, kept.pop())
         work = self._respond(exchange, body, sum(len(part) for part in body), header_bytes)
         if work is not None:
             await work
@@ -246,9 +271,20 @@ async def _respond_compressed(
     exchange.respond_in_parts(200, await compression.compress(body, encoding), content_type, extra)
 
 
-def _text_bytes(exchange: HttpExchange, body: bytes) -> int:
+class _Left(Exception):
+    """The client has left while its body was read."""
+
+
+def _hold(exchange: HttpExchange, reading: Reading, more_bytes: int) -> None:
+    """Hold further bytes of a body; raises `_Left` where nobody waits for an answer, so that no more is made."""
+    if exchange.gone:
+        raise _Left
+    reading.hold(more_bytes)
+
+
+def _text_bytes(exchange: HttpExchange, body_bytes: int) -> int:
     header_bytes = _header_bytes(exchange)
-    return len(body) if header_bytes is None else header_bytes
+    return body_bytes if header_bytes is None else header_bytes
 
 
 def _is_bulk(headers: Mapping[bytes, bytes]) -> bool:

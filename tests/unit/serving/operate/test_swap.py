@@ -174,6 +174,26 @@ def test_what_was_accepted_before_is_answered_and_what_comes_then_by_the_new_pla
     in_world(tmp_path, use)
 
 
+def test_a_request_of_many_rows_is_answered_by_the_plan_that_took_it(tmp_path: Path) -> None:
+    numbers = [number % 9 for number in range(200)]
+
+    async def use(world: World) -> None:
+        before = world.control.service
+        before.pipeline.room.most_requests = 18
+        wide = asyncio.create_task(world.infer(*numbers))
+        await asyncio.sleep(0)
+        assert before.pipeline._wide_room._open.waiting == len(numbers)
+        await world.swaps.swap(SwapBody(plan="other.json"))
+        assert world.control.service is not before
+        world.control.service.pipeline.room.most_requests = 18
+        assert len(await world.infer(*numbers)) == len(numbers)
+        assert await wide == [f"{'large' if number % 2 else 'small'}-{number}" for number in numbers]
+        for service in world.made:
+            assert (service.pipeline._wide_room._open.waiting, service.held.held_bytes) == (0, 0)
+
+    in_world(tmp_path, use)
+
+
 @pytest.mark.parametrize("refines", first_short([["plan.json", "other.json"], ["plan.json"], ["other.json"]]))
 def test_all_requests_are_answered_where_a_plan_that_refines_is_swapped_for_another(
     refines: list[str], tmp_path: Path
