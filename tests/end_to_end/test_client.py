@@ -108,6 +108,15 @@ def test_a_full_queue_is_tried_again_until_there_is_room(tmp_path):
         asyncio.run(main(server.url, open_gate))
 
 
+def test_more_rows_than_may_wait_is_answered_whole_and_in_order(tmp_path):
+    rows = [[1.0, float(number)] for number in range(19)]
+    with serving(tmp_path, most_waiting_requests=18) as server, Client(server.url, "sums", most_attempts=1) as client:
+        for given in (np.array(rows), rows * 10):
+            answer = client.infer({"x": given})
+            assert answer.outputs["sum"].tolist() == [number % 19 + 1 for number in range(len(given))]
+        assert answer.parameters["outcome"] == "answered"
+
+
 def test_a_deadline_that_passes_and_a_call_that_is_cancelled_take_their_requests_along(tmp_path):
     async def main(session, server, open_gate):
         async with AsyncClient(server.url, "sums") as client:

@@ -53,7 +53,9 @@ def test_texts_and_gaps_of_a_frame_reach_the_model_and_answers_are_a_frame(tmp_p
         told = subprocess.run(["curl", "-s", f"{url}/predict/models", "-d", records], capture_output=True, check=True)
         with gearshift.Client(url, "models") as client:
             answer = client.infer(asked)
+            many = client.infer(pandas.concat([asked] * 700, ignore_index=True))
     assert [each["label"] for each in json.loads(told.stdout)] == ["yes", "no"], told.stdout
     frame = answer.frame()
     assert frame["label"].tolist() == ["yes", "no", "no"]
     assert (frame["scores.1"] > 0.5).tolist() == [True, False, False]
+    assert many.frame()["label"].tolist() == ["yes", "no", "no"] * 700, "more rows than may wait"

@@ -18,7 +18,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Sample
 from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
-from gearshift.runtime.router.flows import ITEM_BYTES, STEP_ITEMS, CannotPass
+from gearshift.runtime.router.flows import ITEM_BYTES, MOST_ITEMS, STEP_ITEMS, CannotPass
 from gearshift.runtime.router.graph import Scope
 from tests.conformance.plans import MS
 from tests.conformance.small import small_graph, small_graph_gear
@@ -635,6 +635,30 @@ def test_a_large_fan_out_is_made_in_steps() -> None:
     assert len(bench.spawned()) == 1 + STEP_ITEMS
     assert steps_of(bench) == [STEP_ITEMS, 7]
     assert bench.answered == []
+
+
+def test_a_large_fan_out_has_so_many_items_at_once_and_goes_on_as_they_end() -> None:
+    bench = wide(2 * MOST_ITEMS)
+    bench.arrive(0)
+    bench.finish("a0", 1)
+    assert sum(steps_of(bench)) + STEP_ITEMS == MOST_ITEMS
+    for _ in range(100):
+        for replica in [*bench.running]:
+            bench.finish(replica, 2)
+        steps_of(bench)
+    made = [name for _, name, _ in bench.spawned()].count("part")
+    assert (made, bench.answered, bench.router.waiting) == (2 * MOST_ITEMS, [0], 0)
+
+
+def test_a_large_fan_out_that_waits_for_its_items_is_withdrawn_with_them() -> None:
+    bench = wide(2 * MOST_ITEMS)
+    memory = remember(bench)
+    (row,) = bench.arrive(0)
+    bench.finish("a0", 1)
+    steps_of(bench)
+    bench.router.cancel([row], MS)
+    steps_of(bench)
+    assert (memory.held, bench.router.waiting, bench.router.unfinished) == (0, 0, False)
 
 
 def test_large_fan_outs_take_turns() -> None:
