@@ -75,7 +75,8 @@ class Flows:
     once, `told(item)` each item that ended while its row was open. Items that end are put on
     `ended`, and `go_on` goes through them. An event makes or withdraws at most `STEP_ITEMS` items of
     fan-outs; what is left is done step by step by `more`, so that a large one gives way to others. A row has at most
-    `MOST_ITEMS` that have not ended: more are made as those end, so that the items of others are not behind all of them.
+    `MOST_ITEMS` that have not ended: more are made as those end, so that the items of others are not
+    behind all of them.
     `memory` counts what is held between nodes.
     """
 
