@@ -88,6 +88,16 @@ class Availability:
             return self.closed
         return [closed or (failed >> r) & 1 == 1 for r, closed in enumerate(self.closed)]
 
+    def on_trial(self, model: int, failed: int) -> int:
+        """A replica whose pause is over, and which one request is to try; -1 where there is none.
+
+        Nobody else might: a replica with less to do, or an earlier one, would have every request of a quiet hour.
+        """
+        for r in self._of(model):
+            if self.ejections.tries(r) and not (self.closed[r] or (failed >> r) & 1):
+                return r
+        return -1
+
     def answers(self, model: int) -> bool:
         """Whether a replica of the model is there and does not fail."""
         return any(not (self.is_lost[r] or self.ejections.is_failing(r)) for r in self._of(model))

@@ -225,6 +225,9 @@ class EngineRouter:
         self._log.write(now_ns, Decision.ENQUEUE, request.number, model, stage)
 
     def _with_room(self, model: int, failed: int) -> int:
+        trial = self.available.on_trial(model, failed)
+        if trial != NOWHERE and self.outstanding[trial] < self._most_outstanding[self.gears.settings + trial]:
+            return trial
         return replica_with_room(
             self._begin[model],
             self._begin[model + 1],

@@ -296,6 +296,19 @@ def test_a_replica_that_fails_five_times_in_a_row_gets_nothing_more_but_one_try_
     assert again.replica == 0
 
 
+def test_a_replica_whose_pause_is_over_is_tried_though_another_has_as_little_to_do() -> None:
+    router = Router(SMALL_ALONE, replicas={"small": 2, "large": 1})
+    for number in range(5):
+        router.available.failed(1, number)
+    for number, replica in enumerate((0, 1, 0)):
+        one = request(number)
+        router.tick(2 * number * S)
+        router.begin(one, 2 * number * S)
+        assert one.replica == replica
+        router.ended(one, None, 2 * number * S)
+    assert not router.available.ejections.is_failing(1)
+
+
 def test_replicas_that_all_fail_are_tried_all_the_same() -> None:
     router = Router(SMALL_ALONE, replicas={"small": 2, "large": 0}, most_outstanding=8)
     for number in range(30):
