@@ -115,6 +115,7 @@ class OpenAIHandlers:
 
     def _ask(self, path: str, deadline_ns: int, exchange: HttpExchange) -> Work | None:
         if sum(map(len, exchange.parts)) > bodies.LARGE_BYTES:
+            exchange.on_gone = exchange.parts.clear  # nothing waits for its turn that is not counted
             return self._ask_in_steps(path, deadline_ns, exchange)
         body = exchange.take_body()
         exchange.end_reading()
@@ -125,7 +126,6 @@ class OpenAIHandlers:
         return None
 
     async def _ask_in_steps(self, path: str, deadline_ns: int, exchange: HttpExchange) -> None:
-        exchange.on_gone = exchange.parts.clear  # nothing waits here that is not counted
         try:
             async with self._large:
                 if exchange.gone:
