@@ -42,6 +42,7 @@ from benchmarks.llm.streams import DONE, request
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from gearshift.client.http_client import HttpClient
+from gearshift.policies.watch.ejection import WINDOW_S
 from gearshift.support.event_loop import allow_many_connections
 
 FAULTS = {
@@ -293,6 +294,8 @@ async def lane(server: LanguageServer, rounds: Rounds) -> int:
         ends["left over"] = status["open_requests"] + status["waiting"] + status["held_bytes"]
         ends["engines not back"] = sum(not replica["ready"] for replica in status["replicas"])
         rounds.add(number, fault, ends)
+        if fault not in ONE_HURT:  # its retries would count against those of the next round
+            await asyncio.sleep(WINDOW_S)
     return sent
 
 
