@@ -195,7 +195,7 @@ class AnswerStream:
         try:
             chunk = decode_chunk(data)
         except BadAnswer as error:
-            self._stop(Fault(f"it {error}"))
+            self._stop(Fault(f"it {error}", given_kind="unreadable"))
             return
         if chunk.error is not None:
             status = _status_of(chunk.error)
@@ -208,7 +208,7 @@ class AnswerStream:
             self.usage = chunk.usage or self.usage
             all_tokens, ends = self._count(chunk)
         except BadAnswer as error:
-            self._break(Fault(f"it {error}"))
+            self._break(Fault(f"it {error}", given_kind="aborted" if isinstance(error, _Aborted) else "unreadable"))
             return
         if why := self._growth.add(all_tokens, len(data)):
             self._break(Fault(why))
@@ -249,7 +249,7 @@ class AnswerStream:
             all_tokens += tokens
             ending = ending_of(reason)
             if ending is Ending.BROKEN or (ending is Ending.UNKNOWN and not self.request.answered):
-                raise BadAnswer(f"broke off its answer: finish_reason {printable(str(reason)[:LONGEST_REASON])!r}")
+                raise _Aborted(f"broke off its answer: finish_reason {printable(str(reason)[:LONGEST_REASON])!r}")
             before = self._finished.get(index)
             if ending is Ending.NOT_YET:
                 if tokens and before is not None:  # it was not the end
@@ -345,6 +345,10 @@ class AnswerStream:
             return heard
         counted = self.usage.completion_tokens
         return counted if self.asked.echoes else max(heard, counted)
+
+
+class _Aborted(BadAnswer):
+    """The engine says that it gave up."""
 
 
 def _status_of(error: Any) -> int:
