@@ -21,7 +21,7 @@ from gearshift.workload import Reading
 
 SCHEMA_VERSION = 2
 MOST_GEARS = 10_000
-"""Of a pipeline; planners make some tens."""
+"""A pipeline has at most this many gears; planners make some tens."""
 MOST_BATCH = 1 << 16
 """No profile has run times of larger batches."""
 METER_BACKLOG = 0

@@ -19,7 +19,7 @@ PLACEHOLDERS = frozenset({"port", "tp", "memory_share", "kv_tokens", "api_key"})
 MEMORY_SHARE = 0.9
 """The share of a device's memory for the engines on it, where nothing else is said; vLLM refuses all of it."""
 PICTURE_TOKENS = 1000
-"""Of a picture, where nothing else is said: models of vision take some 250 to 1,500."""
+"""The default tokens of one picture; vision models use about 250 to 1,500."""
 OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "logprobs", "top_logprobs"}
     | {"stream", "stream_options", "n"}

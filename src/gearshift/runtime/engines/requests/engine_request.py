@@ -78,7 +78,7 @@ class EngineRequest:
     prompt_ns: int = 0
     output_ns: int = 0
     order_ns: int = 0
-    """Of those that wait for a model, the one with the earliest goes first."""
+    """Requests that wait for a model are sent in this order, the earliest first."""
     wait_until_ns: int = 0
     """How long it waits for replicas that asked to be sent nothing for a while; 0: none has."""
     late: bool = False
