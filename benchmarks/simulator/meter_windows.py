@@ -18,7 +18,7 @@ from benchmarks.simulator.validate_emulated import WITHIN, Job, families, planne
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare
-from gearshift.verbs.inputs import plan_and_profile, workload_of
+from gearshift.verbs.common.inputs import plan_and_profile, workload_of
 
 STEPS = 20
 COLUMNS = "family", "trace", "objective", "requests", "p95 unmoved", "least", "median", "most", f"within {WITHIN:.0%}"

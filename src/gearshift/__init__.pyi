@@ -35,11 +35,8 @@ from gearshift.verbs.compare import compare as compare
 from gearshift.verbs.compare import compare_language as compare_language
 from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
-from gearshift.verbs.explain import explain_language as explain_language
-from gearshift.verbs.explain import explain_pipelines as explain_pipelines
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
-from gearshift.verbs.inspect import diff_pipelines as diff_pipelines
 from gearshift.verbs.inspect import inspect as inspect
 from gearshift.verbs.language.profile import language_profile_from_records as language_profile_from_records
 from gearshift.verbs.language.profile import profile_language as profile_language
@@ -61,7 +58,6 @@ from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
 from gearshift.verbs.report import report_pipelines as report_pipelines
 from gearshift.verbs.simulate import simulate as simulate
-from gearshift.verbs.simulate import simulate_language as simulate_language
 from gearshift.verbs.validate import validate as validate
 from gearshift.workload import Trace as Trace
 

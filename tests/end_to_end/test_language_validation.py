@@ -15,7 +15,7 @@ from gearshift.traces.read import write_trace
 from gearshift.verbs.language import replay
 from gearshift.verbs.language.replay import Asking, replay_language
 from gearshift.verbs.language.validate import validate_language
-from gearshift.verbs.simulate import simulate_language
+from gearshift.verbs.simulate import simulate
 from gearshift.workload import Trace
 from tests.language_server import serving
 from tests.often import first_short
@@ -105,7 +105,7 @@ def test_requests_beyond_every_context_are_part_of_neither_figure(tmp_path: Path
     assert (run.predicted.requests, run.measured.requests, run.replay.left_out) == (6, 6, 2)
     assert (replayed.result.requests, replayed.left_out) == (6, 2)
     assert run.replay.problems == replayed.problems == {}
-    assert simulate_language(path, trace).result(profile, Objective(metric="ttft")).requests == 6
+    assert simulate(path, trace).result(profile, Objective(metric="ttft")).requests == 6
 
 
 def test_requests_that_no_memory_holds_are_refused_before_any_is_sent(plan: Path) -> None:

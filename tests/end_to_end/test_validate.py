@@ -20,7 +20,7 @@ from gearshift.reporting.content import compose
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.inputs import plan_and_profile
+from gearshift.verbs.common.inputs import plan_and_profile
 from gearshift.verbs.replay import source_of
 from gearshift.verbs.validate import Errors, Validation, server_began_ns, validate
 from tests.little_task import PROJECT, little_plan, little_profile, under_other_names, write_little_task

@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     systems[f"only {largest}"] = only_largest
     only_smallest, path = _alone(request, smallest, folder)
     write_plan(only_smallest, path)
-    simulated = simulate(path, trace, seed=SEED)
+    simulated: Any = simulate(path, trace, seed=SEED)
     tell("writing the report", 0.99)
     own_first = sorted(systems.items(), key=lambda one: one[1] is not better)
     content = compose(

@@ -15,10 +15,10 @@ from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Progress, silent
+from gearshift.verbs.common.options import Option
 from gearshift.verbs.language.inputs import language_profile
 from gearshift.verbs.language.plan import language_request
-from gearshift.verbs.options import Option
 from gearshift.verbs.plan_request import SearchOptions, hardware_of, plan_request
 from gearshift.workload import Trace
 

@@ -18,10 +18,10 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import Progress, silent, trace_for
+from gearshift.verbs.common.inputs import Progress, silent, trace_for
+from gearshift.verbs.common.options import Option
 from gearshift.verbs.language.inputs import is_of_language, language_profile
 from gearshift.verbs.language.plan import plan_language, plan_language_frontier
-from gearshift.verbs.options import Option
 from gearshift.verbs.plan_request import (
     ByOperator,
     PlanOptions,

@@ -16,7 +16,7 @@ from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.plan_request import hardware_of, source_file, trace_file
 from gearshift.workload import Trace
 

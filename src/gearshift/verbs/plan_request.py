@@ -21,8 +21,8 @@ from gearshift.profiles.several import as_one
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import plan_and_profiles, traces_for
-from gearshift.verbs.options import GIBIBYTES, MILLISECONDS, SECONDS, Option
+from gearshift.verbs.common.inputs import plan_and_profiles, traces_for
+from gearshift.verbs.common.options import GIBIBYTES, MILLISECONDS, SECONDS, Option
 from gearshift.workload import Trace
 
 ByOperator = Mapping[str, float]

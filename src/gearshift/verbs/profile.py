@@ -12,8 +12,8 @@ from gearshift.profiles.pipelines.profile_folder import Profiles, require_folder
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import require_replaceable, write_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Notice, Progress, silent
-from gearshift.verbs.options import Option
+from gearshift.verbs.common.inputs import Notice, Progress, silent
+from gearshift.verbs.common.options import Option
 
 Seed = Annotated[int, Option("Seed of the split into parts A and B.", least=0)]
 

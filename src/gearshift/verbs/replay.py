@@ -18,8 +18,8 @@ from gearshift.profiles.pipelines.profile_folder import Profiles, holds_profiles
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import trace_for, traces_for, workload_on
-from gearshift.verbs.options import MILLISECONDS, Option
+from gearshift.verbs.common.inputs import trace_for, traces_for, workload_on
+from gearshift.verbs.common.options import MILLISECONDS, Option
 from gearshift.verbs.plan_pipeline import pipeline_of
 from gearshift.workload import Trace
 

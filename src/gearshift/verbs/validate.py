@@ -22,8 +22,8 @@ from gearshift.profiles.tuples import JointRecords
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
-from gearshift.verbs.options import Backend, ProfileFolder, ProjectOfPlan
+from gearshift.verbs.common.inputs import plan_and_profile, trace_for, workload_of
+from gearshift.verbs.common.options import Backend, ProfileFolder, ProjectOfPlan
 from gearshift.verbs.replay import (
     SendingOptions,
     Sent,

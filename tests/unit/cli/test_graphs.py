@@ -54,7 +54,7 @@ def test_each_of_several_pipelines_is_explained(both: Path) -> None:
 def test_what_is_for_one_node_is_refused(graph: Path, options: list[str]) -> None:
     done = run("explain", graph, *options)
     assert done.exit_code == 2
-    assert f"{options[0]} is given, which is for a plan of one pipeline of one node" in done.output
+    assert f"{options[0]} is given, which plans of a pipeline of several nodes do not have" in done.output
 
 
 def test_a_graph_without_joint_records_is_refused_with_the_place(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.inputs import trace_for, workload_of
+from gearshift.verbs.common.inputs import trace_for, workload_of
 from gearshift.verbs.plan import plan_frontier
 from tests.little_task import under_other_names
 from tests.unit.cli.little import planned_in, run

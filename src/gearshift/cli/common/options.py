@@ -1,7 +1,7 @@
 """Options of the command line alone that several verbs share: a trace, a network, latencies."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
-from gearshift.verbs.inputs import trace_for, traces_for
+from gearshift.verbs.common.inputs import trace_for, traces_for
+from gearshift.verbs.kinds.registry import Found
 from gearshift.workload import Reading, Trace
 
 SEED = click.IntRange(min=0)
@@ -25,14 +26,8 @@ TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
 UNCHANGED = Reading(file_sha256="")
 
 
-def trace_options(function: Command) -> Command:
-    """Add `--trace` and the options that change it; `the_trace` reads them."""
-    trace = click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests.")
-    return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
-
-
 def traces_options(function: Command) -> Command:
-    """The same, where `--trace` may be given for each of several operators."""
+    """Add `--trace`, which may be given for each of several operators, and the options that change it."""
     trace = click.option(
         "--trace",
         cls=Repeated,
@@ -41,12 +36,6 @@ def traces_options(function: Command) -> Command:
         help="CSV: column arrival_s, or second, requests; for several operators NAME=FILE each, on one clock.",
     )
     return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
-
-
-def plan_trace_options(function: Command) -> Command:
-    """Add the same, for a verb that by default takes the plan's own trace (`take_trace`)."""
-    trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
-    return trace(_reading_options()(function))
 
 
 def plan_traces_options(function: Command) -> Command:
@@ -133,13 +122,12 @@ def _warn_of(trace: Trace) -> None:
 
 
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
-    """Read the trace of `plan_trace_options`, removing them from `options`, except the seed.
+    """Read the only trace of `plan_traces_options`, removing them from `options`, except the seed.
 
     Say so if the plan's own trace is read with changes, or is not the one the plan was made from.
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
-    if isinstance(given["trace"], tuple):  # as `plan_traces_options` gives it
-        given["trace"] = the_only_trace(given["trace"], "" if plan is None else plan.name)
+    given["trace"] = the_only_trace(given["trace"], "" if plan is None else plan.name)
     made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
     if plan is not None and (words := _read_as_for_plan(plan.trace.reading, made.reading, given)):
         say(f"the trace is read as for the plan: {words}")
@@ -148,18 +136,36 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
     return made
 
 
+Answerable = Callable[[Mapping[str, Trace]], tuple[Mapping[str, Trace], Sequence[str]]]
+
+
 def take_traces(
     say: Callable[[str], None],
     plan: GearPlan | None,
     path: object,
     options: dict[str, Any],
     only: str | None = None,
+    answerable: Answerable = lambda traces: (traces, ()),
 ) -> dict[str, Trace]:
-    """As `take_trace`, for all pipelines of a plan, or those that are named for a URL (`plan_traces_options`)."""
+    """As `take_trace`, for all pipelines of a plan, or those that are named for a URL.
+
+    `answerable` leaves out requests that the plan's models cannot take; what it says is said.
+    """
+    if plan is not None and len(plan.pipelines) == 1:
+        made = {plan.name: take_trace(say, plan, path, options)}
+    else:
+        made = _take_traces(say, plan, path, options, only)
+    kept, left_out = answerable(made)
+    for sentence in left_out:
+        say(sentence)
+    return dict(kept)
+
+
+def _take_traces(
+    say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any], only: str | None
+) -> dict[str, Trace]:
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
     names = [each.partition("=")[0] for each in given["trace"]] if plan is None else list(plan.pipelines)
-    if plan is not None and len(names) == 1:
-        given["trace"] = [f"{names[0]}={each.removeprefix(f'{names[0]}=')}" for each in given["trace"]]
     traces, how = named_paths("--trace", given.pop("trace"), names), {"seed": options["seed"], **given}
     if plan is None:
         made = {name: trace_for(None, str(path), trace, notice=say, **how) for name, trace in traces.items()}
@@ -194,14 +200,10 @@ def the_only_trace(given: tuple[str, ...], name: str = "") -> Path | None:
     return Path(given[0].removeprefix(f"{name}=")) if given else None
 
 
-def require_none(given: Mapping[str, object]) -> None:
-    """Refuse flags that are for a plan of one pipeline of one node."""
-    for flag, value in given.items():
-        require(
-            value is None,
-            f"{flag} is given, which is for a plan of one pipeline of one node",
-            remedy=f"leave {flag} out",
-        )
+def require_supported(found: Found, verb: str, given: Mapping[str, object]) -> None:
+    """Refuse options, given by parameter, that the kind lacks; messages name their flags."""
+    flags = {str(one.name): one.opts[0] for one in click.get_current_context().command.params}
+    found.kind.require_supported(verb, found.shape, given, spelt=lambda keyword: flags.get(keyword, flag_of(keyword)))
 
 
 def are_named(given: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from gearshift.cli.common.output import Output
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import write_plan
-from gearshift.verbs.inputs import Progress
+from gearshift.verbs.common.inputs import Progress
 
 
 def with_what_if(output: Output, made: GearPlan, find: Callable[[Progress], GearPlan], out: Path) -> GearPlan:

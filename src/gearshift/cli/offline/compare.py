@@ -13,7 +13,6 @@ from gearshift.cli.common.option_table import PATH, listed, options_of, require_
 from gearshift.cli.common.option_table import devices as devices_of
 from gearshift.cli.common.options import (
     TRACE_OPTIONS,
-    require_none,
     require_one_latency,
     the_only_trace,
     the_trace,
@@ -21,9 +20,9 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import NO_LABELS, THIS_TRACE_ALONE, milliseconds, percent
-from gearshift.cli.language.compare import Time, compare_of_language, require_none_of_language
-from gearshift.cli.pipelines.compare_graph import Compared, compare_one_graph, seconds_of_all
-from gearshift.cli.pipelines.compare_several import compare_operators
+from gearshift.cli.views.rows.compare_graph import Compared, compare_one_graph, seconds_of_all
+from gearshift.cli.views.rows.compare_several import compare_operators
+from gearshift.cli.views.tokens.compare import Time, compare_of_language, require_none_of_language
 from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL, Comparison, comparable, count_interrupted
@@ -119,7 +118,10 @@ def command(
             "--grid-csv": grid_csv,
             "--pipeline": pipeline,
         }
-        require_none({flag: given or None for flag, given in refused.items()})
+        for flag, given in refused.items():
+            require(
+                not given, f"{flag} is given, which plans of language models do not have", remedy=f"leave {flag} out"
+            )
         options |= {"planners": planners, "devices": [devices_of(each) for each in devices]}
         compare_of_language(output, profiles[0], trace, limits_ms, csv_path=csv_path, page=out, options=options)
         return

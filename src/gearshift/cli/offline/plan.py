@@ -29,9 +29,9 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     tell_warnings,
 )
-from gearshift.cli.language.plan import plan_of_language, require_no_language
 from gearshift.cli.offline.plan_operators import plan_operators
 from gearshift.cli.offline.plan_pipelines import OF_CLASS, plan_graph
+from gearshift.cli.views.tokens.plan import plan_of_language, require_no_language
 from gearshift.errors import GearshiftError, Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.models.loaded_from import changes

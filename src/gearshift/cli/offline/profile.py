@@ -9,7 +9,7 @@ from gearshift.cli.common.first_compile import Meanwhile
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.output import Output, notice, verb
 from gearshift.cli.common.tables import NO_LABELS, profile_table, tell_overheads, tell_warnings
-from gearshift.cli.language import profile as language
+from gearshift.cli.views.tokens import profile as language
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file, read_project
 from gearshift.models.language_config import TextCertainty, is_language_project

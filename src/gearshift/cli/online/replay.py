@@ -17,7 +17,7 @@ from gearshift.cli.common.options import (
 )
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import results_table, tell_generator
-from gearshift.cli.language.replay import replay_of_language
+from gearshift.cli.views.tokens.replay import replay_of_language
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan

@@ -16,7 +16,7 @@ from gearshift.cli.common.tables import (
     tell_overheads,
     validation_table,
 )
-from gearshift.cli.language.replay import validate_of_language
+from gearshift.cli.views.tokens.replay import validate_of_language
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs.language.inputs import plans_language

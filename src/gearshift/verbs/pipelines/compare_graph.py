@@ -13,8 +13,8 @@ from gearshift.planner import planners as registry
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.support.processors import usable_processors
+from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.compare import by_count
-from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.plan_pipeline import pipeline_request
 from gearshift.workload import Trace
 

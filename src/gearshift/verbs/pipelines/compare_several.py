@@ -11,8 +11,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.support.processors import usable_processors
+from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.compare import by_count
-from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.plan_request import named_profiles, several_request
 from gearshift.workload import Trace
 

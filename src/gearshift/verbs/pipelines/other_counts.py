@@ -8,7 +8,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan, OtherDevices
 from gearshift.planner.what_if import INTERRUPTED, STEPS, was_interrupted
 from gearshift.plans.prices import price_per_hour
-from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Progress, silent
 
 
 def with_other_counts(

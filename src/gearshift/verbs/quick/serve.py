@@ -8,8 +8,8 @@ from gearshift.errors import require
 from gearshift.plans.plan_folder import choose_plan
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Notice
-from gearshift.verbs.options import Backend, Option, ProfileFolder, ProjectOfPlan
+from gearshift.verbs.common.inputs import Notice
+from gearshift.verbs.common.options import Backend, Option, ProfileFolder, ProjectOfPlan
 from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.sources import models_at
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gearshift.cli.common.output import Output
-from gearshift.cli.language.compare import show_comparison
+from gearshift.cli.views.tokens.compare import show_comparison
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.engines.store import write_language_profile

@@ -1,6 +1,6 @@
 import pytest
 
-from gearshift.cli.language.replay import drift_in_words
+from gearshift.cli.views.tokens.replay import drift_in_words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, EXIT_NOT_WITHIN, Output
 from gearshift.cli.common.tables import milliseconds, percent, signed_percent
-from gearshift.cli.language.tables import language_results
+from gearshift.cli.views.tokens.tables import language_results
 from gearshift.errors import require
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.store import read_language_profile

@@ -1,7 +1,7 @@
 """The output of `gearshift demo --llm`."""
 
 from gearshift.cli.common.output import Output
-from gearshift.cli.language.tables import language_results, show_language_gears
+from gearshift.cli.views.tokens.tables import language_results, show_language_gears
 from gearshift.demo.language import LanguageDemoResult
 from gearshift.support.numbers import digits
 

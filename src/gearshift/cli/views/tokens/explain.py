@@ -1,16 +1,12 @@
-"""`gearshift explain` of language models."""
+"""Why a plan of language models is as it is, as tables and sentences."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gearshift.cli.common.options import require_none, take_trace
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
-from gearshift.cli.language.contexts import answerable_and_told
-from gearshift.cli.language.tables import language_results
+from gearshift.cli.views.tokens.tables import language_results
 from gearshift.gear import GearPlan
-from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.language.words import (
     cascade_text,
     ended_early_text,
@@ -19,32 +15,20 @@ from gearshift.reporting.language.words import (
     placed_sharing_in_words,
 )
 from gearshift.support.numbers import digits
-from gearshift.verbs.explain import explain_language
-from gearshift.verbs.language.inputs import plan_and_language_profile
 
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.explain import GearExplanation, LanguageExplanation
 
 
-def explain_of_language(
-    output: Output, plan: Path, profile: Path | None, refused: Mapping[str, object], trace_arguments: dict[str, Any]
-) -> None:
-    """Explain and print; `refused` are flags that do not go with language models."""
-    require_none(refused)
-    made, measured = plan_and_language_profile(plan, profile)
-    arrivals = take_trace(output.say, made, plan, trace_arguments)
-    arrivals = answerable_and_told(output, arrivals, engine_tables(made, measured).engines)
-    with output.progress() as tell:
-        explained = explain_language(made, arrivals, profile=measured, progress=tell)
-    output.json(explained)
+def show(output: Output, explained: "LanguageExplanation", made: GearPlan, profile: LanguageProfile) -> None:
     if made.unfinished:
         output.say(ended_early_text(made))
-    _show(output, explained, made)
-    for told in placed_sharing_in_words(made, measured):
+    _show_gears(output, explained, made)
+    for told in placed_sharing_in_words(made, profile):
         output.say(told)
 
 
-def _show(output: Output, explained: "LanguageExplanation", made: GearPlan) -> None:
+def _show_gears(output: Output, explained: "LanguageExplanation", made: GearPlan) -> None:
     columns = ("gear", "cascade", "load to", "quality", "device-seconds", "tokens made", "discarded", "of requests")
     rows = table("A request of each gear", *columns)
     rows.columns[1].justify = "left"

@@ -12,8 +12,8 @@ from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.other_devices import what_if_by_count
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import THIS_TRACE_ALONE, devices_table
-from gearshift.cli.language.contexts import answerable_and_told
-from gearshift.cli.language.tables import language_headline, language_results, placement_text, show_language_gears
+from gearshift.cli.views.tokens.contexts import answerable_and_told
+from gearshift.cli.views.tokens.tables import language_headline, language_results, placement_text, show_language_gears
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable

@@ -35,7 +35,7 @@ def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | No
     require(
         len(made.pipelines) == 1,
         f"the plan has pipelines {sorted(made.pipelines)}, and a plan of one is needed here",
-        remedy="plans of several are taken by `simulate`, `explain_pipelines`, `report_pipelines` and `diff_pipelines`",
+        remedy="plans of several are taken by `simulate`, `explain`, `report` and `diff`",
     )
     if isinstance(profile, Profile):
         measured = profile
@@ -112,14 +112,18 @@ def plan_and_records(
     return made, measured, found
 
 
-def by_pipeline(
-    plan: GearPlan, trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None
-) -> Mapping[str, Trace | PathLike] | None:
-    """Traces by pipeline; one without a name is that of the only pipeline."""
+def traces_of(
+    plan: GearPlan,
+    path: GearPlan | PathLike,
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None = None,
+    *,
+    seed: int | None = None,
+) -> dict[str, Trace]:
+    """The trace of each pipeline; one without a name is that of the only pipeline."""
     if trace is None or isinstance(trace, Mapping):
-        return trace
+        return traces_for(plan, path, trace, seed=seed)
     require(len(plan.pipelines) == 1, "one trace is given", remedy="give a mapping by pipeline")
-    return {plan.name: trace}
+    return traces_for(plan, path, {plan.name: trace}, seed=seed)
 
 
 def traces_for(

@@ -9,8 +9,8 @@ from gearshift.cli.common.option_table import require_positive
 from gearshift.cli.common.options import TRACE_OPTIONS, the_only_trace, the_trace
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
-from gearshift.cli.language.contexts import answerable_and_told
-from gearshift.cli.language.plan import FLAGS
+from gearshift.cli.views.tokens.contexts import answerable_and_told
+from gearshift.cli.views.tokens.plan import FLAGS
 from gearshift.errors import require
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.language.comparison import (

@@ -7,7 +7,7 @@ from typing import Any
 from gearshift.cli.common.named import Named, by_operator, named_paths
 from gearshift.cli.common.options import TRACE_OPTIONS, the_trace
 from gearshift.cli.common.output import Output
-from gearshift.cli.pipelines.compare_graph import UNLABELLED, Compared, seconds_of_all
+from gearshift.cli.views.rows.compare_graph import UNLABELLED, Compared, seconds_of_all
 from gearshift.planner import planners as registry
 from gearshift.support.files import require_writable
 from gearshift.verbs.pipelines.compare_several import compare_together

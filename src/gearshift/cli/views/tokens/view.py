@@ -1,0 +1,32 @@
+"""Plans, profiles and results of language models in a terminal; each verb's module is imported when it is needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gearshift.cli.common.output import Output
+from gearshift.cli.common.view import View
+from gearshift.gear import GearPlan
+from gearshift.verbs.kinds.kind import Inputs
+
+
+class TokensView(View):
+    def explanation(self, output: Output, found: Any, inputs: Inputs) -> None:
+        from gearshift.cli.views.tokens import explain
+
+        explain.show(output, found, inputs.plan, inputs.records)
+
+    def simulation(self, output: Output, run: Any, inputs: Inputs, *, slo_s: float | None) -> None:
+        from gearshift.cli.views.tokens import simulate
+
+        simulate.show(output, run, inputs.plan, inputs.records)
+
+    def difference(self, output: Output, found: Any, plans: Sequence[GearPlan]) -> None:
+        from gearshift.cli.views.tokens import diff
+
+        diff.show(output, found, plans[0].pipeline)
+
+    def inspected(self, output: Output, found: Any, path: Path) -> None:
+        from gearshift.cli.views.tokens import inspect
+
+        inspect.show(output, found, path)

@@ -1,0 +1,96 @@
+"""What a kind of engine has: the verbs, and which options it lacks for which shape of plan."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from gearshift.errors import InvalidInput, require
+from gearshift.gear import GearPlan
+from gearshift.support.files import PathLike
+from gearshift.verbs.common.inputs import Progress
+from gearshift.workload import Trace
+
+Traces = Mapping[str, Trace]
+"""By pipeline, on one clock."""
+
+Given = Mapping[str, object]
+"""Options by keyword; None, False and empty ones are not given."""
+
+
+class Inputs(NamedTuple):
+    """A plan and the records that it was made from; `path` is where it was read from, or the plan itself."""
+
+    path: GearPlan | PathLike
+    plan: GearPlan
+    records: Any
+
+
+class Kind:
+    """One kind of engine. A new one inherits this class, overrides what it has, and is registered in `KINDS`.
+
+    `shape` is a word for the data that a verb works on, one of `shapes`: a kind's options differ by it.
+    """
+
+    name: ClassVar[str] = ""
+    shapes: ClassVar[Mapping[str, str]] = {}
+    """What plans of a shape are called in sentences, for example "plans of language models"."""
+    lacks: ClassVar[Mapping[str, Mapping[str, Mapping[str, str]]]] = {}
+    """By shape, verb and keyword: the remedy for an option that there is not; empty for "leave it out"."""
+
+    # Which kind it is: asked in the order of `KINDS`.
+
+    def has_plan(self, plan: GearPlan) -> bool:
+        return False
+
+    def has_profile(self, profile: object) -> bool:
+        """Whether this is a profile of the kind, or the folder of one."""
+        return False
+
+    def has_project(self, project: Path) -> bool:
+        return False
+
+    def has_records(self, folder: Path) -> bool:
+        """Whether the folder holds what others recorded of engines of this kind."""
+        return False
+
+    def shape_of(self, of: object) -> str:
+        """The shape of a plan, a profile, or a sequence of profiles."""
+        return next(iter(self.shapes))
+
+    def require_supported(self, verb: str, shape: str, given: Given, *, spelt: Callable[[str], str] = str) -> None:
+        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword."""
+        lacking = self.lacks.get(shape, {}).get(verb, {})
+        for keyword, value in given.items():
+            if keyword in lacking and value not in (None, False, (), [], ""):
+                flag = spelt(keyword)
+                raise InvalidInput(
+                    f"{flag} is given, which {self.shapes[shape]} do not have",
+                    remedy=lacking[keyword] or f"leave {flag} out",
+                )
+
+    # The verbs.
+
+    def inputs(self, plan: GearPlan | PathLike, **given: Any) -> Inputs:
+        """The plan with its records: as given, or read from where the plan names them."""
+        found: Inputs = self._absent("inputs")
+        return found
+
+    def answerable(self, inputs: Inputs, traces: Traces) -> tuple[Traces, Sequence[str]]:
+        """The traces with the requests that the plan's models can take, and sentences on what is left out."""
+        return traces, ()
+
+    def simulate(self, inputs: Inputs, traces: Traces, **how: Any) -> Any:
+        return self._absent("simulate")
+
+    def explain(self, inputs: Inputs, traces: Traces, *, progress: Progress, **how: Any) -> Any:
+        return self._absent("explain")
+
+    def inspect(self, path: Path) -> Any:
+        """Read and check a plan or a profile."""
+        return self._absent("inspect")
+
+    def diff(self, a: GearPlan, b: GearPlan) -> Any:
+        return self._absent("diff")
+
+    def _absent(self, verb: str) -> Any:
+        require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")
