@@ -32,7 +32,6 @@ from gearshift.traces.logs.read_log import read_log as read_log
 from gearshift.traces.read import read_trace as read_trace
 from gearshift.traces.read import write_trace as write_trace
 from gearshift.verbs.compare import compare as compare
-from gearshift.verbs.compare import compare_language as compare_language
 from gearshift.verbs.doctor import doctor as doctor
 from gearshift.verbs.explain import explain as explain
 from gearshift.verbs.init.write_project import init as init
@@ -42,12 +41,9 @@ from gearshift.verbs.language.profile import language_profile_from_records as la
 from gearshift.verbs.language.profile import profile_language as profile_language
 from gearshift.verbs.language.replay import replay_language as replay_language
 from gearshift.verbs.language.validate import validate_language as validate_language
-from gearshift.verbs.pipelines.compare_graph import compare_graph as compare_graph
-from gearshift.verbs.pipelines.compare_several import compare_together as compare_together
 from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier
-from gearshift.verbs.plan import plan_together as plan_together
 from gearshift.verbs.plan import what_if as what_if
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records

@@ -20,7 +20,7 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import trace_for, traces_for, workload_on
 from gearshift.verbs.common.options import MILLISECONDS, Option
-from gearshift.verbs.plan_pipeline import pipeline_of
+from gearshift.verbs.planning.graph import pipeline_of
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -16,6 +16,7 @@ from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.common.inputs import trace_for, traces_for
+from gearshift.verbs.kinds.kind import Apart, Kind
 from gearshift.verbs.kinds.registry import Found
 from gearshift.workload import Reading, Trace
 
@@ -121,6 +122,31 @@ def _warn_of(trace: Trace) -> None:
         notice(f"warning: {sentence}")
 
 
+def read_traces(
+    say: Callable[[str], None],
+    kind: Kind,
+    measured: Any,
+    given: Sequence[str],
+    reading: Mapping[str, Any],
+    *,
+    only: bool = False,
+) -> tuple[Any, Any]:
+    """The path of the trace and the trace, or both by operator where profiles are `measured` of several.
+
+    What no model can take is left out, and said. The last of several traces counts, unless `only` one may be given.
+    """
+    if isinstance(measured, Mapping):
+        if len(measured) == 1 and len(given) == 1 and "=" not in given[0]:
+            given = [f"{next(iter(measured))}={given[0]}"]
+        paths = named_paths("--trace", given, measured)
+        return paths, {name: the_trace(path, **reading) for name, path in paths.items()}
+    path = the_only_trace(tuple(given), getattr(measured, "operator", "")) if only else Path(given[-1])
+    kept, left_out = kind.answerable(measured, {"": the_trace(path or Path(), **reading)})
+    for sentence in left_out:
+        say(sentence)
+    return path, kept[""]
+
+
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
     """Read the only trace of `plan_traces_options`, removing them from `options`, except the seed.
 
@@ -200,10 +226,41 @@ def the_only_trace(given: tuple[str, ...], name: str = "") -> Path | None:
     return Path(given[0].removeprefix(f"{name}=")) if given else None
 
 
-def require_supported(found: Found, verb: str, given: Mapping[str, object]) -> None:
-    """Refuse options, given by parameter, that the kind lacks; messages name their flags."""
-    flags = {str(one.name): one.opts[0] for one in click.get_current_context().command.params}
-    found.kind.require_supported(verb, found.shape, given, spelt=lambda keyword: flags.get(keyword, flag_of(keyword)))
+class GivenOption(NamedTuple):
+    """An option that differs from its default: its parameter, its flag and its value."""
+
+    parameter: str
+    flag: str
+    value: object
+
+
+def given_options() -> dict[str, GivenOption]:
+    """The options of the running command that were given, by parameter and by the keyword that they set."""
+    context, found = click.get_current_context(), {}
+    for one in context.command.params:
+        name, value = str(one.name), context.params.get(str(one.name))
+        by_hand = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        if isinstance(one, click.Option) and by_hand and value != one.get_default(context):
+            found[name] = GivenOption(name, one.opts[0], value)
+            found[getattr(one, "keyword", name)] = found[name]
+    return found
+
+
+def require_supported(found: Found, verb: str) -> None:
+    """Refuse options that the kind lacks; messages name their flags."""
+    given = given_options()
+    values = {name: one.value for name, one in given.items()}
+    found.kind.require_supported(verb, found.shape, values, spelt=lambda keyword: given[keyword].flag)
+
+
+def require_apart(apart: Mapping[str, Apart]) -> None:
+    """Refuse the first two options that do not go together; `apart` has those that do not go with each."""
+    given = given_options()
+    for name, (others, why, remedy) in apart.items():
+        for other in others if name in given else ():
+            if other in given:
+                flag, beside = given[name].flag, given[other].flag
+                require(False, f"{beside} and {flag} are both given{why}", remedy=remedy.format(flag, beside))
 
 
 def are_named(given: tuple[str, ...]) -> bool:

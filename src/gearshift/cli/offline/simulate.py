@@ -77,8 +77,7 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     found = kind_of_plan(plan)
-    asked = {"profile": profile, "network": network, "request_kb": request_kb, "slo_ms": slo_ms, "scaler": scaler}
-    require_supported(found, "simulate", {**asked, "scaler_cores": scaler_cores})
+    require_supported(found, "simulate")
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:
@@ -88,7 +87,11 @@ def command(
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     inputs = found.kind.inputs(plan, profile=profile)
     traces = take_traces(
-        output.say, inputs.plan, plan, trace_arguments, answerable=partial(found.kind.answerable, inputs)
+        output.say,
+        inputs.plan,
+        plan,
+        trace_arguments,
+        answerable=partial(found.kind.answerable, inputs.records, plan=inputs.plan),
     )
 
     def simulated(given: Traces) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.models.language_config import is_language_project
 from gearshift.plans.plan_diff import PlanDiff, diff
@@ -14,15 +15,19 @@ from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress
-from gearshift.verbs.kinds.kind import Inputs, Kind, Traces
-from gearshift.verbs.language.inputs import language_workload, plan_and_language_profile
+from gearshift.verbs.common.inputs import Progress, silent
+from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
+from gearshift.verbs.language.inputs import language_profile, language_workload, plan_and_language_profile
+from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, TIMES
 
 if TYPE_CHECKING:
+    from gearshift.planner.language.compared.compare import LanguageComparison
     from gearshift.planner.language.compared.explain import LanguageExplanation
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
 
 CHATS = "language models"
+ALONE = "give its profile alone"
+TIME_FLAGS = "--ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"
 
 
 class Tokens(Kind):
@@ -30,6 +35,22 @@ class Tokens(Kind):
     shapes: ClassVar = {CHATS: "plans of language models"}
     lacks: ClassVar = {
         CHATS: {
+            "plan": {
+                **dict.fromkeys((*OF_SEVERAL, *OF_GRAPHS, "median_s", "policy"), ""),
+                "latency_s": "give ttft_s, per_token_s or total_s, as answers are streamed",
+                "p95_ms": f"give {TIME_FLAGS} in its place",
+                "latency_ms": f"give {TIME_FLAGS} in its place",
+                "confidence": "",
+                "cores": "give devices",
+                "load": "leave it out: ranges are of outstanding work, visited as on the trace",
+                "max_qps": "leave it out: ranges are of outstanding work",
+            },
+            "compare": {
+                "p95_ms": f"give one of {TIME_FLAGS}",
+                "latency_ms": f"give one of {TIME_FLAGS}",
+                "latencies_s": "give ttft_s, per_token_s or total_s",
+                **dict.fromkeys(("percentile", "accuracies", "grid_csv", "pipeline", "policy"), ""),
+            },
             "explain": dict.fromkeys(("devices_too", "profiles", "joint"), ""),
             "simulate": dict.fromkeys(
                 (
@@ -38,6 +59,18 @@ class Tokens(Kind):
                 ),
                 "",
             ),
+        }
+    }
+
+    needs: ClassVar = {
+        CHATS: Need((*TIMES, "accuracy"), "no objective is given", f"give {TIME_FLAGS}, --accuracy or --frontier")
+    }
+    fewest_for = (CHATS,)
+    apart: ClassVar = {
+        CHATS: {
+            "what_if": Apart(("frontier",)),
+            "total_s": Apart(("ttft_s", "per_token_s")),
+            "per_token_s": Apart(("ttft_s",)),
         }
     }
 
@@ -56,20 +89,86 @@ class Tokens(Kind):
     def has_records(self, folder: Path) -> bool:
         return any(folder.glob("*.jsonl"))
 
+    def planners(self, shape: str) -> Sequence[str]:
+        from gearshift.planner.language.planners import PLANNERS
+
+        return tuple(PLANNERS)
+
+    def read_profile(self, shape: str, profiles: Sequence[Path]) -> LanguageProfile:
+        require(len(profiles) == 1, "several profiles are given, and language models are planned alone", remedy=ALONE)
+        return read_language_profile(profiles[0])
+
+    def plan(
+        self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
+    ) -> GearPlan | list[GearPlan]:
+        from gearshift.verbs.planning import tokens
+
+        only = profile[0] if isinstance(profile, Sequence) and not isinstance(profile, str) else profile
+        return tokens.plan(only, trace, planner=planner, progress=progress, **asked)
+
+    def compare(
+        self,
+        shape: str,
+        profile: Any,
+        trace: Any,
+        *,
+        progress: Progress,
+        asked: dict[str, Any],
+    ) -> "LanguageComparison":
+        from gearshift.planner.language.compared.compare import CONTROL, compare_language
+        from gearshift.verbs.planning.tokens import language_request
+
+        names, devices = asked.pop("planners"), asked.pop("devices")
+        asked = {
+            name: one
+            for name, one in asked.items()
+            if name not in ("latencies_s", "accuracies", "baselines", "processes")
+        }
+        limits = {name: asked.pop(name, None) for name in TIMES}
+        given = [name for name, each in limits.items() if each]
+        require(
+            len(given) == 1,
+            f"{' and '.join(given)} are both given" if given else "no time is given",
+            remedy=f"give one of {TIME_FLAGS}",
+        )
+        measured = language_profile(profile)
+        requests = [
+            language_request(measured, trace, devices=each, **{given[0]: limit_s}, **asked)
+            for each in devices
+            for limit_s in sorted(set(limits[given[0]] or ()))
+        ]
+        return compare_language(requests, names or [*self.planners(shape), CONTROL], progress=progress)
+
+    def what_if(
+        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+    ) -> GearPlan:
+        from gearshift.verbs.common.other_counts import with_other_counts
+
+        others = asked | {"fewest": False}
+        if any(asked.get(name) is not None for name in TIMES):
+            others["accuracy"] = None
+
+        def planned(count: int) -> Any:
+            return self.plan(shape, profile, trace, progress=silent, **others | {"devices": count})
+
+        return with_other_counts(made, planned, budget_s=asked.get("budget_s"), progress=progress)
+
     def inputs(self, plan: GearPlan | PathLike, *, profile: Any = None, **_: Any) -> Inputs:
         made, measured = plan_and_language_profile(plan, profile)
         return Inputs(plan, made, measured)
 
-    def answerable(self, inputs: Inputs, traces: Traces) -> tuple[Traces, Sequence[str]]:
-        name, engines = inputs.plan.name, engine_tables(inputs.plan, inputs.records).engines
-        kept, left_out = answerable(traces[name], engines)
+    def answerable(
+        self, records: LanguageProfile, traces: Traces, *, plan: GearPlan | None = None
+    ) -> tuple[Traces, Sequence[str]]:
+        ((name, trace),) = traces.items()
+        kept, left_out = answerable(trace, records.engines if plan is None else engine_tables(plan, records).engines)
         return {name: kept}, left_out
 
     def simulate(self, inputs: Inputs, traces: Traces, *, seed: int | None = None, **_: Any) -> "LanguageSimulation":
         """Requests longer than the context of every model of the plan are left out."""
         from gearshift.simulator.engines.simulate_language import simulate_language
 
-        arrivals = self.answerable(inputs, traces)[0][inputs.plan.name]
+        arrivals = self.answerable(inputs.records, traces, plan=inputs.plan)[0][inputs.plan.name]
         workload = language_workload(inputs.records, arrivals, seed=seed)
         return simulate_language(engine_tables(inputs.plan, inputs.records), inputs.records, workload)
 

@@ -1,5 +1,6 @@
 """Plan one pipeline of several nodes as one."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,89 +12,68 @@ from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner.planners import OF_GRAPHS, require_graph_planner
-from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.common.inputs import Progress, silent
-from gearshift.verbs.plan_request import hardware_of, source_file, trace_file
+from gearshift.verbs.common.inputs import Progress
+from gearshift.verbs.planning.hardware import hardware_of
+from gearshift.verbs.planning.sources import profile_sources, trace_file
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.joint.request import PipelineRequest
 
 
-def plan_pipeline(
-    profiles: PathLike,
+def plan(
+    profiles: Profiles | PathLike,
     trace: Trace | PathLike,
     *,
+    planner: str,
+    fewest: bool,
+    frontier: bool,
+    progress: Progress,
     latency_s: float,
-    pipeline: str | None = None,
     accuracy: float | None = None,
     confidence: float | None = None,
     recall: float | None = None,
     precision: float | None = None,
     positive: str | None = None,
     percentile: float = 0.95,
-    devices: int | Hardware | PathLike = 1,
-    memory_bytes: int | None = None,
-    price_per_hour: str | float | None = None,
-    planner: str = OF_GRAPHS[0],
     budgets: Literal["equal", "proportional"] | None = None,
-    trace_source: SourceFile | None = None,
-    out: PathLike | None = None,
-    progress: Progress = silent,
+    without_replanning: bool = False,
     **asked: Any,
 ) -> GearPlan:
-    """Plan a pipeline that `profile` recorded, for `percentile` of requests within `latency_s`.
+    """The most accurate plan of a pipeline that is found, for `percentile` of requests within `latency_s`.
 
-    `profiles` is the folder that `profile` wrote, `pipeline` the name of one of several. The plan
-    is the most accurate one that is found; with `accuracy` it must reach that. With `confidence`
-    each gear keeps the accuracy, and the `recall` and `precision` of the class `positive` of the
-    answers, with that confidence, and the plan has a certificate. `ranges`, `max_qps`,
-    `least_margin` and `seed` are as in `plan_request`. Raises `Infeasible`, which names the range,
-    the node and the model that bind, or how many labels are lacking.
+    With `confidence` each gear keeps the accuracy, and the `recall` and `precision` of the class
+    `positive` of the answers, with that confidence, and the plan has a certificate. Raises
+    `Infeasible`, which names the range, the node and the model that bind, or how many labels are lacking.
 
-    Gears choose among several cascades by the time left where simulation says that it helps;
-    `replanning=False` gives each node one cascade, and so does a certificate, which is for the
-    tuples that were tested. The `planner` is one of `planners.OF_GRAPHS`; of the baselines among
-    them `greedy` keeps the objective, with plain gears, and `apart` need not. With `budgets` the
+    Gears choose among several cascades by the time left where simulation says that it helps, but not
+    `without_replanning`, nor with a certificate, which is for the tuples that were tested. Of the
+    baselines `greedy` keeps the objective, with plain gears, and `apart` need not. With `budgets` the
     plan is another baseline: one gear whose nodes choose a model by a share of the time left (Gati
-    section 5.2), whether or not that keeps the objective. `trace_source` names the file of a trace
-    that is given as `Trace`.
+    section 5.2), whether or not that keeps the objective.
     """
     promised = any(value is not None for value in (confidence, recall, precision))
-    _require_possible(planner, budgets, promised=promised, plain=asked.get("replanning") is False)
+    _require_possible(planner, budgets, promised=promised, plain=without_replanning)
     require(
         accuracy is None or planner != "apart",
         "an accuracy is given, and operators that are planned apart promise none",
         remedy="leave it out, or --planner",
     )
-    request = pipeline_request(
-        profiles,
-        trace,
-        pipeline=pipeline,
-        objective=Objective(
-            percentile=percentile,
-            latency_s=latency_s,
-            accuracy=accuracy,
-            confidence=confidence,
-            recall=UNSET if recall is None else recall,
-            precision=UNSET if precision is None else precision,
-            positive=UNSET if positive is None else positive,
-        ),
-        devices=devices,
-        memory_bytes=memory_bytes,
-        price_per_hour=price_per_hour,
-        trace_source=trace_source,
-        out=out,
-        **asked,
+    objective = Objective(
+        percentile=percentile,
+        latency_s=latency_s,
+        accuracy=accuracy,
+        confidence=confidence,
+        recall=UNSET if recall is None else recall,
+        precision=UNSET if precision is None else precision,
+        positive=UNSET if positive is None else positive,
     )
-    made = _found(request, planner, budgets, promised=promised, progress=progress)
-    if out is not None:
-        write_plan(made, Path(out))
-    return made
+    request = pipeline_request(profiles, trace, objective=objective, replanning=not without_replanning, **asked)
+    return _found(request, planner, budgets, promised=promised, progress=progress)
 
 
 def _require_possible(planner: str, budgets: str | None, *, promised: bool, plain: bool) -> None:
@@ -138,22 +118,23 @@ def _found(
 
 
 def pipeline_request(
-    profiles: PathLike,
+    profiles: Profiles | PathLike,
     trace: Trace | PathLike,
     *,
     objective: Objective,
     pipeline: str | None = None,
-    devices: int | Hardware | PathLike = 1,
+    devices: int | Hardware | PathLike | None = None,
     memory_bytes: int | None = None,
     price_per_hour: str | float | None = None,
+    profile_source: Mapping[str, SourceFile] | None = None,
     trace_source: SourceFile | None = None,
     out: PathLike | None = None,
     **asked: Any,
 ) -> "PipelineRequest":
-    """The request that `plan_pipeline` hands to a planner."""
     from gearshift.planner.joint.request import PipelineRequest
 
-    measured, folder = read_profiles(profiles), Path(profiles)
+    measured = profiles if isinstance(profiles, Profiles) else read_profiles(profiles)
+    named = profile_source or profile_sources([] if isinstance(profiles, Profiles) else [Path(profiles)], measured, out)
     name = pipeline_of(measured, pipeline)
     recorded = measured.pipelines[name]
     operators = {node.operator: measured.operators[node.operator] for node in recorded.nodes.values()}
@@ -166,9 +147,9 @@ def pipeline_request(
         profiles=operators,
         records=measured.tuples[name],
         trace=arrivals,
-        hardware=hardware_of(devices, as_one(operators), memory_bytes=memory_bytes, price=price_per_hour),
+        hardware=hardware_of(devices or 1, as_one(operators), memory_bytes=memory_bytes, price=price_per_hour),
         objective=objective,
-        profile_sources={each: source_file(folder / each, out, operators[each].sha256) for each in operators},
+        profile_sources={each: named[each] for each in operators},
         trace_source=trace_source or trace_file(trace, out, arrivals),
         **{key: value for key, value in asked.items() if value is not None},
     )

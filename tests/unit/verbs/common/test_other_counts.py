@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.gear import GearPlan, OtherDevices
 from gearshift.planner.what_if import INTERRUPTED
-from gearshift.verbs.pipelines.other_counts import with_other_counts
+from gearshift.verbs.common.other_counts import with_other_counts
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 
