@@ -49,7 +49,7 @@ class Tokens(Kind):
                 "p95_ms": f"give one of {TIME_FLAGS}",
                 "latency_ms": f"give one of {TIME_FLAGS}",
                 "latencies_s": "give ttft_s, per_token_s or total_s",
-                **dict.fromkeys(("percentile", "accuracies", "grid_csv", "pipeline", "policy"), ""),
+                **dict.fromkeys(("percentile", "accuracies", "grid_csv", "pipeline", "policy", "load", "max_qps"), ""),
             },
             "explain": dict.fromkeys(("devices_too", "profiles", "joint"), ""),
             "simulate": dict.fromkeys(

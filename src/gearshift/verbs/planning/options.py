@@ -176,6 +176,7 @@ class GraphOptions(TypedDict, total=False):
             "For a pipeline: one cascade for each node and gear, none chosen by the time that is left.", default=False
         ),
     ]
+    run_deviation: float
     recall: Annotated[float | None, Option("Certify that this share of a pipeline's answers --positive is found.")]
     precision: Annotated[float | None, Option("Certify that this share of a pipeline's answers --positive is right.")]
     positive: Annotated[str | None, Option("The class that --recall and --precision are of.", metavar="CLASS")]
