@@ -160,7 +160,7 @@ def test_planners_of_a_graph_are_compared_in_tables_files_and_a_page(graph: Path
 @pytest.mark.parametrize(
     ("verb", "options", "told"),
     [
-        ("plan", ["--planner", "single"], "planner 'single' does not make plans of a pipeline of several nodes; name one of joint,"),
+        ("plan", ["--planner", "single"], "does not make plans of a pipeline of several nodes; name one of joint,"),
         ("plan", ["--planner", "greedy", "--budgets", "equal"], "budgets are given, and planner 'greedy' plans with"),
         ("plan", ["--planner", "apart", "--accuracy", 0.5], "operators that are planned apart promise none"),
         ("compare", ["--planners", "optimal"], "planner 'optimal' plans no pipeline of several nodes"),

@@ -57,9 +57,9 @@ def plan(
     trace: Trace | PathLike,
     *,
     planner: str,
-    fewest: bool,
-    frontier: bool,
-    out: PathLike | None,
+    fewest: bool = False,
+    frontier: bool = False,
+    out: PathLike | None = None,
     progress: Progress,
     **asked: Any,
 ) -> GearPlan | list[GearPlan]:

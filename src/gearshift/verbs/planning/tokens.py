@@ -27,8 +27,8 @@ def plan(
     trace: Trace | PathLike,
     *,
     planner: str,
-    fewest: bool,
-    frontier: bool,
+    fewest: bool = False,
+    frontier: bool = False,
     progress: Progress,
     **asked: Any,
 ) -> GearPlan | list[GearPlan]:

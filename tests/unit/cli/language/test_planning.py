@@ -141,7 +141,7 @@ def test_a_profile_is_inspected(planned: Path) -> None:
         (("--p95-ms", "300"), "which plans of language models do not have; give --ttft-p95-ms, --per-token-p95-ms, "),
         (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "--ttft-p95-ms and --total-p95-ms are both given"),
         (("--ttft-p95-ms", "300", "--metric", "total"), "metric and ttft_s are both given"),
-        (("--ttft-p95-ms", "300", "--planner", "coordinate"), "planner 'coordinate' does not make plans of language models"),
+        (("--ttft-p95-ms", "300", "--planner", "coordinate"), "'coordinate' does not make plans of language models"),
         (("--ttft-p95-ms", "300", "--cores", "2"), "cores is given, which plans of language models do not have"),
         ((), "no objective is given"),
     ],
