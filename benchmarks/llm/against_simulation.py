@@ -30,9 +30,9 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.reporting.language.words import cascade_text
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.validate import LanguageValidation, validate_language
 from gearshift.verbs.plan import plan
+from gearshift.verbs.tokens.profile import profile_language
+from gearshift.verbs.tokens.validate import LanguageValidation, validate_language
 
 MOST_ERROR = 0.15
 GIVE_UP_S = 60.0

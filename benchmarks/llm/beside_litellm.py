@@ -46,10 +46,10 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.runtime.engines.replicas.engine_process import engine_environment, free_port
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.replay import replay_language
-from gearshift.verbs.language.validate import served
 from gearshift.verbs.plan import plan
+from gearshift.verbs.tokens.profile import profile_language
+from gearshift.verbs.tokens.replay import replay_language
+from gearshift.verbs.tokens.validate import served
 
 OVERLOAD, LEAST_GAIN, LEAST_MARGIN = 3.0, 1.5, 1.35
 KEY = f"sk-{secrets.token_hex(16)}"

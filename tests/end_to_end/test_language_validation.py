@@ -12,10 +12,10 @@ from gearshift.errors import InvalidInput, ModelFailed, NoAnswer
 from gearshift.objective import Objective
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.traces.read import write_trace
-from gearshift.verbs.language import replay
-from gearshift.verbs.language.replay import Asking, replay_language
-from gearshift.verbs.language.validate import validate_language
 from gearshift.verbs.simulate import simulate
+from gearshift.verbs.tokens import replay
+from gearshift.verbs.tokens.replay import Asking, replay_language
+from gearshift.verbs.tokens.validate import validate_language
 from gearshift.workload import Trace
 from tests.language_server import serving
 from tests.often import first_short

@@ -25,9 +25,9 @@ from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init.language import PROJECT, project_files
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.validate import LanguageValidation, validate_language
 from gearshift.verbs.plan import plan
+from gearshift.verbs.tokens.profile import profile_language
+from gearshift.verbs.tokens.validate import LanguageValidation, validate_language
 
 ENGINE = "llama-server-vulkan"
 DEVICES = 1

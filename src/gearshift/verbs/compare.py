@@ -17,9 +17,9 @@ from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_trace
 from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.common.options import Option
-from gearshift.verbs.language.inputs import language_profile
 from gearshift.verbs.language.plan import language_request
 from gearshift.verbs.plan_request import SearchOptions, hardware_of, plan_request
+from gearshift.verbs.tokens.inputs import language_profile
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
 from gearshift.verbs.common.inputs import Progress, silent, trace_for
 from gearshift.verbs.common.options import Option
-from gearshift.verbs.language.inputs import is_of_language, language_profile
 from gearshift.verbs.language.plan import plan_language, plan_language_frontier
 from gearshift.verbs.plan_request import (
     ByOperator,
@@ -31,6 +30,7 @@ from gearshift.verbs.plan_request import (
     source_file,
     trace_file,
 )
+from gearshift.verbs.tokens.inputs import is_of_language, language_profile
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from gearshift.models.language_config import TextCertainty, is_language_project
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile, overheads_of
-from gearshift.verbs.language.profile import language_profile_from_records, profile_language
 from gearshift.verbs.profile import profile, profile_from_records, profile_pipelines
+from gearshift.verbs.tokens.profile import language_profile_from_records, profile_language
 
 
 @click.command("profile")

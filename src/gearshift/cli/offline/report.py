@@ -14,9 +14,9 @@ from gearshift.cli.views.tokens.contexts import answerable_and_told
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
 from gearshift.verbs.report import report, report_pipelines
 from gearshift.verbs.simulate import simulate
+from gearshift.verbs.tokens.inputs import plan_and_language_profile, plans_language
 
 
 @click.command("report")

@@ -24,8 +24,8 @@ from gearshift.gear import GearPlan
 from gearshift.load_generator.replay_result import Replay, require_log_path, write_request_log
 from gearshift.plans.plan_file import read_plan
 from gearshift.serving.door.keys import first_key
-from gearshift.verbs.language.inputs import is_of_language
 from gearshift.verbs.replay import plan_at, replay, replay_each
+from gearshift.verbs.tokens.inputs import is_of_language
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 

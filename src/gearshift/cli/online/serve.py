@@ -13,7 +13,6 @@ from gearshift.cli.common.options import seconds_of
 from gearshift.cli.common.output import Output, notice, verb
 from gearshift.errors import require
 from gearshift.serving.door.settings import require_settings
-from gearshift.verbs.language.inputs import plans_language
 from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.serve import (
     ServeOptions,
@@ -24,6 +23,7 @@ from gearshift.verbs.quick.serve import (
     require_local,
     serve_plan,
 )
+from gearshift.verbs.tokens.inputs import plans_language
 
 if TYPE_CHECKING:
     from gearshift.serving.operate.start_progress import Bar

@@ -19,7 +19,7 @@ from gearshift.cli.common.tables import (
 from gearshift.cli.views.tokens.replay import validate_of_language
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.language.inputs import plans_language
+from gearshift.verbs.tokens.inputs import plans_language
 from gearshift.verbs.validate import Validation, validate, validate_each
 
 

@@ -16,7 +16,7 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress
 from gearshift.verbs.kinds.kind import Inputs, Kind, Traces
-from gearshift.verbs.language.inputs import language_workload, plan_and_language_profile
+from gearshift.verbs.tokens.inputs import language_workload, plan_and_language_profile
 
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.explain import LanguageExplanation

@@ -18,7 +18,7 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import language_profile
+from gearshift.verbs.tokens.inputs import language_profile
 from gearshift.workload import Trace
 
 TIMES: dict[str, Metric] = {"ttft_s": "ttft", "per_token_s": "per_token", "total_s": "total"}

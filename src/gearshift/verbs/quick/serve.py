@@ -77,7 +77,7 @@ def serve_plan(path: Path, **options: Any) -> int:
     """As `serve`, for a plan file."""
     from gearshift.serving.openai.language_server import serve_language
     from gearshift.serving.serve import serve as serve_models
-    from gearshift.verbs.language.inputs import plans_language
+    from gearshift.verbs.tokens.inputs import plans_language
 
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}

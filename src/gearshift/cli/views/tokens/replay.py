@@ -10,12 +10,12 @@ from gearshift.cli.views.tokens.tables import language_results
 from gearshift.errors import require
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.store import read_language_profile
-from gearshift.verbs.language.inputs import plan_and_language_profile
+from gearshift.verbs.tokens.inputs import plan_and_language_profile
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.load_generator.language.stream_log import StreamReplay
-    from gearshift.verbs.language.validate import LanguageValidation
+    from gearshift.verbs.tokens.validate import LanguageValidation
 
 LITTLE = 0.05
 """A change of engines that is told."""
@@ -25,7 +25,7 @@ def replay_of_language(
     output: Output, url: str, trace: Trace, profile: Path, refused: Mapping[str, object], options: Mapping[str, Any]
 ) -> None:
     """Replay and print; `options` are those of `replay`, `refused` flags that do not go with language models."""
-    from gearshift.verbs.language.replay import replay_language, trace_to_send
+    from gearshift.verbs.tokens.replay import replay_language, trace_to_send
 
     _refuse(refused)
     require(
@@ -75,8 +75,8 @@ def validate_of_language(
     options: Mapping[str, Any],
 ) -> None:
     """Validate and print; `bounds` are on the errors of p95 TTFT and of shares."""
-    from gearshift.verbs.language.replay import trace_to_send
-    from gearshift.verbs.language.validate import validate_language
+    from gearshift.verbs.tokens.replay import trace_to_send
+    from gearshift.verbs.tokens.validate import validate_language
 
     require(options["backend"] != "ray", "language models run in engines", remedy="leave out --backend ray")
     emulated = options["backend"] == "emulated"

@@ -32,8 +32,8 @@ from gearshift.support.event_loop import much_load
 from gearshift.support.files import PathLike
 from gearshift.support.processors import pinned
 from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import plan_and_language_profile
-from gearshift.verbs.language.replay import (
+from gearshift.verbs.tokens.inputs import plan_and_language_profile
+from gearshift.verbs.tokens.replay import (
     LONGEST_S,
     Asking,
     asking_of,

@@ -8,7 +8,7 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import Sharing
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.verbs.language.validate import doubts_about_turns, validate_language
+from gearshift.verbs.tokens.validate import doubts_about_turns, validate_language
 from tests.language_task import language_gear, language_plan, random_answers, small_engine
 from tests.two_language_models import ALONE, language_profile, write_language_plan
 

@@ -25,7 +25,7 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import language_profile, language_workload
+from gearshift.verbs.tokens.inputs import language_profile, language_workload
 from gearshift.workload import Trace
 
 LONGEST_S = 600.0
