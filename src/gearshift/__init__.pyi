@@ -38,10 +38,6 @@ from gearshift.verbs.explain import explain as explain
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import inspect as inspect
-from gearshift.verbs.tokens.profile import language_profile_from_records as language_profile_from_records
-from gearshift.verbs.tokens.profile import profile_language as profile_language
-from gearshift.verbs.tokens.replay import replay_language as replay_language
-from gearshift.verbs.tokens.validate import validate_language as validate_language
 from gearshift.verbs.pipelines.compare_graph import compare_graph as compare_graph
 from gearshift.verbs.pipelines.compare_several import compare_together as compare_together
 from gearshift.verbs.plan import largest_alone as largest_alone
@@ -51,7 +47,6 @@ from gearshift.verbs.plan import plan_together as plan_together
 from gearshift.verbs.plan import what_if as what_if
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
-from gearshift.verbs.profile import profile_pipelines as profile_pipelines
 from gearshift.verbs.quick.serve import serve as serve
 from gearshift.verbs.records import records as records
 from gearshift.verbs.replay import replay as replay

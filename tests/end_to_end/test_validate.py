@@ -21,8 +21,9 @@ from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.common.inputs import plan_and_profile
-from gearshift.verbs.replay import source_of
-from gearshift.verbs.validate import Errors, Validation, server_began_ns, validate
+from gearshift.verbs.rows.replay import source_of
+from gearshift.verbs.rows.validate import Errors, Validation, server_began_ns
+from gearshift.verbs.validate import validate
 from tests.little_task import PROJECT, little_plan, little_profile, under_other_names, write_little_task
 from tests.unit.cli.little import run
 

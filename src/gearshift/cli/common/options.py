@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -200,10 +200,31 @@ def the_only_trace(given: tuple[str, ...], name: str = "") -> Path | None:
     return Path(given[0].removeprefix(f"{name}=")) if given else None
 
 
-def require_supported(found: Found, verb: str, given: Mapping[str, object]) -> None:
-    """Refuse options, given by parameter, that the kind lacks; messages name their flags."""
-    flags = {str(one.name): one.opts[0] for one in click.get_current_context().command.params}
-    found.kind.require_supported(verb, found.shape, given, spelt=lambda keyword: flags.get(keyword, flag_of(keyword)))
+class GivenOption(NamedTuple):
+    """An option that differs from its default: its parameter, its flag and its value."""
+
+    parameter: str
+    flag: str
+    value: object
+
+
+def given_options() -> dict[str, GivenOption]:
+    """The options of the running command that were given, by parameter and by the keyword that they set."""
+    context, found = click.get_current_context(), {}
+    for one in context.command.params:
+        name, value = str(one.name), context.params.get(str(one.name))
+        by_hand = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        if isinstance(one, click.Option) and by_hand and value != one.get_default(context):
+            found[name] = GivenOption(name, one.opts[0], value)
+            found[getattr(one, "keyword", name)] = found[name]
+    return found
+
+
+def require_supported(found: Found, verb: str) -> None:
+    """Refuse options that the kind lacks; messages name their flags."""
+    given = given_options()
+    values = {name: one.value for name, one in given.items()}
+    found.kind.require_supported(verb, found.shape, values, spelt=lambda keyword: given[keyword].flag)
 
 
 def are_named(given: tuple[str, ...]) -> bool:

@@ -25,7 +25,7 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     Also say what the next more accurate cascade would break.
     """
     found = kind_of_plan(plan)
-    require_supported(found, "explain", {"profile": profile, "devices_too": devices_too})
+    require_supported(found, "explain")
     inputs = found.kind.inputs(plan, profile=profile)
     traces = take_traces(
         output.say, inputs.plan, plan, trace_arguments, answerable=partial(found.kind.answerable, inputs)

@@ -77,8 +77,7 @@ def command(
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
     found = kind_of_plan(plan)
-    asked = {"profile": profile, "network": network, "request_kb": request_kb, "slo_ms": slo_ms, "scaler": scaler}
-    require_supported(found, "simulate", {**asked, "scaler_cores": scaler_cores})
+    require_supported(found, "simulate")
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:

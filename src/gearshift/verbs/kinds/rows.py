@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_diff import PlanDiff, diff
@@ -18,15 +19,18 @@ from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress, plan_and_profile, plan_and_profiles, plan_and_records, workload_of
-from gearshift.verbs.kinds.kind import Inputs, Kind, Traces
+from gearshift.verbs.kinds.kind import PROFILE_FIRST, Inputs, Kind, Traces
+from gearshift.verbs.rows.profile import has_several
 from gearshift.workload import merge_workloads
 
 if TYPE_CHECKING:
+    from gearshift.load_generator.replay_result import Replay
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
     from gearshift.policies.cores.demand import Scaling
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
+    from gearshift.verbs.rows.validate import Validation
 
 ONE, SEVERAL, GRAPH = "one operator", "several operators", "a graph"
 
@@ -37,6 +41,10 @@ OF_ONE = {
     ),
 }
 """What plans of one operator alone have."""
+
+ALONE = "leave it out, or serve a plan of one pipeline"
+OPENAI = "leave it out: KServe's protocol is spoken, see docs/guides/clients.md"
+OF_ALL = {"replay": {"objective": "give slo_s"}, "validate": {"url": ""}, "serve": {"openai": OPENAI}}
 
 
 class RowRecords(NamedTuple):
@@ -57,7 +65,14 @@ class Rows(Kind):
         SEVERAL: "plans of several operators",
         GRAPH: "plans of a pipeline of several nodes",
     }
-    lacks: ClassVar = {SEVERAL: OF_ONE, GRAPH: OF_ONE}
+    lacks: ClassVar = {
+        "": {"profile_from_records": {"certainty": "write certainty into the project file"}},
+        ONE: OF_ALL,
+        SEVERAL: OF_ALL
+        | OF_ONE
+        | {"replay": OF_ALL["replay"] | dict.fromkeys(("network", "request_kb", "uplink", "log"), ALONE)},
+        GRAPH: OF_ALL | OF_ONE,
+    }
 
     def has_plan(self, plan: GearPlan) -> bool:
         return True
@@ -153,6 +168,40 @@ class Rows(Kind):
             parts = [part_of(plan, [name]) for plan in (a, b) if name in plan.pipelines]
             found[name] = _diff(*parts) if len(parts) == 2 else "a" if name in a.pipelines else "b"
         return found
+
+    def profile(self, project: Path, **how: Any) -> Profile | Profiles:
+        from gearshift.verbs.rows.profile import profile
+
+        return profile(project, **how)
+
+    def profile_from_records(self, folder: Path, **how: Any) -> Profile:
+        from gearshift.verbs.rows.profile import profile_from_records
+
+        return profile_from_records(folder, **how)
+
+    def require_light(self, project: Path) -> None:
+        require(
+            not has_several(project), "has several operators, or pipelines", where=str(project), remedy=PROFILE_FIRST
+        )
+
+    def replay(
+        self, target: PathLike, traces: Mapping[str, Any], *, objective: None = None, **how: Any
+    ) -> "dict[str, Replay]":
+        from gearshift.verbs.rows.replay import replay
+
+        return replay(target, traces, **how)
+
+    def validate(
+        self, plan: PathLike, traces: Mapping[str, Any], *, url: None = None, **how: Any
+    ) -> "dict[str, Validation]":
+        from gearshift.verbs.rows.validate import validate
+
+        return validate(plan, traces, **how)
+
+    def serve(self, plan: Path, **how: Any) -> int:
+        from gearshift.serving.serve import serve
+
+        return serve(plan, **how)
 
 
 def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:

@@ -12,8 +12,8 @@ from gearshift.planner import planners as registry
 from gearshift.planner.compare import Comparison
 from gearshift.profiles.pipelines.profile_folder import read_profiles
 from gearshift.support.files import require_writable
+from gearshift.verbs.common.inputs import pipeline_of
 from gearshift.verbs.pipelines.compare_graph import compare_graph
-from gearshift.verbs.plan_pipeline import pipeline_of
 
 UNLABELLED = "accuracy of {} is agreement with its strongest model: it has no labels"
 
