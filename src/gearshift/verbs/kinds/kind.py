@@ -118,9 +118,5 @@ class Kind:
         found: dict[str, Any] = self._absent("validate")
         return found
 
-    def serve(self, plan: Path, **how: Any) -> int:
-        code: int = self._absent("serve")
-        return code
-
     def _absent(self, verb: str) -> Any:
         require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")

@@ -198,11 +198,6 @@ class Rows(Kind):
 
         return validate(plan, traces, **how)
 
-    def serve(self, plan: Path, **how: Any) -> int:
-        from gearshift.serving.serve import serve
-
-        return serve(plan, **how)
-
 
 def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:
     for plan in (a, b):

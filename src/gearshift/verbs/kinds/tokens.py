@@ -123,8 +123,3 @@ class Tokens(Kind):
         from gearshift.verbs.tokens.validate import validate
 
         return validate(plan, traces, **how)
-
-    def serve(self, plan: Path, **how: Any) -> int:
-        from gearshift.serving.openai.language_server import serve_language
-
-        return serve_language(plan, **how)
