@@ -12,7 +12,6 @@ from gearshift.cli.common.options import (
     plan_traces_options,
     require_supported,
     seconds_of,
-    take_trace,
     take_traces,
     the_uplink,
 )
@@ -66,22 +65,17 @@ def command(
         "api_key": None if key_file is None else first_key(key_file),
         "facts": log is not None,
     }
-    named, only = are_named(options["trace"]), options["model"]
+    named = are_named(options["trace"])
     found = kind_to_replay(target, options["profile"], several=named and len(options["trace"]) > 1)
     require_supported(found, "replay")
     plan = found.of if isinstance(found.of, GearPlan) else None
     uplink = the_uplink(network, request_kb, options["slo_s"])
-    trace: Any
-    if named or (plan is not None and len(plan.pipelines) > 1):
-        if only is not None and not named:
-            options["trace"] = tuple(f"{only}={path}" for path in options["trace"])
-        trace = take_traces(output.say, plan, target, options, only)
-    else:
-        trace = take_trace(output.say, plan, target, options)
+    traces = take_traces(output.say, plan, target, options, options["model"])
+    by_name = named or (plan is not None and len(plan.pipelines) > 1)
     with output.progress() as tell:
         run: Any = replay(
             target,
-            trace,
+            traces if by_name else next(iter(traces.values())),
             uplink=uplink,
             progress=lambda done, total: tell("replaying", done / total),
             notice=output.say,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.pipelines.of_plan import profile_of_plan
 from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, Profiles, read_tuples
 from gearshift.profiles.profile import PART_B, Profile
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_as_for
@@ -31,30 +31,6 @@ def silent(what: str, share: float) -> None:
     """Report no progress."""
 
 
-def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:
-    made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    require(
-        len(made.pipelines) == 1,
-        f"the plan has pipelines {sorted(made.pipelines)}, and a plan of one is needed here",
-        remedy="plans of several are taken by `simulate`, `explain`, `report` and `diff`",
-    )
-    if isinstance(profile, Profile):
-        measured = profile
-    elif profile is not None:
-        measured = read_profile(Path(profile), remedy=NAME_IT)
-    elif isinstance(plan, GearPlan):
-        raise InvalidInput("a plan that was not read from a file needs its profile", remedy="give profile=")
-    else:
-        measured = read_profile(Path(plan).parent / made.profile.path, remedy=NAME_IT)
-    require(
-        measured.sha256 == made.profile.sha256,
-        "the plan was made from another profile",
-        where=str(plan) if not isinstance(plan, GearPlan) else "plan",
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
-    return made, measured
-
-
 def plan_and_profiles(
     plan: GearPlan | PathLike, profiles: Mapping[str, Profile | PathLike] | None = None
 ) -> tuple[GearPlan, dict[str, Profile]]:
@@ -62,22 +38,8 @@ def plan_and_profiles(
     made, given = plan if isinstance(plan, GearPlan) else read_plan(Path(plan)), profiles or {}
     unknown = sorted(given.keys() - made.profiles.keys())
     require(not unknown, f"the plan has no operators {unknown}", remedy=f"name some of {sorted(made.profiles)}")
-    measured = {}
-    for name, source in made.profiles.items():
-        place = given.get(name)
-        if place is None:
-            remedy = "give profiles="
-            require(
-                not isinstance(plan, GearPlan), "a plan that was not read from a file needs its profiles", remedy=remedy
-            )
-            place = Path(str(plan)).parent / source.path
-        measured[name] = place if isinstance(place, Profile) else read_profile(Path(place), remedy=NAME_IT)
-        require(
-            measured[name].sha256 == source.sha256,
-            f"the plan was made from another profile of operator {name!r}",
-            where=str(plan) if not isinstance(plan, GearPlan) else "plan",
-            remedy="make the plan anew with `gearshift plan`, or name its profile",
-        )
+    folder, where = (None, "plan") if isinstance(plan, GearPlan) else (Path(plan).parent, str(plan))
+    measured = {name: profile_of_plan(made, name, folder, given.get(name), where=where)[0] for name in made.profiles}
     return made, measured
 
 

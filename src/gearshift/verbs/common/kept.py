@@ -2,22 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Notice
 
 Made = TypeVar("Made")
-
-
-class Kept(Protocol):
-    """What is kept next to the folder of a profile."""
-
-    def partial_folder(self, profile_folder: Path, /) -> Path: ...
-
-    def kept_files(self, profile_folder: Path, /) -> list[Path]: ...
-
-    def forget(self, profile_folder: Path, /) -> None: ...
 
 
 def measured_into(
@@ -26,10 +16,12 @@ def measured_into(
     *,
     require_replaceable: Callable[[Path], None],
     write: Callable[[Made, Path], Made],
-    kept: Kept,
+    kept: Callable[[Path], list[Path]],
     notice: Notice,
 ) -> Made:
-    """Measure, write the profile to `out` if that is given, and forget what was kept; after an error say that it is."""
+    """Measure, write the profile to `out` if that is given, and delete the `kept` files; after an error name them."""
+    from gearshift.measuring.paid import forget, partial_folder
+
     if out is None:
         return measure(None)
     folder = Path(out)
@@ -37,8 +29,8 @@ def measured_into(
     try:
         made = write(measure(folder), folder)
     except BaseException:
-        if kept.kept_files(folder):
-            notice(f"what was answered is kept in {kept.partial_folder(folder)}; the same command goes on from there")
+        if kept(folder):
+            notice(f"what was answered is kept in {partial_folder(folder)}; the same command goes on from there")
         raise
-    kept.forget(folder)
+    forget(folder, kept)
     return made

@@ -17,8 +17,8 @@ Sent = Callable[[int, int], None]
 """Called with the number of requests that are done, and of all."""
 
 
-class LoadOptions(TypedDict, total=False):
-    """How load is generated."""
+class SendingOptions(TypedDict, total=False):
+    """How load is generated, and how requests are sent, as in `gearshift.load_generator.targets.Sending`."""
 
     processes: Annotated[int, Option("Send from this many processes.", default=1)]
     connections: Annotated[int, Option("The most requests that are under way at a time.", default=DEFAULT_CONNECTIONS)]
@@ -31,11 +31,6 @@ class LoadOptions(TypedDict, total=False):
             unit=MILLISECONDS,
         ),
     ]
-
-
-class SendingOptions(LoadOptions, total=False):
-    """How requests are sent, as in `gearshift.load_generator.targets.Sending`."""
-
     binary: Annotated[bool, Option("Send tensors as bytes; gRPC always does.", default=False)]
     priority: Annotated[int, Option("Send this priority; 1 is the most urgent.", default=0)]
     ca_file: Annotated[PathLike | None, Option("Trust the certificates in this PEM file.")]

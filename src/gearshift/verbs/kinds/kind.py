@@ -108,15 +108,13 @@ class Kind:
         """Raise `InvalidInput` where models cannot be measured in seconds and planned, to be served at once."""
         require(False, f"has {self.name}", where=str(project), remedy=PROFILE_FIRST)
 
-    def replay(self, target: PathLike, traces: Mapping[str, Any], **how: Any) -> dict[str, Any]:
-        """Send traces to a plan or a URL: the figures of each pipeline."""
-        found: dict[str, Any] = self._absent("replay")
-        return found
+    def replay(self, target: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
+        """Send traces to a plan or a URL: the figures by pipeline."""
+        return self._absent("replay")
 
-    def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> dict[str, Any]:
-        """Serve, replay and simulate a plan: the errors of each pipeline."""
-        found: dict[str, Any] = self._absent("validate")
-        return found
+    def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
+        """Serve, replay and simulate a plan: by pipeline what has its errors, `broken(...)` and `as_json()`."""
+        return self._absent("validate")
 
     def _absent(self, verb: str) -> Any:
         require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")

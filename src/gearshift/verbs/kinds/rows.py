@@ -18,7 +18,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, plan_and_profile, plan_and_profiles, plan_and_records, workload_of
+from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, workload_of
 from gearshift.verbs.kinds.kind import PROFILE_FIRST, Inputs, Kind, Traces
 from gearshift.verbs.rows.profile import has_several
 from gearshift.workload import merge_workloads
@@ -103,13 +103,11 @@ class Rows(Kind):
         joint: Mapping[str, JointRecords] | None = None,
         **_: Any,
     ) -> Inputs:
-        made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-        if not made.is_plain:
-            made, measured, recorded = plan_and_records(made if plan is made else plan, profiles, joint)
-            return Inputs(plan, made, RowRecords(measured, recorded))
-        given = profile if profile is not None else next(iter((profiles or {}).values()), None)
-        made, only = plan_and_profile(plan, given)
-        return Inputs(plan, made, RowRecords({made.pipeline.nodes[made.pipeline.output].operator: only}, {}))
+        if profile is not None:
+            named = (plan if isinstance(plan, GearPlan) else read_plan(Path(plan))).profiles
+            profiles = dict.fromkeys(named, profile)
+        made, measured, recorded = plan_and_records(plan, profiles, joint)
+        return Inputs(plan, made, RowRecords(measured, recorded))
 
     def simulate(
         self,

@@ -21,6 +21,7 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Notice, noted, pipeline_of, trace_for, traces_of, workload_on
+from gearshift.verbs.common.options import Backend
 from gearshift.verbs.common.sending import Sent, Traces, plan_at
 from gearshift.workload import Trace
 
@@ -64,7 +65,7 @@ def replay(
             found = recorded_in(profile, name, project, emulated=emulated, model=model, several=several)
             arrivals[found.source.operator], recorded[found.source.operator] = read, found
     else:
-        task = _task_at(path, profile, project, emulated=emulated)
+        task = task_at(path, "emulated" if emulated else "local", profile, project)
         arrivals = traces_of(task.plan, path, traces, only=model, seed=seed, notice=notice)
         recorded, to, cores = recorded_for(task, only=model), InProcessServer(task), task.router_cores
         if len(task.plan.pipelines) > 1 or "" not in traces:
@@ -131,18 +132,24 @@ def sender(
     return send
 
 
-def _task_at(
-    plan: Path, profile: Profile | PathLike | None, project: PathLike | None, *, emulated: bool
+def task_at(
+    plan: Path,
+    backend: Backend,
+    profile: Profile | PathLike | None,
+    project: PathLike | None,
+    cores: frozenset[int] | None = None,
 ) -> "ServingTask":
+    """What a server of the plan would have, on these cores."""
     from gearshift.serving.operate.task import read_task
 
     if isinstance(profile, Profile):
         raise InvalidInput("a plan file is served with a profile on disk", remedy="name its folder")
     return read_task(
         plan,
-        "emulated" if emulated else "local",
+        backend,
         profile_path=None if profile is None else Path(profile),
         project_path=None if project is None else Path(project),
+        available=None if cores is None else sorted(cores),
     )
 
 

@@ -25,7 +25,7 @@ from gearshift.verbs.common.inputs import Notice, noted, traces_of
 from gearshift.verbs.common.options import Backend
 from gearshift.verbs.common.sending import Traces
 from gearshift.verbs.common.served_apart import served_apart
-from gearshift.verbs.rows.replay import objectives_s, recorded_for, sender, streams_of
+from gearshift.verbs.rows.replay import objectives_s, recorded_for, sender, streams_of, task_at
 from gearshift.workload import Workload, merge_workloads
 
 if TYPE_CHECKING:
@@ -130,18 +130,11 @@ def validate(
     """As `gearshift.validate`, by pipeline; `how` is as of `sender`."""
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.make_passing import joint_records_of
-    from gearshift.serving.operate.task import read_task
     from gearshift.simulator.simulate import prepare
     from gearshift.support.processors import pinned
 
     path = Path(plan)
-    task = read_task(
-        path,
-        backend,
-        profile_path=None if profile is None else Path(profile),
-        project_path=None if project is None else Path(project),
-        available=None if server_cores is None else sorted(server_cores),
-    )
+    task = task_at(path, backend, profile, project, server_cores)
     made, joint = task.plan, joint_records_of(task)
     prepared, arrivals = prepare(made, task.profiles, joint), traces_of(made, path, traces, seed=seed, notice=notice)
     streams = streams_of(recorded_for(task), arrivals, objectives_s(made), seed=seed)

@@ -14,7 +14,7 @@ def profile(
     project: Path, *, out: PathLike | None, seed: int, progress: Progress, notice: Notice, **_: Any
 ) -> LanguageProfile:
     """As `gearshift.profile`; answers, times and judgements are kept."""
-    from gearshift.measuring.engines import kept
+    from gearshift.measuring.engines.kept import kept_files
     from gearshift.measuring.engines.profile_language import profile_language
 
     return measured_into(
@@ -22,7 +22,7 @@ def profile(
         lambda folder: profile_language(project, seed=seed, folder=folder, progress=progress, notice=notice),
         require_replaceable=require_language_replaceable,
         write=lambda made, folder: write_language_profile(folder, made),
-        kept=kept,
+        kept=kept_files,
         notice=notice,
     )
 
